@@ -108,7 +108,8 @@ def env_issuer(name: str) -> str:
 def env_roles(name: str) -> dict[str, str]:
     """Return which role each group of an OpenID provider gives: `ops=approver, boss=admin`."""
     pairs = [
-        (group.strip(), role.strip()) for group, _, role in (one.rpartition("=") for one in env_list(name))
+        (group.strip(), role.strip())
+        for group, _, role in (entry.rpartition("=") for entry in env_list(name))
     ]
     for group, role in pairs:
         if not group or role not in {"viewer", "approver", "admin"}:
@@ -456,11 +457,11 @@ def separate_url_ports(url: str) -> tuple[str, dict[str, str]]:
     parts = urlsplit(url)
     people, at, hosts = parts.netloc.rpartition("@")
     each = [re.fullmatch(r"(.*?)(?::(\d+))?", host) for host in hosts.split(",")]
-    named = [(host[1], host[2]) for host in each if host is not None]
-    if not any(port for _, port in named[:-1]):
+    named_hosts = [(host[1], host[2]) for host in each if host is not None]
+    if not any(port for _, port in named_hosts[:-1]):
         return url, {}
-    alone = parts._replace(netloc=people + at + ",".join(host for host, _ in named))
-    return alone.geturl(), {"PORT": ",".join(port or "5432" for _, port in named)}
+    alone = parts._replace(netloc=people + at + ",".join(host for host, _ in named_hosts))
+    return alone.geturl(), {"PORT": ",".join(port or "5432" for _, port in named_hosts)}
 
 
 def database_settings_from_url(url: str) -> dict[str, Any]:

@@ -87,7 +87,9 @@ class EdgeOperation:
             "summary": self.summary,
             "description": self.description,
             "parameters": self.parameters,
-            "responses": {str(status): describe_response(what) for status, what in self.answers.items()},
+            "responses": {
+                str(status): describe_response(answer_label) for status, answer_label in self.answers.items()
+            },
             "security": [{KEY: []}] if offered else [],
         }
         if offered:
@@ -244,7 +246,10 @@ def declare_mcp_operations(
             ),
             parameters=[
                 *parameters,
-                *(describe_parameter("header", one, TEXT, words) for one, words in headers.items()),
+                *(
+                    describe_parameter("header", header_name, TEXT, header_label)
+                    for header_name, header_label in headers.items()
+                ),
             ],
             request=describe_request_body({"type": "object"}) if method == "post" else None,
             answers={200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},

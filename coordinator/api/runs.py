@@ -186,14 +186,14 @@ class RunsPage(Schema):
 )
 def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
-    found = readable_runs(calling_key(request)).order_by("-created_at", "-run_id")
+    runs_found = readable_runs(calling_key(request)).order_by("-created_at", "-run_id")
     if page.status is not None:
-        found = found.filter(status=page.status)
+        runs_found = runs_found.filter(status=page.status)
     if page.cursor is not None:
-        found = found.filter(older_runs_filter(page.cursor, readable_runs(calling_key(request))))
-    rows = list(found[: page.limit + 1])
-    shown = {"runs": [wire.masked_run_as_json(row) for row in reversed(rows[: page.limit])]}
-    return {**shown, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else shown
+        runs_found = runs_found.filter(older_runs_filter(page.cursor, readable_runs(calling_key(request))))
+    rows = list(runs_found[: page.limit + 1])
+    page_body = {"runs": [wire.masked_run_as_json(row) for row in reversed(rows[: page.limit])]}
+    return {**page_body, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else page_body
 
 
 def readable_runs(key: KeyIdentity) -> QuerySet[Run]:

@@ -90,8 +90,10 @@ def list_sessions(request: HttpRequest, page: Query[SessionsPage]) -> dict[str, 
     if page.cursor is not None:
         readable_sessions = readable_sessions.filter(older_sessions_filter(page.cursor, readable_sessions))
     rows = list(readable_sessions[: page.limit + 1])
-    shown = {"sessions": [wire.session_as_json(row) for row in rows[: page.limit]]}
-    return {**shown, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else shown
+    page_body = {"sessions": [wire.session_as_json(row) for row in rows[: page.limit]]}
+    return (
+        {**page_body, "next_cursor": rows[page.limit - 1].session_id} if len(rows) > page.limit else page_body
+    )
 
 
 def older_sessions_filter(session_id: str, among: QuerySet[Session]) -> Q:
@@ -266,8 +268,8 @@ def list_session_events(request: HttpRequest, session_id: Text, page: Query[Even
     if page.before is not None:
         events = events.filter(events_beyond_filter(session_id, page.before, "lt"))
         order = [f"-{column}" for column in order]
-    found = list(events.order_by(*order)[: page.limit + 1])
-    rows, has_more = found[: page.limit], len(found) > page.limit
+    event_rows = list(events.order_by(*order)[: page.limit + 1])
+    rows, has_more = event_rows[: page.limit], len(event_rows) > page.limit
     goes_on_at = rows[-1].pk if has_more else None
     backwards = page.before is not None
     return {
@@ -409,10 +411,10 @@ class DeletedSession(Ok):
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
     ownership.require_session_writer(calling_key(request), session_id)
-    gone = sessions.remove_session(session_id, by=calling_key(request).caller_actor, now=timezone.now())
+    removal = sessions.remove_session(session_id, by=calling_key(request).caller_actor, now=timezone.now())
     return {
         "ok": True,
         "session_id": session_id,
-        "deleted": {"session": True, "events_count": gone.events, "runs_count": gone.runs},
-        "runs_removed_from_cache": gone.runs,
+        "deleted": {"session": True, "events_count": removal.events, "runs_count": removal.runs},
+        "runs_removed_from_cache": removal.runs,
     }

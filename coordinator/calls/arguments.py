@@ -43,7 +43,7 @@ class ParsedArguments:
 def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArguments:
     """Return the arguments of a program (in small letters), told apart by what is known of its options."""
     parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
-    known = VALUE_OPTIONS.get(program)
+    value_options = VALUE_OPTIONS.get(program)
     for word in arguments:
         text = word.text
         if waiting:
@@ -63,7 +63,7 @@ def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArgum
         parsed.items.append(Argument(word, OPTION))
         waiting, after_unknown = "", "=" not in text
         for name, value in iterate_clustered_options(text):
-            if known is None or name not in known:
+            if value_options is None or name not in value_options:
                 continue
             after_unknown = False
             if value:

@@ -82,11 +82,11 @@ def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> Call
 
     Never raises, whatever the input is.
     """
-    known = TOOLS.get(tool)
-    traits = known or UNKNOWN_TOOL
+    tool_fields = TOOLS.get(tool)
+    traits = tool_fields or UNKNOWN_TOOL
     fields: Mapping[str, Any] = tool_input if isinstance(tool_input, Mapping) else {"": tool_input}
     folder = find_call_folder(fields, folder)
-    builder = _DescriptionBuilder(tool, traits, folder, is_known=known is not None)
+    builder = _DescriptionBuilder(tool, traits, folder, is_known=tool_fields is not None)
     for name, value in fields.items():
         builder.read_field(str(name), value)
     return builder.build_description()
@@ -184,9 +184,9 @@ class _DescriptionBuilder:
             return
         text = text.removeprefix("file://").removeprefix("@")
         word = ShellWord(text, is_pattern=is_pattern, is_home=text == "~" or text.startswith("~/"))
-        found = build_path_use(use, word, self._folder)
-        if found is not None:
-            self._paths.append(found)
+        path_use = build_path_use(use, word, self._folder)
+        if path_use is not None:
+            self._paths.append(path_use)
 
     def _read_command(self, value: Any) -> None:
         if self._tool in POWERSHELL_TOOLS:
@@ -220,9 +220,9 @@ class _DescriptionBuilder:
     def _read_addresses(self, name: str, value: Any) -> None:
         """Take the addresses of a field. One that cannot be read counts where the tool fetches it."""
         for text in self._iterate_texts(value):
-            found = list(find_addresses(text))
-            self._addresses += found
-            if not found and name != "prompt" and self._traits.has_address:
+            addresses = list(find_addresses(text))
+            self._addresses += addresses
+            if not addresses and name != "prompt" and self._traits.has_address:
                 self._addresses.append(AddressUse(None, text[:LONGEST_ADDRESS_SHOWN]))
             if text.startswith("file://"):
                 self._note_path(TOUCH, text)

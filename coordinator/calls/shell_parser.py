@@ -63,8 +63,8 @@ def parse_shell(source: bytes, budget: ShellBudget) -> Node:
         raise UnreadableShell(TOO_LONG)
     if budget.seconds_left <= 0:
         raise UnreadableShell(TOO_SLOW)
-    began = time.thread_time()
-    deadline = began + budget.seconds_left
+    started_at = time.thread_time()
+    deadline = started_at + budget.seconds_left
 
     def read_chunk(offset: int, _point: Point) -> bytes:
         return source[offset : offset + CHUNK_BYTES]
@@ -77,5 +77,5 @@ def parse_shell(source: bytes, budget: ShellBudget) -> Node:
     except ValueError:  # the parser was stopped
         raise UnreadableShell(TOO_SLOW) from None
     finally:
-        budget.seconds_left -= time.thread_time() - began
+        budget.seconds_left -= time.thread_time() - started_at
     return tree.root_node

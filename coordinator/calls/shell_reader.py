@@ -284,8 +284,10 @@ class ShellReader:
         children = node.children
         self._budget.take_nodes(len(children))
         if node.type == "herestring_redirect":
-            words = self._words.read_words([child for child in children if child.type in _WORDS], depth)
-            return _Input(words[0].text if len(words) == 1 else None, "a here-string")
+            redirect_words = self._words.read_words(
+                [child for child in children if child.type in _WORDS], depth
+            )
+            return _Input(redirect_words[0].text if len(redirect_words) == 1 else None, "a here-string")
         if node.type == "heredoc_redirect":
             return self._read_heredoc(node, redirections, extra, after, depth)
         operator = next((child.type for child in children if not child.is_named), ">")
@@ -360,9 +362,9 @@ class ShellReader:
             else:
                 groups.append([child])
         groups += [[child] for child in extra or ()]
-        words = [word for group in groups for word in self._words.read_words(group, depth)]
+        command_words = [word for group in groups for word in self._words.read_words(group, depth)]
         command = SimpleCommand(
-            tuple(words),
+            tuple(command_words),
             tuple(assignments),
             (*found, *(redirections or ())),
             self._folder,
@@ -385,21 +387,25 @@ class ShellReader:
                 if child.type == "subscript":
                     self._walk(child, depth + 1)
             elif child.is_named:
-                words = self._words.read_words([child], depth + 1)
-                value = words[0] if len(words) == 1 else ShellWord(None, reason=f"the value of {name}")
+                assigned_words = self._words.read_words([child], depth + 1)
+                value = (
+                    assigned_words[0]
+                    if len(assigned_words) == 1
+                    else ShellWord(None, reason=f"the value of {name}")
+                )
         return name, value
 
     def _read_declaration(self, node: Node, depth: int) -> None:
         """Read `export A=1`, `declare`, `local`, `readonly`, `unset`."""
         children = node.children
         self._budget.take_nodes(len(children))
-        words, assignments = [ShellWord(children[0].type if children else "export")], []
+        declared_words, assignments = [ShellWord(children[0].type if children else "export")], []
         for child in children[1:]:
             if child.type == "variable_assignment":
                 assignments.append(self._read_assignment(child, depth))
             elif child.is_named:
-                words += self._words.read_words([child], depth)
-        self._emit(SimpleCommand(tuple(words), tuple(assignments), folder=self._folder))
+                declared_words += self._words.read_words([child], depth)
+        self._emit(SimpleCommand(tuple(declared_words), tuple(assignments), folder=self._folder))
 
     def _emit(self, command: SimpleCommand) -> None:
         self._budget.take_nodes(1)
@@ -479,17 +485,17 @@ class ShellReader:
             self._folder = None
         elif wrapped.folder is not None:
             self._folder = join_folder(self._folder, wrapped.folder)
-        words = list(wrapped.words)
-        is_text = len(words) == 1 and wrapper.adds_words and has_blank(words[0])
-        if words and (wrapper.is_joined or is_text):
-            self._read_texts(words)
-        elif words:
+        wrapped_words = list(wrapped.words)
+        is_text = len(wrapped_words) == 1 and wrapper.adds_words and has_blank(wrapped_words[0])
+        if wrapped_words and (wrapper.is_joined or is_text):
+            self._read_texts(wrapped_words)
+        elif wrapped_words:
             if wrapper.adds_words:
-                words = self._add_unknown_words(name, command, words)
+                wrapped_words = self._add_unknown_words(name, command, wrapped_words)
             self._interpret(
                 replace(
                     command,
-                    words=tuple(words),
+                    words=tuple(wrapped_words),
                     assignments=tuple(wrapped.assignments),
                     redirections=(),
                     folder=self._folder,
@@ -559,17 +565,17 @@ class ShellReader:
     def _interpret_find(self, command: SimpleCommand, _stdin: _Input | None, depth: int) -> None:
         """Read the commands that `find -exec` and `fd -x` start, with the folders that they search in their place."""
         self._emit(command)
-        words = list(command.arguments)
+        find_words = list(command.arguments)
         starts = FIND_COMMANDS if command.program == "find" else {"-x", "--exec", "-X", "--exec-batch"}
         roots = list(find_search_roots(command))
-        while words:
-            word, words = words[0], words[1:]
+        while find_words:
+            word, find_words = find_words[0], find_words[1:]
             if word.text not in starts:
                 continue
             inner: list[ShellWord] = []
-            while words and words[0].text not in {";", "+"}:
-                inner.append(words[0])
-                words = words[1:]
+            while find_words and find_words[0].text not in {";", "+"}:
+                inner.append(find_words[0])
+                find_words = find_words[1:]
             filled = [
                 part
                 for inner_word in inner
@@ -701,11 +707,16 @@ def find_known_output(command: SimpleCommand, stdin: _Input | None) -> str | Non
     texts = [word.text for word in command.arguments]
     if any(text is None for text in texts) or any(redirect.writes for redirect in command.redirections):
         return None
-    known = [text for text in texts if text is not None]
-    if command.program == "echo" and not any(text.startswith("-") or "\\" in text for text in known):
-        return " ".join(known) + "\n"
-    if command.program == "printf" and len(known) == 1 and "%" not in known[0] and "\\" not in known[0]:
-        return known[0]
-    if command.program == "cat" and not known and stdin is not None:
+    known_texts = [text for text in texts if text is not None]
+    if command.program == "echo" and not any(text.startswith("-") or "\\" in text for text in known_texts):
+        return " ".join(known_texts) + "\n"
+    if (
+        command.program == "printf"
+        and len(known_texts) == 1
+        and "%" not in known_texts[0]
+        and "\\" not in known_texts[0]
+    ):
+        return known_texts[0]
+    if command.program == "cat" and not known_texts and stdin is not None:
         return stdin.text
     return None

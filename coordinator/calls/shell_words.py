@@ -158,17 +158,17 @@ class WordReader:
 
     def _read_unknown(self, node: Node, what: str, is_quoted: bool, depth: int) -> _Piece:
         self._read_nested(node, depth + 1)
-        shown = " ".join(self.read_text(node.start_byte, node.end_byte).split())
-        shown = shown if len(shown) <= LONGEST_SHOWN else f"{shown[: LONGEST_SHOWN - 1]}…"
-        return _Piece(None, f"{what} {shown}", is_quoted)
+        shown_text = " ".join(self.read_text(node.start_byte, node.end_byte).split())
+        shown_text = shown_text if len(shown_text) <= LONGEST_SHOWN else f"{shown_text[: LONGEST_SHOWN - 1]}…"
+        return _Piece(None, f"{what} {shown_text}", is_quoted)
 
 
 def build_words(pieces: list[_Piece]) -> Iterator[ShellWord]:
     """Yield the words that the parts of one word become: several where braces make them."""
-    known: list[str] = []
+    word_texts: list[str] = []
     for piece in pieces:
         if piece.text is None:
-            prefix = "".join(known)
+            prefix = "".join(word_texts)
             yield ShellWord(
                 None,
                 prefix.translate(_REVEAL),
@@ -177,8 +177,8 @@ def build_words(pieces: list[_Piece]) -> Iterator[ShellWord]:
                 is_split=not piece.is_quoted,
             )
             return
-        known.append(piece.text)
-    text = "".join(known)
+        word_texts.append(piece.text)
+    text = "".join(word_texts)
     for expanded in expand_braces(text):
         yield ShellWord(
             expanded.translate(_REVEAL),
@@ -191,18 +191,18 @@ def expand_braces(text: str) -> list[str]:
     """Return the words that `a{b,c}` and `{1..3}` become; the word itself where that would be very many."""
     if "{" not in text or "}" not in text:
         return [text]
-    words: list[str] = []
+    expanded: list[str] = []
     pending = [text]
     while pending:
-        if len(words) + len(pending) > MAX_BRACE_WORDS:
+        if len(expanded) + len(pending) > MAX_BRACE_WORDS:
             return [text]
         word = pending.pop(0)
-        made = expand_first_brace(word)
-        if made is None:
-            words.append(word)
+        expansion = expand_first_brace(word)
+        if expansion is None:
+            expanded.append(word)
         else:
-            pending = [*made, *pending]
-    return words
+            pending = [*expansion, *pending]
+    return expanded
 
 
 def expand_first_brace(text: str) -> list[str] | None:

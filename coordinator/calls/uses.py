@@ -76,8 +76,8 @@ def build_path_use(use: str, word: ShellWord, folder: str | None) -> PathUse | N
     if word.text in NO_FILES or not word.text:
         return None
     text, is_below = word.text, False
-    if word.is_pattern and (found := _GLOB.search(text)) is not None:
-        text, is_below = text[: found.start()], True
+    if word.is_pattern and (glob_match := _GLOB.search(text)) is not None:
+        text, is_below = text[: glob_match.start()], True
         text = text.rpartition("/")[0] + "/" if "/" in text else "."
     path = join_path(folder, text, word.is_home)
     return PathUse(use, path, word.text, is_below=is_below)
@@ -94,9 +94,9 @@ def resolve_prefix(word: ShellWord, folder: str | None) -> str:
 def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     """Yield the paths that one command touches: its redirections, and what its program does with its arguments."""
     for redirection in command.redirections:
-        found = build_path_use(WRITE if redirection.writes else READ, redirection.target, command.folder)
-        if found is not None:
-            yield found._replace(is_redirection=True)
+        path_use = build_path_use(WRITE if redirection.writes else READ, redirection.target, command.folder)
+        if path_use is not None:
+            yield path_use._replace(is_redirection=True)
     if not command.words or command.program is None:
         return
     first = command.words[0]
@@ -145,9 +145,9 @@ def list_file_program_words(
         elif item.kind == OPERAND and item.may_be_value and previous is not None:
             option = next(
                 (
-                    one
-                    for one, rest in iterate_clustered_options(previous.word.text or "")
-                    if one in values and not rest
+                    letter
+                    for letter, rest in iterate_clustered_options(previous.word.text or "")
+                    if letter in values and not rest
                 ),
                 None,
             )
@@ -157,7 +157,9 @@ def list_file_program_words(
     if not program.use:
         return
     uses = {
-        use for option, use in program.switches.items() if any(given.startswith(option) for given in options)
+        use
+        for option, use in program.switches.items()
+        if any(argument_text.startswith(option) for argument_text in options)
     }
     use = next(iter(uses), program.use)
     operands = [
@@ -254,7 +256,7 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
         return
     texts = TEXT_OPTIONS.get(name, frozenset())
     parsed = command.parsed_arguments
-    named = False
+    has_named_host = False
     for item in parsed.items:
         word = item.word
         if item.kind == VALUE and item.option in texts:
@@ -263,11 +265,11 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
             continue
         text = word.text if word.text is not None else word.prefix
         if _SCHEME.search(text):
-            for found in find_addresses(text, is_whole=word.text is not None):
-                named = True
-                yield found
-        elif item.kind == OPERAND and not named and name in HOST_PROGRAMS and not item.may_be_value:
-            named = name not in {"curl", "wget"}
+            for address in find_addresses(text, is_whole=word.text is not None):
+                has_named_host = True
+                yield address
+        elif item.kind == OPERAND and not has_named_host and name in HOST_PROGRAMS and not item.may_be_value:
+            has_named_host = name not in {"curl", "wget"}
             yield read_bare_host(word)
         elif item.kind == OPERAND and (host := find_remote_host(name, text)):
             yield AddressUse(host, word.shown_text)
@@ -275,26 +277,30 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
 
 def find_remote_host(name: str, text: str) -> str:
     """Return the host of `user@host:path` for a program that reads it so; "" for any other word."""
-    found = _REMOTE.match(text)
-    if found is None or (name not in REMOTE_PATH_PROGRAMS and name != "git"):
+    remote_match = _REMOTE.match(text)
+    if remote_match is None or (name not in REMOTE_PATH_PROGRAMS and name != "git"):
         return ""
-    is_meant = name != "git" or "@" in text[: found.end()]  # not `HEAD:file`
-    return found[1].lower() if is_meant else ""
+    is_meant = name != "git" or "@" in text[: remote_match.end()]  # not `HEAD:file`
+    return remote_match[1].lower() if is_meant else ""
 
 
 def read_bare_host(word: ShellWord) -> AddressUse:
     if word.text is None:
         return AddressUse(None, word.shown_text)
-    found = _HOST.fullmatch(word.text)
-    return AddressUse(found[1].lower().rstrip(".") if found else None, word.text)
+    host_match = _HOST.fullmatch(word.text)
+    return AddressUse(host_match[1].lower().rstrip(".") if host_match else None, word.text)
 
 
 def find_addresses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
     """Yield the hosts of the URLs in a text. Of one that is cut off (`is_whole` false) the host may go on."""
-    for found in _ADDRESS.finditer(text):
-        host = read_host(found[0])
-        is_cut = not is_whole and found.end() == len(text) and not _SCHEME.sub("", found[0]).partition("/")[1]
-        yield AddressUse(None if is_cut else host, found[0])
+    for address_match in _ADDRESS.finditer(text):
+        host = read_host(address_match[0])
+        is_cut = (
+            not is_whole
+            and address_match.end() == len(text)
+            and not _SCHEME.sub("", address_match[0]).partition("/")[1]
+        )
+        yield AddressUse(None if is_cut else host, address_match[0])
     if not is_whole and _SCHEME.search(text) and not _ADDRESS.search(text):
         yield AddressUse(None, text)
 

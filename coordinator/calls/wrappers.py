@@ -276,7 +276,7 @@ def find_interpreter_options(program: str) -> frozenset[str] | None:
 
 def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> WrappedCommand | None:
     """Return what a wrapper starts; None where it starts nothing."""
-    found, rest = WrappedCommand(), list(arguments)
+    wrapped_command, rest = WrappedCommand(), list(arguments)
     if wrapper.commands:
         after = skip_sub_command(wrapper, rest)
         if after is None:
@@ -288,7 +288,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
         text = word.text
         if text is None or not text.startswith(("-", "+")) or text == "-":
             if text is not None and wrapper.takes_assignments and (name := assigned_name(text)):
-                found.assignments.append((name, ShellWord(text[len(name) + 1 :])))
+                wrapped_command.assignments.append((name, ShellWord(text[len(name) + 1 :])))
             elif operands > 0:
                 operands -= 1
             else:
@@ -301,13 +301,13 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
             break
         if any(option in wrapper.only_asks for option in list_options(text)):
             return None
-        rest = take_option_value(wrapper, text, rest, found)
+        rest = take_option_value(wrapper, text, rest, wrapped_command)
     if wrapper.needs_dashes:
         rest = list(words_after_dashes(arguments))
-    if operands > 0 and not found.scripts and wrapper.operands != 99 and rest:
+    if operands > 0 and not wrapped_command.scripts and wrapper.operands != 99 and rest:
         rest = []
-    found.words = rest
-    return found if rest or found.scripts else None
+    wrapped_command.words = rest
+    return wrapped_command if rest or wrapped_command.scripts else None
 
 
 def take_option_value(
@@ -363,8 +363,8 @@ def words_after_dashes(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
 
 def assigned_name(text: str) -> str:
     """Return the variable that `NAME=value` sets; "" for any other word."""
-    found = re.match(r"[A-Za-z_][A-Za-z0-9_]*(?==)", text)
-    return found[0] if found else ""
+    name_match = re.match(r"[A-Za-z_][A-Za-z0-9_]*(?==)", text)
+    return name_match[0] if name_match else ""
 
 
 def list_options(text: str) -> list[str]:

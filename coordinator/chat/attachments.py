@@ -119,8 +119,8 @@ def delete_thumbnail(attachment_id: str) -> None:
 
 def find_stored_file(row: ChatAttachment) -> StoredFile | None:
     """Return what is known of an attachment's file: None for one in its row, or one nobody has looked through yet."""
-    found: StoredFile | None = getattr(row, "stored", None)
-    return found
+    stored_file: StoredFile | None = getattr(row, "stored", None)
+    return stored_file
 
 
 def attachment_store_name(row: ChatAttachment) -> str:

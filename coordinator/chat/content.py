@@ -110,17 +110,17 @@ def build_file_block(block: Block, facts: Mapping[str, Any]) -> Block:
     kind = block.get("type") or "file"
     if kind == "image" and not str(facts["mime_type"]).startswith("image/"):
         kind = "file"  # drawn as an image it would stay broken for ever
-    said = {name: value for name, value in block.items() if name not in ("width", "height")}
-    return {**said, **facts, "type": kind}
+    kept_fields = {name: value for name, value in block.items() if name not in ("width", "height")}
+    return {**kept_fields, **facts, "type": kind}
 
 
 def message_search_text(content: Any) -> str:
     """Return what a message says in words: its texts, codes and file names, one under the other, without secrets."""
     if not isinstance(content, list):
         return str(mask_secrets(content)) if isinstance(content, str) else ""
-    found = []
+    texts = []
     for block in content:
         if isinstance(block, dict):
-            said = (block.get(name) for name in ("text", "code", "content", "filename", "alt"))
-            found += [value for value in said if isinstance(value, str) and value]
-    return str(mask_secrets("\n".join(found)))
+            block_texts = (block.get(name) for name in ("text", "code", "content", "filename", "alt"))
+            texts += [value for value in block_texts if isinstance(value, str) and value]
+    return str(mask_secrets("\n".join(texts)))

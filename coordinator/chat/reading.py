@@ -107,8 +107,8 @@ def load_older_messages(
     if place is not None:
         rows = rows.filter(place.older_messages_condition())
     limit = max(1, min(limit, MOST_MESSAGES))
-    found = list(rows.order_by("-created_at", "-id")[: limit + 1])
-    return ChatMessagePage(found[:limit][::-1], len(found) > limit)
+    older_rows = list(rows.order_by("-created_at", "-id")[: limit + 1])
+    return ChatMessagePage(older_rows[:limit][::-1], len(older_rows) > limit)
 
 
 def load_newer_messages(
@@ -119,8 +119,8 @@ def load_newer_messages(
     rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id).filter(
         place.newer_messages_condition()
     )
-    found = list(rows.order_by("created_at", "id")[: limit + 1])
-    return ChatMessagePage(found[:limit], len(found) > limit)
+    newer_rows = list(rows.order_by("created_at", "id")[: limit + 1])
+    return ChatMessagePage(newer_rows[:limit], len(newer_rows) > limit)
 
 
 def iterate_whole_thread(agent_id: str) -> Iterator[ChatMessage]:
@@ -179,12 +179,12 @@ def load_unanswered_messages(
         .filter(place.newer_messages_condition())
         .exclude(source=ChatSource.AGENT)
     )
-    found = list(rows.order_by("created_at", "id")[:limit])
-    if not found:
+    unanswered_rows = list(rows.order_by("created_at", "id")[:limit])
+    if not unanswered_rows:
         return None
     return {
-        "messages": [chat_message_as_json(row, whole=True) for row in found],
-        "after": str(message_position(found[-1])),
+        "messages": [chat_message_as_json(row, whole=True) for row in unanswered_rows],
+        "after": str(message_position(unanswered_rows[-1])),
     }
 
 
@@ -212,7 +212,7 @@ def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime
 def find_attachment(attachment_id: str, agent_id: str | None = None) -> ChatAttachment:
     """Return an attachment; with `agent_id`, only one of that agent's thread. Raises NotFound."""
     rows = ChatAttachment.objects.select_related("message", "stored").filter(pk=attachment_id)
-    found = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()
-    if found is None:
+    attachment = rows.first() if agent_id is None else rows.filter(message__agent=agent_id).first()
+    if attachment is None:
         raise NotFound("There is no such attachment.")
-    return found
+    return attachment

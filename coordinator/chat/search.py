@@ -34,9 +34,9 @@ def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS)
     with_words = [term for term in terms if term.words]
     if not with_words:
         return []
-    found, question = chat_match_condition([[term] for term in with_words])
+    condition, question = chat_match_condition([[term] for term in with_words])
     # A literal of our own and a parameter: nothing that was typed is in the statement.
-    ids = f"chat_messages.id IN (SELECT message_id FROM sbx_chat_search WHERE {found})"  # noqa: S608
+    ids = f"chat_messages.id IN (SELECT message_id FROM sbx_chat_search WHERE {condition})"  # noqa: S608
     rows = ChatMessage.objects.extra(where=[ids], params=[question]).select_related("agent")  # noqa: S610
     if agent_id:
         rows = rows.filter(agent=agent_id)
@@ -44,12 +44,12 @@ def find_chat_messages(text: str, *, agent_id: str = "", limit: int = MOST_HITS)
     exactly = [re.compile(term.term_pattern) for term in terms if term.exact]
     if exactly:
         looked_at = rows[:MOST_LOOKED_AT]
-        kept = (
+        matching_messages = (
             row
             for row in looked_at
             if all(exact.search(normalize_search_text(said(row.content))) for exact in exactly)
         )
-        return [build_chat_hit(row, terms) for row in islice(kept, limit)]
+        return [build_chat_hit(row, terms) for row in islice(matching_messages, limit)]
     return [build_chat_hit(row, terms) for row in rows[:limit]]
 
 

@@ -36,14 +36,14 @@ class FileFingerprint:
 
 def fingerprint_file(file: BinaryIO | Any, *, most: int | None = None) -> FileFingerprint:
     """Read a file to its end. Raises RequestTooLarge for one of more than `most` bytes."""
-    whole, pieces, size = hashlib.sha256(), bytearray(), 0
+    file_hash, pieces, size = hashlib.sha256(), bytearray(), 0
     while piece := read_up_to_size(file, PIECE):
         size += len(piece)
         if most is not None and size > most:
             raise RequestTooLarge(f"A file may have at most {most // 2**20} MiB.")
-        whole.update(piece)
+        file_hash.update(piece)
         pieces += hashlib.sha256(piece).digest()
-    return FileFingerprint(size, whole.hexdigest(), bytes(pieces))
+    return FileFingerprint(size, file_hash.hexdigest(), bytes(pieces))
 
 
 def open_verified_file(
@@ -160,7 +160,7 @@ class VerifiedFileReader(io.RawIOBase):
 
 def read_up_to_size(file: Any, size: int) -> bytes:
     """Return `size` bytes, or what is left."""
-    found = bytearray()
-    while len(found) < size and (part := file.read(size - len(found))):
-        found += part
-    return bytes(found)
+    content = bytearray()
+    while len(content) < size and (part := file.read(size - len(content))):
+        content += part
+    return bytes(content)

@@ -48,10 +48,10 @@ def matches_tool_names(names: str, tool: str) -> bool:
     from fnmatch import fnmatchcase  # noqa: PLC0415 - only where the server is away
 
     for name in names.replace("|", ",").split(","):
-        wanted = name.strip()
-        while "**" in wanted:
-            wanted = wanted.replace("**", "*")
-        if wanted and fnmatchcase(tool, wanted):
+        trimmed_name = name.strip()
+        while "**" in trimmed_name:
+            trimmed_name = trimmed_name.replace("**", "*")
+        if trimmed_name and fnmatchcase(tool, trimmed_name):
             return True
     return False
 

@@ -162,8 +162,8 @@ class SingleRequestConnection:
             try:
                 self._socket = socket.create_connection(place, max(0.01, until - time.monotonic()))
                 break
-            except OSError as found:
-                problem = found
+            except OSError as open_error:
+                problem = open_error
         if self._socket is None:
             raise problem
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,10 +198,10 @@ class SingleRequestConnection:
         self._socket.sendall(data)
 
     def remaining_patience(self, patience: float) -> float:
-        left = self.until - time.monotonic()
-        if left <= 0:
+        remaining_seconds = self.until - time.monotonic()
+        if remaining_seconds <= 0:
             raise TimeoutError
-        return min(left, patience)
+        return min(remaining_seconds, patience)
 
     def _receive_bytes(self, patience: float) -> bytes:
         assert self._socket is not None
@@ -233,7 +233,7 @@ class SingleRequestConnection:
         return self._read_exact_bytes(int(length), patience)
 
     def _read_chunked_body(self, patience: float) -> bytes:
-        whole = b""
+        body = b""
         while True:
             size = self._read_buffered_line(patience).partition(b";")[0].strip()
             try:
@@ -241,9 +241,9 @@ class SingleRequestConnection:
             except ValueError:
                 raise InvalidServerAnswer("its answer is garbled") from None
             if length == 0:
-                return whole
-            whole += self._read_exact_bytes(length, patience)
-            if len(whole) > LARGEST_BODY:
+                return body
+            body += self._read_exact_bytes(length, patience)
+            if len(body) > LARGEST_BODY:
                 raise InvalidServerAnswer("its answer is too large")
             self._read_buffered_line(patience)
 
@@ -290,10 +290,10 @@ def find_environment_proxy(address: ServerAddress) -> ServerAddress | None:
     for variable in (f"{address.scheme}_proxy", f"{address.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if variable == "HTTP_PROXY" and "REQUEST_METHOD" in os.environ:
             continue  # in a CGI program a stranger's header sets it
-        named = os.environ.get(variable, "").strip()
-        if named and not is_excluded_from_proxy(address.host.lower()):
+        proxy_url = os.environ.get(variable, "").strip()
+        if proxy_url and not is_excluded_from_proxy(address.host.lower()):
             try:
-                proxy = ServerAddress(named if "://" in named else f"http://{named}")
+                proxy = ServerAddress(proxy_url if "://" in proxy_url else f"http://{proxy_url}")
             except ValueError:
                 proxy = None
             if proxy is None or proxy.scheme != "http":

@@ -86,16 +86,16 @@ class HookRefused(Exception):
 
 def run(arguments: Sequence[str]) -> int:
     """Take one hook from stdin and answer it on stdout. Returns 2, which blocks, where it was called wrongly."""
-    words = list(arguments)
-    if words and words[0] in {"-h", "--help"}:
+    argument_list = list(arguments)
+    if argument_list and argument_list[0] in {"-h", "--help"}:
         sys.stdout.write(USAGE)
         return 0
-    agent = HOOK_AGENTS.get(words[0]) if words else None
-    if agent is not None and words[1:] == [STREAM] and agent.session_ends:
+    agent = HOOK_AGENTS.get(argument_list[0]) if argument_list else None
+    if agent is not None and argument_list[1:] == [STREAM] and agent.session_ends:
         from coordinator.client.hook_stream import HookStream  # noqa: PLC0415 - most hooks do not need it
 
         return HookStream(agent, agent.timeout).run()
-    timeout = parse_hook_timeout(words[1:])
+    timeout = parse_hook_timeout(argument_list[1:])
     if agent is None or timeout is None:
         sys.stderr.write(USAGE)
         return BLOCK
@@ -198,9 +198,9 @@ class HookCommand:
             payload = None
         if isinstance(payload, dict):
             self._event, self._tool = self.find_event_name(payload), self._agent.tool(payload)
-            words = self._agent.words
-            if words is not None and self._event in words.hooks:
-                self._body = transcript_lines.add_transcript_lines(self._body, payload, words)
+            agent_words = self._agent.words
+            if agent_words is not None and self._event in agent_words.hooks:
+                self._body = transcript_lines.add_transcript_lines(self._body, payload, agent_words)
             if self._agent.name == "claude-code":
                 self._add_skill_shell_lines(payload)
         else:
@@ -225,8 +225,8 @@ class HookCommand:
             is_registered = skill_files.is_skill_hook_registered(self.agent_settings_file())
             skill = skill_files.describe_skill_lines(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
-            words = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
-            skill = {"problem": words, "lines": [], "files": []}
+            explanation = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
+            skill = {"problem": explanation, "lines": [], "files": []}
         self._began = time.monotonic()  # what that took leaves the server as long as ever to answer
         payload[skill_files.FIELD] = skill
         self._body = json.dumps(payload).encode()
@@ -246,9 +246,9 @@ class HookCommand:
 
     def find_event_name(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:
-            found = payload.get(field)
-            if isinstance(found, str) and found.strip():
-                return str(found).strip()
+            event_name = payload.get(field)
+            if isinstance(event_name, str) and event_name.strip():
+                return str(event_name).strip()
         return self._agent.strictest_event
 
     def guess_event_name(self, body: bytes) -> str:
@@ -484,8 +484,8 @@ class HookCommand:
             self._wake.release()
 
     def _watch_time_limit(self) -> None:
-        while (left := self._limit - time.monotonic()) > 0:
-            self._wake.acquire(timeout=min(left, LOOK_EVERY))
+        while (remaining_seconds := self._limit - time.monotonic()) > 0:
+            self._wake.acquire(timeout=min(remaining_seconds, LOOK_EVERY))
             if self._caller.has_agent_exited():
                 self._why = "The agent ended before anybody answered."
                 break
@@ -505,16 +505,16 @@ class HookCommand:
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
             because = HELD_UNREAD if self._unread and self._is_known else because
-            words = why if why == NOBODY else f"{why} {because} {WHAT_TO_DO}"
-            answer = self._agent.build_denial(self._event, words)
+            explanation = why if why == NOBODY else f"{why} {because} {WHAT_TO_DO}"
+            answer = self._agent.build_denial(self._event, explanation)
         elif is_call and self._asked:
-            words, answer = "", self._agent.build_terminal_question(self._event, f"{why} {ASKS_ANYWAY}")
+            explanation, answer = "", self._agent.build_terminal_question(self._event, f"{why} {ASKS_ANYWAY}")
         else:
-            words, answer = "", None
+            explanation, answer = "", None
         self.answer_and_exit(
             json.dumps(answer).encode() if answer is not None else b"",
             said=why,
-            denied=words,
+            denied=explanation,
             keep=not self._refusal,
         )
 
@@ -573,7 +573,7 @@ def print_log_line(words: str) -> None:
 def quote_header_text(text: str) -> str:
     """Return a text as an address or a header can hold it."""
     plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._"
-    return "".join(chr(one) if one in plain else f"%{one:02X}" for one in text.encode("utf-8", "replace"))
+    return "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in text.encode("utf-8", "replace"))
 
 
 def format_error_detail(body: bytes) -> str:

@@ -35,11 +35,15 @@ _CURSOR_TOOLS = {"beforeShellExecution": "Shell", "beforeReadFile": "Read"}
 
 
 def cursor_tool_name(payload: Mapping[str, Any]) -> str | None:
-    event, named = payload.get("hook_event_name"), payload_tool_name(payload)
+    event, tool_name = payload.get("hook_event_name"), payload_tool_name(payload)
     if event == "beforeMCPExecution":
         server = payload.get("mcp_server_name")
-        return mcp_call_name(server, named) if isinstance(server, str) and server and named else named
-    return _CURSOR_TOOLS.get(str(event)) or named
+        return (
+            mcp_call_name(server, tool_name)
+            if isinstance(server, str) and server and tool_name
+            else tool_name
+        )
+    return _CURSOR_TOOLS.get(str(event)) or tool_name
 
 
 class CallAnswerForms:

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def format_usage() -> str:
     """Return the list of subcommands, as people read it."""
-    lines = (f"  signalbox {name:<12}{words}" for name, (_, words) in COMMANDS.items())
+    lines = (f"  signalbox {name:<12}{summary}" for name, (_, summary) in COMMANDS.items())
     return "\n".join(
         [
             "usage: signalbox [--settings FILE] SUBCOMMAND …",

@@ -19,26 +19,26 @@ USAGE = (
 
 def run(arguments: Sequence[str]) -> int:
     """Serve until stdin ends. Returns 2 where it was called wrongly, else the command's exit code."""
-    words = list(arguments)
+    argument_list = list(arguments)
     command: list[str] | None = None
-    if "--" in words:
-        at = words.index("--")
-        words, command = words[:at], words[at + 1 :]
-    if words and words[0] in {"-h", "--help"}:
+    if "--" in argument_list:
+        at = argument_list.index("--")
+        argument_list, command = argument_list[:at], argument_list[at + 1 :]
+    if argument_list and argument_list[0] in {"-h", "--help"}:
         sys.stdout.write(USAGE)
         return 0
     if (
-        len(words) > 1
-        or any(word.startswith("-") for word in words)
+        len(argument_list) > 1
+        or any(word.startswith("-") for word in argument_list)
         or command == []
-        or (command and not words)
+        or (command and not argument_list)
     ):
         sys.stderr.write(USAGE)
         return 2
     if command:
         from coordinator.client import mcp_guard  # noqa: PLC0415 - one of the two
 
-        return mcp_guard.McpGuard(words[0], command).serve_guarded_server()
+        return mcp_guard.McpGuard(argument_list[0], command).serve_guarded_server()
     from coordinator.client import mcp_bridge  # noqa: PLC0415
 
-    return mcp_bridge.GatewayBridge(words[0] if words else None).serve_agent()
+    return mcp_bridge.GatewayBridge(argument_list[0] if argument_list else None).serve_agent()

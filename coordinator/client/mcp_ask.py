@@ -201,21 +201,21 @@ class OpenQuestion:
 
     def wait_for_answer(self) -> dict[str, Any]:
         """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
-        tool, given = self._asked.get("tool_name"), self._asked.get("input")
-        if not isinstance(tool, str) or not tool.strip() or not isinstance(given, dict):
+        tool, tool_arguments = self._asked.get("tool_name"), self._asked.get("input")
+        if not isinstance(tool, str) or not tool.strip() or not isinstance(tool_arguments, dict):
             raise NoDecision("the question names no tool and input")
         try:
             client_settings = settings.load_client_settings()
             address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             raise NoDecision(str(problem)) from None
-        body = json.dumps(self.build_permission_hook(tool, given)).encode()
+        body = json.dumps(self.build_permission_hook(tool, tool_arguments)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
         if client_settings.key:
             headers["Authorization"] = f"Bearer {client_settings.key}"
         decision = self._wait_for_decision(address, headers, body)
         if decision.get("behavior") == "allow":
-            changed = decision.get("updatedInput", given)
+            changed = decision.get("updatedInput", tool_arguments)
             allowed = {"behavior": "allow", "updatedInput": changed}
             if isinstance(changed, dict):
                 return allowed

@@ -140,9 +140,9 @@ class GatewayBridge:
         except (OSError, http.client.HTTPException):
             raise GatewayRequestFailed("it broke off before its answer", sent=True) from None
         if answer.status >= 300 and not is_jsonrpc_body(body):
-            heard = answer.status >= 500 and answer.getheader(NOT_SENT) is None
+            was_received = answer.status >= 500 and answer.getheader(NOT_SENT) is None
             raise GatewayRequestFailed(
-                f"Signalbox refuses ({answer.status}{gateway_error_detail(body)})", sent=heard
+                f"Signalbox refuses ({answer.status}{gateway_error_detail(body)})", sent=was_received
             )
         if message.get("method") == "initialize":
             self._save_gateway_session(answer, body)
@@ -209,10 +209,10 @@ class GatewayBridge:
             connection, target = build_gateway_connection(client_settings.url, self._path)
         except (NotConnected, ValueError, OSError) as problem:
             raise GatewayRequestFailed(str(problem)) from None
-        sent = False
+        was_sent = False
         try:
             connection.connect()
-            sent = True
+            was_sent = True
             body = line.strip() if method == "POST" else None
             connection.request(
                 method, target, body, self.build_gateway_headers(client_settings.key, message, session)
@@ -220,18 +220,18 @@ class GatewayBridge:
             answer = connection.getresponse()
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
-            words = (
+            explanation = (
                 f"{client_settings.url} cannot be reached ({getattr(problem, 'strerror', None) or problem})"
             )
-            raise GatewayRequestFailed(words, sent=sent) from None
+            raise GatewayRequestFailed(explanation, sent=was_sent) from None
         is_call = message.get("method") == "tools/call"
         # A call is sent again on Signalbox's own word alone: other statuses may follow a call that ran.
         if answer.status in RETRY_STATUSES and not (is_call and answer.getheader(NOT_SENT) is None):
             body = b""
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 body = answer.read(mcp_lines.LONGEST)
-            words = f"Signalbox is not ready ({answer.status}{gateway_error_detail(body)})"
-            raise GatewayRequestFailed(words, told=body if is_jsonrpc_body(body) else None)
+            explanation = f"Signalbox is not ready ({answer.status}{gateway_error_detail(body)})"
+            raise GatewayRequestFailed(explanation, told=body if is_jsonrpc_body(body) else None)
         return connection, answer
 
     def build_gateway_headers(self, key: str, message: dict[str, Any], session: str | None) -> dict[str, str]:
@@ -299,10 +299,10 @@ def iterate_event_data(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     events = sse.EventSplitter(mcp_lines.LONGEST)
     while piece := answer.read1(READ_BYTES):
         try:
-            found = events.feed(piece)
+            event_blocks = events.feed(piece)
         except sse.EventTooLong as problem:
             raise http.client.HTTPException(str(problem)) from None
-        for event in found:
+        for event in event_blocks:
             data = join_message_lines(sse.extract_event_data(event))
             if data.strip():
                 yield data

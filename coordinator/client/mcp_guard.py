@@ -115,8 +115,8 @@ class McpGuard:
             ):
                 self.forward_to_server(line)
         elif use is None:
-            words = f"The method {str(method)[:100]!r} does not pass Signalbox."
-            mcp_lines.send_jsonrpc_error(number, mcp_lines.METHOD_NOT_FOUND, words)
+            explanation = f"The method {str(method)[:100]!r} does not pass Signalbox."
+            mcp_lines.send_jsonrpc_error(number, mcp_lines.METHOD_NOT_FOUND, explanation)
         elif method == "tools/call":
             self.start_guarded_call(number, message, line)
         elif use in {RequestUse.READ, RequestUse.LIST}:
@@ -179,20 +179,20 @@ class McpGuard:
         try:
             call.wait_for_permission()
         except CallRefused as problem:
-            why = str(problem)
+            reason = str(problem)
         except BaseException as problem:
-            why = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
+            reason = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
         else:
             with self._input:  # a cancellation that comes from here on is written after the call
                 if self._mark_call_sent(call):
                     self._write_to_server(call.line)
                     return
-            why = "The call was cancelled."
+            reason = "The call was cancelled."
         with self._lock:
             if self._calls.get(mcp_lines.request_id_key(number)) is call:
                 del self._calls[mcp_lines.request_id_key(number)]
         if not call.cancelled.is_set():
-            mcp_lines.send_refused_tool_result(number, why)
+            mcp_lines.send_refused_tool_result(number, reason)
 
     def _mark_call_sent(self, call: LocalServerCall) -> bool:
         """Note that a call is sent now; False where it was cancelled."""
@@ -320,9 +320,9 @@ class LocalServerCall:
         """Return where the call may run. Raises CallRefused."""
         last, pause = time.monotonic(), FIRST_PAUSE
         while not self.cancelled.is_set():
-            asked = {**self._question, "call_id": self._id, "begins": not self._is_known}
+            question_body = {**self._question, "call_id": self._id, "begins": not self._is_known}
             try:
-                said = post_to_signalbox("/api/mcp/calls", asked)
+                server_reply = post_to_signalbox("/api/mcp/calls", question_body)
             except (ServerNotAnswering, InvalidServerAnswer) as problem:
                 if time.monotonic() - last > UNREACHED_FOR and not self._is_known:
                     raise CallRefused(NOBODY.format(problem)) from None
@@ -330,14 +330,14 @@ class LocalServerCall:
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
             pause = FIRST_PAUSE
-            decision = said.get("decision")
+            decision = server_reply.get("decision")
             self._is_known = True
-            self._id = said["call_id"] if isinstance(said.get("call_id"), str) else self._id
+            self._id = server_reply["call_id"] if isinstance(server_reply.get("call_id"), str) else self._id
             if decision == "allow":
                 return
             if decision != "wait":
-                raise CallRefused(str(said.get("reason") or "Denied in Signalbox."))
-            self.send_waiting_progress(said)
+                raise CallRefused(str(server_reply.get("reason") or "Denied in Signalbox."))
+            self.send_waiting_progress(server_reply)
         raise CallRefused("The call was cancelled.")
 
     def report_cancellation(self, reason: str) -> None:
@@ -358,8 +358,8 @@ class LocalServerCall:
     def send_waiting_progress(self, said: dict[str, Any]) -> None:
         if self._token is not None:
             self._told += 1
-            words = f"Waits for a person in Signalbox: {said.get('card') or said.get('reason') or ''}"
-            params = {"progressToken": self._token, "progress": self._told, "message": words}
+            progress_text = f"Waits for a person in Signalbox: {said.get('card') or said.get('reason') or ''}"
+            params = {"progressToken": self._token, "progress": self._told, "message": progress_text}
             mcp_lines.send_jsonrpc_message({"method": "notifications/progress", "params": params})
 
     def report_call_result(self, message: dict[str, Any]) -> None:
@@ -368,11 +368,11 @@ class LocalServerCall:
             return
         result = message.get("result")
         is_error = "error" in message or (isinstance(result, dict) and result.get("isError") is True)
-        told = json.dumps(message.get("error") if "error" in message else result)
+        result_text = json.dumps(message.get("error") if "error" in message else result)
         body = {
             "is_error": is_error,
             "milliseconds": round((time.monotonic() - self.began) * 1000),
-            "result": told.encode()[:MOST_TOLD].decode(errors="ignore"),
+            "result": result_text.encode()[:MOST_TOLD].decode(errors="ignore"),
         }
         with contextlib.suppress(Exception):
             post_to_signalbox(f"/api/mcp/calls/{quote(self._id, safe='')}/end", body)
@@ -383,8 +383,8 @@ def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
 
     Raises CallRefused, ServerNotAnswering, InvalidServerAnswer.
     """
-    said = post_to_signalbox(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
-    names = said.get("tools")
+    server_reply = post_to_signalbox(f"/api/mcp/listings/{quote(server, safe='')}", {"tools": tools})
+    names = server_reply.get("tools")
     if not isinstance(names, list):
         raise InvalidServerAnswer("its answer cannot be understood")
     return {name for name in names if isinstance(name, str)}

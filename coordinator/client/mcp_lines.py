@@ -63,8 +63,8 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
     number = value.get("id")
     if b"\r" in line.rstrip(b"\r\n"):  # many servers take what stands after it for a message of its own
         raise AmbiguousMessage("The message has a line break in it.", number)
-    for level, known in zip((value, value.get("params")), KNOWN, strict=True):
-        require_exact_key_case(level, known, number)
+    for level, known_names in zip((value, value.get("params")), KNOWN, strict=True):
+        require_exact_key_case(level, known_names, number)
     is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
     if number is None and not is_told:
         raise AmbiguousMessage("A request needs an id that is a text or a number.")
@@ -124,10 +124,10 @@ def require_exact_key_case(level: Any, known: tuple[str, ...], number: Any) -> N
 
 
 def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a key occurs twice")
-    return found
+    return members
 
 
 def extract_raw_json(line: bytes, *path: str) -> str | None:

@@ -103,12 +103,12 @@ LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical
 
 def classify_mcp_request(message: dict[str, Any]) -> RequestUse | None:
     """Return what a request is for; None where its method does not pass."""
-    known = REQUESTS.get(message.get("method", ""))
-    if known is None:
+    request_members = REQUESTS.get(message.get("method", ""))
+    if request_members is None:
         return None
     if message.get("method") == "subscriptions/listen" and is_resource_subscription(message.get("params")):
         return RequestUse.READ
-    return known[0]
+    return request_members[0]
 
 
 def is_resource_subscription(params: Any) -> bool:
@@ -122,24 +122,24 @@ def is_resource_subscription(params: Any) -> bool:
 def restrict_message_members(message: dict[str, Any]) -> dict[str, Any]:
     """Return the message with the members that its method has, and no other; itself where all of them are known."""
     names = REQUEST if "method" in message else RESPONSE
-    found = {name: value for name, value in message.items() if name in names}
-    if isinstance(found.get("params"), dict):
-        found["params"] = restrict_params(message["method"], message["params"])
-    return message if found == message else found
+    allowed_members = {name: value for name, value in message.items() if name in names}
+    if isinstance(allowed_members.get("params"), dict):
+        allowed_members["params"] = restrict_params(message["method"], message["params"])
+    return message if allowed_members == message else allowed_members
 
 
 def restrict_params(method: str, params: dict[str, Any]) -> dict[str, Any]:
     _, own = REQUESTS.get(method, (None, NOTIFICATIONS.get(method, frozenset[str]())))
     names = own | {"_meta"}  # by which a request that does not pass is answered, too
-    found = {name: value for name, value in params.items() if name in names}
+    allowed_params = {name: value for name, value in params.items() if name in names}
     for name, restrict in (
         ("_meta", restrict_meta),
         ("task", restrict_task_params),
         ("clientInfo", restrict_client_info),
     ):
-        if name in found:
-            found[name] = restrict(found[name])
-    return drop_none_members(found)
+        if name in allowed_params:
+            allowed_params[name] = restrict(allowed_params[name])
+    return drop_none_members(allowed_params)
 
 
 def drop_none_members(members: dict[str, Any]) -> dict[str, Any]:
@@ -149,14 +149,14 @@ def drop_none_members(members: dict[str, Any]) -> dict[str, Any]:
 def restrict_meta(meta: Any) -> dict[str, Any] | None:
     if not isinstance(meta, dict):
         return None
-    found = {name: value for name, value in meta.items() if name in META}
-    if META_CLIENT in found:
-        found[META_CLIENT] = restrict_client_info(found[META_CLIENT])
-    if META_CAPABILITIES in found:
-        found[META_CAPABILITIES] = restrict_to_shape(found[META_CAPABILITIES], CAPABILITIES)
-    if found.get(META_LOG_LEVEL) not in LOG_LEVELS:
-        found.pop(META_LOG_LEVEL, None)
-    return drop_none_members(found)
+    allowed_meta = {name: value for name, value in meta.items() if name in META}
+    if META_CLIENT in allowed_meta:
+        allowed_meta[META_CLIENT] = restrict_client_info(allowed_meta[META_CLIENT])
+    if META_CAPABILITIES in allowed_meta:
+        allowed_meta[META_CAPABILITIES] = restrict_to_shape(allowed_meta[META_CAPABILITIES], CAPABILITIES)
+    if allowed_meta.get(META_LOG_LEVEL) not in LOG_LEVELS:
+        allowed_meta.pop(META_LOG_LEVEL, None)
+    return drop_none_members(allowed_meta)
 
 
 def restrict_task_params(task: Any) -> dict[str, Any] | None:
@@ -175,12 +175,12 @@ def restrict_to_shape(value: Any, known: Any) -> Any:
     if known is bool:
         return value if isinstance(value, bool) else None
     if isinstance(known, list):
-        return value if isinstance(value, list) and all(one in known for one in value) else None
+        return value if isinstance(value, list) and all(item in known for item in value) else None
     if not isinstance(value, dict):
         return None
-    found = {name: restrict_to_shape(inner, known[name]) for name, inner in value.items() if name in known}
-    found = drop_none_members(found)
-    return value if found == value else found
+    shaped = {name: restrict_to_shape(inner, known[name]) for name, inner in value.items() if name in known}
+    shaped = drop_none_members(shaped)
+    return value if shaped == value else shaped
 
 
 def is_plain_id(value: Any) -> bool:
@@ -197,9 +197,9 @@ def find_call_id_problem(message: dict[str, Any]) -> str | None:
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     token = meta.get("progressToken") if isinstance(meta, dict) else None
-    for what, value in (("id", message.get("id")), ("progressToken", token)):
+    for label, value in (("id", message.get("id")), ("progressToken", token)):
         if value is not None and not is_plain_id(value):
-            return f"The {what} of a call must be a whole number, or at most 64 letters, digits and . _ : / @ + -"
+            return f"The {label} of a call must be a whole number, or at most 64 letters, digits and . _ : / @ + -"
     return None
 
 

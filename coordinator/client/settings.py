@@ -211,8 +211,8 @@ def write_private_file(path: str, content: bytes) -> None:
 
 def xdg_base_folder(variable: str, below_home: str) -> str:
     # By its specification a relative path does not count.
-    named = os.environ.get(variable, "")
-    return named if os.path.isabs(named) else os.path.join(os.path.expanduser("~"), below_home)
+    folder_name = os.environ.get(variable, "")
+    return folder_name if os.path.isabs(folder_name) else os.path.join(os.path.expanduser("~"), below_home)
 
 
 def parse_client_settings(value: Any) -> ClientSettings | None:
@@ -221,14 +221,16 @@ def parse_client_settings(value: Any) -> ClientSettings | None:
     url, key, agents = value.get("url"), value.get("key", ""), value.get("agents", {})
     if not (isinstance(url, str) and url and isinstance(key, str) and isinstance(agents, dict)):
         return None
-    named = {name: one for name, one in agents.items() if isinstance(one, dict)}
+    agent_tables = {
+        name: agent_settings for name, agent_settings in agents.items() if isinstance(agent_settings, dict)
+    }
     stored = value.get("environment")
     environment = {
         name: text
         for name, text in (stored.items() if isinstance(stored, dict) else ())
         if name in REMEMBERED_VARIABLES and isinstance(text, str) and "\0" not in text
     }
-    return ClientSettings(url.strip().rstrip("/"), key.strip(), named, environment)
+    return ClientSettings(url.strip().rstrip("/"), key.strip(), agent_tables, environment)
 
 
 def require_server_url(url: str) -> str:

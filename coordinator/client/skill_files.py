@@ -56,8 +56,8 @@ def describe_skill_lines(payload: Mapping[str, Any], *, is_registered: bool = Tr
     if name is None:
         return {"problem": "The hook does not say which skill it is about.", "lines": [], "files": []}
     if payload.get("expansion_type") == "mcp_prompt":
-        why = f"The text of {name} comes from an MCP server, so it cannot be read before."
-        return {"problem": why, "lines": [], "files": []}
+        reason = f"The text of {name} comes from an MCP server, so it cannot be read before."
+        return {"problem": reason, "lines": [], "files": []}
     search = SkillFileSearch(time.monotonic() + SEARCH_SECONDS)
     cwd = payload.get("cwd")
     texts = search.find_skill_texts(name, cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd())
@@ -103,9 +103,9 @@ def parse_skill_call(payload: Mapping[str, Any]) -> tuple[str | None, str]:
         arguments = tool_input.get("args")
     if not isinstance(name, str) or not name.strip().lstrip("/"):
         return None, ""
-    words = name.strip().lstrip("/").split(None, 1)
+    name_parts = name.strip().lstrip("/").split(None, 1)
     text = arguments if isinstance(arguments, str) else ""
-    return words[0], " ".join(part for part in (*words[1:], text) if part)
+    return name_parts[0], " ".join(part for part in (*name_parts[1:], text) if part)
 
 
 # --- the lines of a text ----------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def extract_shell_lines(text: str) -> list[str]:
 
     Wherever a mark stands a line is taken to begin, also in an example and within another line.
     """
-    found: list[str] = []
+    shell_texts: list[str] = []
     for opening, closing in (("```!", "```"), ("!`", "`")):
         at = text.find(opening)
         while at >= 0:
@@ -125,19 +125,21 @@ def extract_shell_lines(text: str) -> list[str]:
             if end < 0:
                 break
             line = text[begin:end].strip()
-            if line and line not in found:
-                found.append(line)
-                if len(found) > MAX_LINES:
-                    return found
+            if line and line not in shell_texts:
+                shell_texts.append(line)
+                if len(shell_texts) > MAX_LINES:
+                    return shell_texts
             at = text.find(opening, at + 1)
-    return found
+    return shell_texts
 
 
 def has_argument_placeholders(text: str) -> bool:
     """Say whether a text has places for single arguments: `$1`, `$ARGUMENTS[1]`, or names in its head."""
     numbered = any(f"${digit}" in text for digit in "0123456789")
-    named = any(line.strip().lower().startswith("arguments:") for line in front_matter_lines(text))
-    return numbered or named or "$ARGUMENTS[" in text
+    has_named_arguments = any(
+        line.strip().lower().startswith("arguments:") for line in front_matter_lines(text)
+    )
+    return numbered or has_named_arguments or "$ARGUMENTS[" in text
 
 
 def front_matter_lines(text: str) -> list[str]:
@@ -166,10 +168,10 @@ class SkillFileSearch:
 
     def find_skill_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
         """Return the files that may be meant by a name, and what stands in them."""
-        found: list[tuple[str, str]] = []
-        wanted = name.casefold()
-        last = wanted.rpartition(":")[2]
-        names = {wanted, last, wanted.replace(":", "/")}
+        skill_texts: list[tuple[str, str]] = []
+        folded_name = name.casefold()
+        last = folded_name.rpartition(":")[2]
+        names = {folded_name, last, folded_name.replace(":", "/")}
         for folder in self.iterate_skill_folders(cwd, is_plugins=":" in name):
             for path, stem in self.iterate_skill_files(folder):
                 text = self.read_skill_text(path)
@@ -178,8 +180,8 @@ class SkillFileSearch:
                         self.problem = self.problem or f"{path} cannot be read."
                     continue
                 if stem.casefold() in names or names & set(front_matter_names(text)):
-                    found.append((path, text))
-        return found
+                    skill_texts.append((path, text))
+        return skill_texts
 
     def iterate_skill_folders(self, cwd: str, *, is_plugins: bool) -> Iterator[str]:
         """Yield the folders in which Claude Code keeps skills and commands."""

@@ -44,8 +44,8 @@ class UnsentHook:
 
     def to_spool_content(self) -> bytes:
         """Return it as a file's content."""
-        told = {"agent": self.agent, "id": self.id, "at": self.at, "denied": self.denied}
-        return json.dumps(told).encode() + b"\n" + binascii.b2a_base64(self.body)
+        content = {"agent": self.agent, "id": self.id, "at": self.at, "denied": self.denied}
+        return json.dumps(content).encode() + b"\n" + binascii.b2a_base64(self.body)
 
 
 def parse_spool_content(content: bytes) -> UnsentHook | None:
@@ -63,7 +63,10 @@ def parse_spool_content(content: bytes) -> UnsentHook | None:
         return None
     return (
         unsent_hook
-        if all(isinstance(one, str) for one in (unsent_hook.agent, unsent_hook.id, unsent_hook.denied))
+        if all(
+            isinstance(text_field, str)
+            for text_field in (unsent_hook.agent, unsent_hook.id, unsent_hook.denied)
+        )
         else None
     )
 

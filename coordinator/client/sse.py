@@ -28,16 +28,16 @@ class EventSplitter:
     def feed(self, piece: bytes) -> list[bytes]:
         """Return the events that end in `piece`. Raises EventTooLong."""
         self._rest += piece
-        found, begin = [], 0
+        complete_blocks, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
-            found.append(bytes(self._rest[begin : end.end()]))
-            require_few_lines(found[-1])
+            complete_blocks.append(bytes(self._rest[begin : end.end()]))
+            require_few_lines(complete_blocks[-1])
             begin = self._looked = end.end()
         del self._rest[:begin]
         self._looked = max(0, len(self._rest) - 3)
         if len(self._rest) > self._most:
             raise EventTooLong(f"an event of more than {self._most} bytes")
-        return found
+        return complete_blocks
 
 
 def require_few_lines(event: bytes) -> None:
@@ -73,8 +73,8 @@ def extract_event_data(event: bytes) -> bytes:
 
 def replace_event_data(event: bytes, data: bytes) -> bytes:
     """Return the event with other data (JSON on one line) in place of its own; its id and name stay."""
-    kept = [line for line in _LINES.split(event) if line and line.partition(b":")[0] != b"data"]
-    return b"\n".join([*kept, b"data: " + data, b"", b""])
+    kept_lines = [line for line in _LINES.split(event) if line and line.partition(b":")[0] != b"data"]
+    return b"\n".join([*kept_lines, b"data: " + data, b"", b""])
 
 
 def build_sse_event(data: bytes) -> bytes:

@@ -82,10 +82,10 @@ def read_transcript_tail(path: str) -> list[bytes]:
     """Return the whole lines at the end of a file. Raises OSError, ValueError for what is no file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        file_status = os.fstat(descriptor)
+        if not stat.S_ISREG(file_status.st_mode):
             raise ValueError(path)
-        begin = max(0, found.st_size - LARGEST_TAIL)
+        begin = max(0, file_status.st_size - LARGEST_TAIL)
         file.seek(begin)
         lines = file.read(LARGEST_TAIL).split(b"\n")
     return lines[1 if begin else 0 : -1]  # the last one may still be written

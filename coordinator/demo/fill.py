@@ -155,7 +155,7 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
 
 def write_demo_agents(dice: Random, now: datetime) -> int:
     """Write agents, their blueprints and plugins; return how many agents there are now."""
-    seen = [
+    registered_agents = [
         now - timedelta(seconds=dice.choice([5, 20, 45, 80, 300, 7200]))
         for _agent in range(len(TEAMS) * len(TRADES))
     ]
@@ -172,7 +172,7 @@ def write_demo_agents(dice: Random, now: datetime) -> int:
                 enabled=dice.random() > 0.06,
                 last_seen=last_seen,
             )
-            for (team, trade), last_seen in zip(pairs, seen, strict=True)
+            for (team, trade), last_seen in zip(pairs, registered_agents, strict=True)
         ]
     )
     Blueprint.objects.bulk_create(

@@ -240,7 +240,10 @@ def run_heartbeat_loop(fleet: DemoFleet) -> None:
 
 
 def send_agent_heartbeats(fleet: DemoFleet) -> None:
-    enabled = {one["id"]: one["enabled"] for one in fleet.request_with_retries("GET", "/api/agents")}
+    enabled = {
+        agent_row["id"]: agent_row["enabled"]
+        for agent_row in fleet.request_with_retries("GET", "/api/agents")
+    }
     ours = {
         demo_agent_id(team, trade): demo_blueprint_name(team, trade) for team in TEAMS for trade in TRADES
     }
@@ -434,9 +437,9 @@ class DemoExecutor:
         self.report_demo_call(
             step.call, error=f"Permission {answer['status']}: {answer.get('reason') or 'no reason given'}"
         )
-        words = "I may not do that; everything else is done, and I leave it there."
+        closing_text = "I may not do that; everything else is done, and I leave it there."
         self.send_demo_event(
-            event_type="message", role="assistant", content=[{"type": "text", "text": words}]
+            event_type="message", role="assistant", content=[{"type": "text", "text": closing_text}]
         )
         return EndStep()
 

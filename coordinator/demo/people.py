@@ -60,8 +60,8 @@ class DemoPeople:
         while not self.over.wait(LOOK_EVERY):
             try:
                 self.answer_due_requests(timezone.now())
-            except ForeignDataPresent as why:
-                self.say(f"The demo's people stop answering: {why}.")
+            except ForeignDataPresent as foreign_data:
+                self.say(f"The demo's people stop answering: {foreign_data}.")
                 return
             except DatabaseError as problem:  # busy, or away for a restart
                 log.warning("The demo's people cannot read the inbox: %s", str(problem).strip())
@@ -70,21 +70,23 @@ class DemoPeople:
 
     def answer_due_requests(self, now: datetime) -> int:
         """Answer what has waited long enough; return how many were. Raises ForeignDataPresent."""
-        if why := explain_foreign_data():
-            raise ForeignDataPresent(why)
+        if foreign_data := explain_foreign_data():
+            raise ForeignDataPresent(foreign_data)
         asked_by = [str(key_actor_by_name(name)) for name in self.key_names]
         waiting = (
             PermissionRequest.objects.with_context()
             .awaiting_decision(now)
             .filter(context__requested_by__in=asked_by)
         )
-        found = list(islice(filter(can_demo_people_decide, waiting.order_by("id")), AT_ONCE))
+        due_requests = list(islice(filter(can_demo_people_decide, waiting.order_by("id")), AT_ONCE))
         self.due = {
             row.request_id: self.due.get(row.request_id)
             or now + timedelta(seconds=self.dice.uniform(*VIEWER_WAIT_SECONDS))
-            for row in found
+            for row in due_requests
         }
-        return sum(self.decide_demo_request(row, now) for row in found if self.due[row.request_id] <= now)
+        return sum(
+            self.decide_demo_request(row, now) for row in due_requests if self.due[row.request_id] <= now
+        )
 
     def decide_demo_request(self, row: PermissionRequest, now: datetime) -> bool:
         """Approve or deny as one of PEOPLE; say whether that was still to be decided."""

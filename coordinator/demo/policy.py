@@ -109,10 +109,10 @@ def store_demo_tools(server: DemoMcpServer, now: datetime) -> None:
 
 
 def build_demo_tool_definition(tool: str) -> ToolDefinition:
-    words = tool.replace("_", " ")
+    tool_label = tool.replace("_", " ")
     schema = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
     hints = {"readOnlyHint": tool.startswith(READING), "destructiveHint": tool.startswith(DESTROYING)}
-    content = {"description": f"{words.capitalize()}.", "inputSchema": schema, "annotations": hints}
+    content = {"description": f"{tool_label.capitalize()}.", "inputSchema": schema, "annotations": hints}
     return ToolDefinition(tool, content)
 
 

@@ -60,9 +60,9 @@ class DemoTerminal:
         self.session, self.turn = str(uuid.uuid4()), str(uuid.uuid4())
         steps = task.tasks[self.fleet.dice.choice(self.trade.tasks)](self.fleet.dice, self.team)
         first = next(steps)
-        words = first.text if isinstance(first, MessageStep) else "Please have a look."
+        first_prompt = first.text if isinstance(first, MessageStep) else "Please have a look."
         self.post_terminal_hook("SessionStart", {"source": "startup"})
-        self.post_terminal_hook("UserPromptSubmit", {"prompt": words})
+        self.post_terminal_hook("UserPromptSubmit", {"prompt": first_prompt})
         for step in steps:
             if self.fleet.over.is_set() or not self.play_terminal_step(step):
                 break
@@ -92,12 +92,12 @@ class DemoTerminal:
 
     def run_terminal_call(self, step: ToolCallStep, asks: PermissionStep | None = None) -> bool:
         """Make a call as its hooks are answered; say whether it ran."""
-        said = self.program.call(step)
-        if said is None:
+        call_answer = self.program.call(step)
+        if call_answer is None:
             return True
         about = {
-            "tool_name": said.tool,
-            "tool_input": said.input,
+            "tool_name": call_answer.tool,
+            "tool_input": call_answer.input,
             "tool_use_id": f"toolu_{uuid.uuid4().hex[:20]}",
         }
         decision = self.post_terminal_hook("PreToolUse", about).get("permissionDecision")
@@ -108,18 +108,20 @@ class DemoTerminal:
                 MessageStep("assistant", "I may not do that; everything else is done, and I leave it there.")
             )
             return False
-        self.fleet.pause_at_demo_speed(said.seconds)
-        if said.error and self.program.fails != "PostToolUse":
-            self.post_terminal_hook(self.program.fails, about | {"error": said.error})
+        self.fleet.pause_at_demo_speed(call_answer.seconds)
+        if call_answer.error and self.program.fails != "PostToolUse":
+            self.post_terminal_hook(self.program.fails, about | {"error": call_answer.error})
         else:
-            self.post_terminal_hook("PostToolUse", about | {"tool_response": said.error or said.output})
+            self.post_terminal_hook(
+                "PostToolUse", about | {"tool_response": call_answer.error or call_answer.output}
+            )
         return True
 
     def request_terminal_permission(self, about: dict[str, Any], asks: PermissionStep) -> str:
         """Ask as the program asks its own person, who looks at Signalbox; no answer is a no."""
-        given = about["tool_input"] | ({"description": asks.why} if self.program.describes else {})
+        sent_input = about["tool_input"] | ({"description": asks.why} if self.program.describes else {})
         answer = self.post_terminal_hook(
-            "PermissionRequest", {"tool_name": about["tool_name"], "tool_input": given}
+            "PermissionRequest", {"tool_name": about["tool_name"], "tool_input": sent_input}
         )
         verdict = answer.get("decision")
         return str(verdict.get("behavior")) if isinstance(verdict, dict) else "deny"

@@ -61,16 +61,16 @@ def acp_message_piece(kind: str, fields: Mapping[str, Any]) -> SpeechPiece | Non
 
 def convert_acp_content(blocks: Any) -> list[dict[str, Any]]:
     """Return the blocks of a prompt or a message as events hold them; images as the models' API has them."""
-    made = []
+    converted = []
     for block in blocks if isinstance(blocks, list) else []:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "image" and isinstance(block.get("data"), str):
             source = {"type": "base64", "media_type": block.get("mimeType"), "data": block["data"]}
-            made.append({"type": "image", "source": source})
+            converted.append({"type": "image", "source": source})
         else:
-            made.append(dict(block))
-    return made
+            converted.append(dict(block))
+    return converted
 
 
 # --- calls ------------------------------------------------------------------------------------------------
@@ -105,13 +105,13 @@ def claude_call_metadata(told: Any) -> dict[str, Any]:
 
 def codex_terminal_output(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Codex reports the output of its terminal beside the update."""
-    told: dict[str, Any] = {}
+    output_fields: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
     if isinstance(delta, dict) and isinstance(delta.get("data"), str):
-        told["shown"] = (str(known.get("shown") or "") + delta["data"])[-LONGEST_OUTPUT:]
+        output_fields["shown"] = (str(known.get("shown") or "") + delta["data"])[-LONGEST_OUTPUT:]
     if isinstance(ended, dict):
-        told["exit"] = ended.get("exit_code")
-    return told
+        output_fields["exit"] = ended.get("exit_code")
+    return output_fields
 
 
 def build_acp_call(known: Mapping[str, Any], program: str) -> ReportedToolCall:
@@ -151,17 +151,17 @@ def nonblank_text(value: Any) -> str | None:
 def resolve_acp_tool(known: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and its input, as the program's hooks name them."""
     raw = known.get("rawInput")
-    given = dict(raw) if isinstance(raw, dict) and raw else None
+    input_fields = dict(raw) if isinstance(raw, dict) and raw else None
     kind = nonblank_text(known.get("kind")) or "other"
     if program == "claude-code" and (name := nonblank_text(known.get("toolName"))):
-        return name, given
+        return name, input_fields
     if program == "codex":
-        return resolve_codex_acp_tool(known, kind, given)
+        return resolve_codex_acp_tool(known, kind, input_fields)
     if program == "gemini":
-        return resolve_gemini_acp_tool(known, kind, given)
+        return resolve_gemini_acp_tool(known, kind, input_fields)
     if program == "opencode":
-        return resolve_opencode_acp_tool(known, kind, given)
-    return resolve_tool_by_kind(known, kind, given)
+        return resolve_opencode_acp_tool(known, kind, input_fields)
+    return resolve_tool_by_kind(known, kind, input_fields)
 
 
 def resolve_tool_by_kind(
@@ -283,11 +283,11 @@ def acp_call_output(known: Mapping[str, Any]) -> Any:
     """Return a call's result: as its hooks would give it, else its output, else what it shows."""
     if known.get("toolResponse") is not None:
         return known["toolResponse"]
-    shown, raw = nonblank_text(known.get("shown")), known.get("rawOutput")
+    shown_output, raw = nonblank_text(known.get("shown")), known.get("rawOutput")
     code = known.get("exit")
     code = code if code is not None or not isinstance(raw, dict) else raw.get("exit_code")
-    if shown is not None:
-        return {"stdout": shown, "exit_code": code} if isinstance(code, int) else shown
+    if shown_output is not None:
+        return {"stdout": shown_output, "exit_code": code} if isinstance(code, int) else shown_output
     if isinstance(raw, dict) and isinstance(raw.get("output"), str):
         return raw["output"]
     if isinstance(raw, str) and raw.strip():
@@ -313,8 +313,8 @@ def describe_acp_failure(known: Mapping[str, Any]) -> str:
     if isinstance(code, int) and code:
         return f"Exit code {code}."
     raw = known.get("rawOutput")
-    words = acp_content_text(known) or (raw if isinstance(raw, str) else None)
-    return (words or "The call failed.")[:20_000]
+    failure_text = acp_content_text(known) or (raw if isinstance(raw, str) else None)
+    return (failure_text or "The call failed.")[:20_000]
 
 
 def acp_running_output(known: Mapping[str, Any]) -> str | None:
@@ -346,16 +346,18 @@ def parse_turn_usage(ended: Mapping[str, Any]) -> TurnUsage:
     quota = meta.get("quota") if isinstance(meta, dict) else None
     by_model = quota.get("model_usage") if isinstance(quota, dict) else None
     cost = ended.get("cost")
-    told = []
-    for one in by_model if isinstance(by_model, list) else []:
-        counts = normalize_token_counts(one.get("token_count") if isinstance(one, dict) else None)
+    usages = []
+    for model_usage in by_model if isinstance(by_model, list) else []:
+        counts = normalize_token_counts(
+            model_usage.get("token_count") if isinstance(model_usage, dict) else None
+        )
         if counts:
-            told.append((nonblank_text(one.get("model")), counts))
-    if not told and (
+            usages.append((nonblank_text(model_usage.get("model")), counts))
+    if not usages and (
         counts := normalize_token_counts(ended.get("usage") or (quota or {}).get("token_count"))
     ):
-        told = [(None, counts)]
-    return TurnUsage(tuple(told), cost if isinstance(cost, dict) else None)
+        usages = [(None, counts)]
+    return TurnUsage(tuple(usages), cost if isinstance(cost, dict) else None)
 
 
 def normalize_token_counts(told: Any) -> dict[str, int]:

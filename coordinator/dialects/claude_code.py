@@ -83,13 +83,13 @@ class ClaudeHook(AgentHook):
         """The shell lines that run while the hook's skill is loaded; None where they have hooks of their own."""
         if self.name != EXPANSION and self.text_field("tool_name") != SKILL:
             return None
-        found = self.fields.get(SKILL_FIELD)
-        found = found if isinstance(found, dict) else {"problem": UNKNOWN_LINES}
-        if found.get("held") is True:
+        skill_lines = self.fields.get(SKILL_FIELD)
+        skill_lines = skill_lines if isinstance(skill_lines, dict) else {"problem": UNKNOWN_LINES}
+        if skill_lines.get("held") is True:
             return None
-        lines = found.get("lines")
+        lines = skill_lines.get("lines")
         lines = tuple(line for line in lines if isinstance(line, str)) if isinstance(lines, list) else ()
-        problem = found.get("problem")
+        problem = skill_lines.get("problem")
         problem = problem if isinstance(problem, str) else ""
         if not lines and not problem:
             return None
@@ -121,11 +121,11 @@ class ClaudeHook(AgentHook):
                 "skill": self.text_field("command_name") or "",
                 "args": self.text_field("command_args") or "",
             }
-        found = self.fields.get(SKILL_FIELD)
-        shell = self.shell_lines if self.name in CALLS and isinstance(found, dict) else None
-        if shell is None or not isinstance(found, dict):
+        skill_lines = self.fields.get(SKILL_FIELD)
+        shell = self.shell_lines if self.name in CALLS and isinstance(skill_lines, dict) else None
+        if shell is None or not isinstance(skill_lines, dict):
             return tool_input
-        files = found.get("files")
+        files = skill_lines.get("files")
         added = {"shell_lines": list(shell.lines), "files": files, "problem": shell.problem}
         return {
             **(wrap_as_object(tool_input) or {}),
@@ -169,8 +169,8 @@ def build_claude_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
 
 
 def build_claude_denial(build: HookEventBuilder) -> list[DedupedEvent]:
-    why = format_value_as_text(build.hook.fields.get("reason"))
-    error = f"Denied by Claude Code: {why}" if why else "Denied by Claude Code."
+    denial_reason = format_value_as_text(build.hook.fields.get("reason"))
+    error = f"Denied by Claude Code: {denial_reason}" if denial_reason else "Denied by Claude Code."
     return [build.build_hook_call_event("post_tool", ["tool_input", "reason"], error=error)]
 
 
@@ -210,7 +210,9 @@ class TaskNotice:
 
     def task_end_values(self, session: str) -> dict[str, Any]:
         """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
-        came = {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
+        end_values = (
+            {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
+        )
         return {
             "tool_name": TASK,
             "tool_use_id": self.call_id,
@@ -218,7 +220,7 @@ class TaskNotice:
             "origin": make_event_origin(
                 session, NOTICE, self.task_id, self.call_id, self.status, self.result
             ),
-            **came,
+            **end_values,
         }
 
 
@@ -234,14 +236,14 @@ def split_at_tag(text: str, tag: str) -> tuple[str, str, str] | None:
 
 def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the notices of tasks that a text consists of; none where anything else stands in it."""
-    found: list[TaskNotice] = []
-    while text.strip() and len(found) < MOST_NOTICES:
+    notices: list[TaskNotice] = []
+    while text.strip() and len(notices) < MOST_NOTICES:
         parts = split_at_tag(text, NOTICE)
         if parts is None or parts[0].strip():
             return []
-        found.append(parse_task_notice(parts[1]))
+        notices.append(parse_task_notice(parts[1]))
         text = parts[2]
-    return found
+    return notices
 
 
 def parse_task_notice(text: str) -> TaskNotice:
@@ -295,13 +297,13 @@ def build_claude_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
 def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
     """Give each call of a finished batch its result, where no hook of its own has reported it."""
     calls = build.hook.fields.get("tool_calls")
-    found = []
+    batch_results = []
     for call in calls if isinstance(calls, list) else []:
         if not isinstance(call, dict) or not isinstance(call.get("tool_use_id"), str):
             continue
         tool_response = call.get("tool_response")
         error = describe_claude_refusal(tool_response) if isinstance(tool_response, str) else None
-        found.append(
+        batch_results.append(
             build.build_hook_event(
                 "post_tool",
                 uses=["tool_calls"],
@@ -313,7 +315,7 @@ def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
                 origin=call_result_origin(build.hook.session, call["tool_use_id"]),
             )
         )
-    return found
+    return batch_results
 
 
 _MEANINGS: dict[str, Meaning] = {
@@ -344,7 +346,9 @@ def add_claude_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallR
         call,
         # A card shows a command in full by itself.
         target=call.about if SUBJECTS.get(hook.tool_name, "command") != "command" else None,
-        offered=tuple(one for one in offered if isinstance(one, dict)) if isinstance(offered, list) else (),
+        offered=tuple(suggestion for suggestion in offered if isinstance(suggestion, dict))
+        if isinstance(offered, list)
+        else (),
         details={
             "cwd": hook.working_folder,
             "permission_mode": hook.text_field("permission_mode"),
@@ -361,9 +365,13 @@ def build_claude_reply(name: str, decision: str, words: str, added: Mapping[str,
     edited = {"updatedInput": added["updated_input"]} if "updated_input" in added else {}
     denial = words if decision == DENY else None
     if name == "PreToolUse":
-        why = words[:LONGEST_REASON]
+        reply_reason = words[:LONGEST_REASON]
         return hook_specific_reply(
-            name, denial and why, permissionDecision=decision, permissionDecisionReason=why, **edited
+            name,
+            denial and reply_reason,
+            permissionDecision=decision,
+            permissionDecisionReason=reply_reason,
+            **edited,
         )
     if name == SKILL_COMMAND:
         denied = decision != ALLOW

@@ -161,7 +161,11 @@ class ClaudeTranscriptReader:
             return []
         if kind == "assistant":
             self.remember_model_request(line)
-        calls = [one for one in _MEANINGS[kind](line) if one.event.event_type in {"pre_tool", "post_tool"}]
+        calls = [
+            progress_line
+            for progress_line in _MEANINGS[kind](line)
+            if progress_line.event.event_type in {"pre_tool", "post_tool"}
+        ]
         return [line.to_imported_line(calls)] if calls else []
 
     def build_closing_events(self, now: datetime) -> list[ImportedLine]:
@@ -172,9 +176,9 @@ class ClaudeTranscriptReader:
         for leaf, title in self.summaries.items():
             if leaf in self.uuids and self.titles.get(self.session, (0, ""))[0] <= TITLES["summary"][1]:
                 self.titles[self.session] = (TITLES["summary"][1], title)
-        named = [] if self.agent else self.titles.items()
+        title_items = [] if self.agent else self.titles.items()
         return [
-            *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in named),
+            *(ImportedLine(session, "", "", {}, [], title) for session, (_, title) in title_items),
             *(
                 request.imported
                 for request in self.requests.values()
@@ -307,19 +311,19 @@ class ClaudeTranscriptLine:
     @cached_property
     def fields_without_column(self) -> dict[str, Any]:
         """What has no column; all of the line's events keep it."""
-        left = {
-            name: one
-            for name, one in self.fields.items()
-            if name not in ENVELOPE and one not in (None, False)
+        remaining_fields = {
+            name: field_value
+            for name, field_value in self.fields.items()
+            if name not in ENVELOPE and field_value not in (None, False)
         }
-        return {"uuid": self.text_field("uuid")} | left
+        return {"uuid": self.text_field("uuid")} | remaining_fields
 
     def to_imported_line(self, events: list[ImportedEvent]) -> ImportedLine:
         """Return the line with its events."""
         reader, raw = self.reader, [self.fields.get(name) for name in FACTS]
         if raw != reader.told_facts[0]:  # seldom: lines of one file say the same
             facts = {name: self.text_field(name) for name in FACTS}
-            reader.told_facts = raw, {name: one for name, one in facts.items() if one}
+            reader.told_facts = raw, {name: fact for name, fact in facts.items() if fact}
         return ImportedLine(
             self.claude_session_id, self.line_origin, self.occurred_at, reader.told_facts[1], events
         )
@@ -347,16 +351,20 @@ class ClaudeTranscriptLine:
         self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()
     ) -> ImportedEvent:
         """Return what somebody said."""
-        shown = [block if isinstance(block, dict) else make_text_block(str(block)) for block in content]
+        shown_blocks = [
+            block if isinstance(block, dict) else make_text_block(str(block)) for block in content
+        ]
         model = self.message_model if role == "assistant" else None
         typed = role == "user" and self.subagent_label is None
         claims = (
-            text_origins_by_minute(TYPED, self.claude_session_id, join_block_texts(shown), self.occurred_at)
+            text_origins_by_minute(
+                TYPED, self.claude_session_id, join_block_texts(shown_blocks), self.occurred_at
+            )
             if typed
             else ()
         )
         return self.build_line_event(
-            "message", number, also=also, role=role, content=shown, model=model, claims=claims
+            "message", number, also=also, role=role, content=shown_blocks, model=model, claims=claims
         )
 
 
@@ -400,8 +408,8 @@ def read_assistant_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
                 yield line.build_line_event("api_error", number, error=text)
                 continue
             prompt_id = line.text_field("promptId") or line.reader.prompt_id
-            words = assistant_text_origin(line.claude_session_id, line.subagent_label, prompt_id, text)
-            yield line.build_line_message("assistant", [make_text_block(text)], number, (words,))
+            text_origin = assistant_text_origin(line.claude_session_id, line.subagent_label, prompt_id, text)
+            yield line.build_line_message("assistant", [make_text_block(text)], number, (text_origin,))
         elif isinstance(block, dict) and not is_hidden_thought(block):
             yield line.build_line_message("assistant", [block], number)
 
@@ -422,15 +430,15 @@ def claude_block_text(block: Any) -> str | None:
 
 
 def build_claude_call_start(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
-    call_id, tool, given = (
+    call_id, tool, call_input = (
         block.get("id"),
         str(block.get("name") or "tool"),
         wrap_as_object(block.get("input")),
     )
     if not isinstance(call_id, str):
-        return line.build_line_event("pre_tool", number, tool_name=tool, tool_input=given)
-    kind = given.get("subagent_type") if given else None
-    line.reader.calls[call_id] = ClaudePendingCall(tool, given, kind if isinstance(kind, str) else None)
+        return line.build_line_event("pre_tool", number, tool_name=tool, tool_input=call_input)
+    kind = call_input.get("subagent_type") if call_input else None
+    line.reader.calls[call_id] = ClaudePendingCall(tool, call_input, kind if isinstance(kind, str) else None)
     begins = make_event_origin(line.claude_session_id, "PreToolUse", call_id)
     return line.build_line_event(
         "pre_tool",
@@ -439,7 +447,7 @@ def build_claude_call_start(line: ClaudeTranscriptLine, block: dict[str, Any], n
         claims=(begins,),
         tool_use_id=call_id,
         tool_name=tool,
-        tool_input=given,
+        tool_input=call_input,
     )
 
 
@@ -459,13 +467,13 @@ def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterato
             spoken += read_claude_user_text(line, text, number)
         elif isinstance(block, dict):
             spoken.append(line.build_line_message("user", [block], number))
-    for one in spoken[1:]:
+    for spoken_block in spoken[1:]:
         before = spoken[0].event
-        if one.event.role == before.role and before.content is not None:
-            before.content = [*before.content, *(one.event.content or [])]
-            before.claims = (*before.claims, *one.event.claims)
+        if spoken_block.event.role == before.role and before.content is not None:
+            before.content = [*before.content, *(spoken_block.event.content or [])]
+            before.claims = (*before.claims, *spoken_block.event.claims)
         else:
-            yield one
+            yield spoken_block
     yield from spoken[:1]
 
 
@@ -490,12 +498,12 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
         return
     if text.strip():
         prompt_id = line.text_field("promptId")
-        known = (
+        prompt_origins = (
             (make_event_origin(line.claude_session_id, "prompt", prompt_id),)
             if prompt_id and line.subagent_label is None
             else ()
         )
-        yield line.build_line_message("user", [make_text_block(text)], number, known)
+        yield line.build_line_message("user", [make_text_block(text)], number, prompt_origins)
 
 
 def build_task_ends(
@@ -504,13 +512,13 @@ def build_task_ends(
     """Yield the ends of calls that went on in the background, as hooks tell them."""
     for place, notice in enumerate(notices):
         values = notice.task_end_values(line.claude_session_id)
-        told = values.pop("origin")
+        end_origin = values.pop("origin")
         if notice.call_id is None:
-            yield line.build_line_message("system", [make_text_block(notice.result)], number, (told,))
+            yield line.build_line_message("system", [make_text_block(notice.result)], number, (end_origin,))
         else:
             own = make_event_origin(line.line_origin, number, NOTICE, place)
             yield line.build_line_event(
-                "post_tool", number, also=(told,), origin=own, claims=(told,), **values
+                "post_tool", number, also=(end_origin,), origin=own, claims=(end_origin,), **values
             )
 
 
@@ -541,14 +549,19 @@ def build_claude_tool_result(line: ClaudeTranscriptLine, block: dict[str, Any], 
 
 def claude_tool_error(content: Any, outcome: Any) -> str:
     blocks = content if isinstance(content, list) else [content]
-    words = "\n".join(text for block in blocks if (text := claude_block_text(block))) or format_value_as_text(
-        content
-    )
-    if failed := split_at_tag(words, "tool_use_error"):
-        words = failed[0].rstrip() + failed[1] + failed[2].lstrip()
+    error_text = "\n".join(
+        text for block in blocks if (text := claude_block_text(block))
+    ) or format_value_as_text(content)
+    if failed := split_at_tag(error_text, "tool_use_error"):
+        error_text = failed[0].rstrip() + failed[1] + failed[2].lstrip()
     if outcome == REJECTED:
-        return f"Rejected in the terminal. {words}".strip()
-    return describe_claude_refusal(words) or words or format_value_as_text(outcome) or "The call failed."
+        return f"Rejected in the terminal. {error_text}".strip()
+    return (
+        describe_claude_refusal(error_text)
+        or error_text
+        or format_value_as_text(outcome)
+        or "The call failed."
+    )
 
 
 def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
@@ -573,12 +586,12 @@ def read_system_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
         about = line.fields.get("compactMetadata") or line.fields.get("microcompactMetadata")
         yield line.build_line_event("compaction", 0, tool_input=wrap_as_object(about))
     elif kind == "api_error":
-        why = (
+        status_reason = (
             innermost_error_text(line.fields.get("error"))
             or line.text_field("content")
             or "The model could not be asked."
         )
-        yield line.build_line_event("api_error", 0, error=why)
+        yield line.build_line_event("api_error", 0, error=status_reason)
     elif text := line.text_field("content"):
         if line.fields.get("level") == "error":
             yield line.build_line_event(kind or "error", 0, error=text)

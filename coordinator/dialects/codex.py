@@ -127,8 +127,10 @@ def build_codex_reply(name: str, decision: str, words: str, added: Mapping[str, 
 def build_codex_pretool_reply(decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     name = "PreToolUse"
     if decision != ALLOW:
-        why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return codex_hook_reply(name, why, permissionDecision="deny", permissionDecisionReason=why)
+        reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
+        return codex_hook_reply(
+            name, reply_reason, permissionDecision="deny", permissionDecisionReason=reply_reason
+        )
     if "updated_input" in added:
         return codex_hook_reply(name, None, permissionDecision="allow", updatedInput=added["updated_input"])
     return AgentReply(None)

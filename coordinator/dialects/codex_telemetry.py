@@ -79,7 +79,7 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
     call_id = record.text_attribute("call_id")
     if call_id is None:
         return None
-    tool, given = convert_to_hook_call(
+    tool, tool_input = convert_to_hook_call(
         record.text_attribute("tool_name") or "tool", parse_embedded_json(record.attributes.get("arguments"))
     )
     worked = str(record.attributes.get("success")).lower() != "false"
@@ -89,13 +89,13 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
         make,
         call_id,
         tool_name=tool,
-        tool_input=given,
+        tool_input=tool_input,
         tool_output=output if worked else None,
         error=None if worked else output or "The call failed.",
         exit_code=code,
         origin=call_summary_origin(make.session, call_id),
-        claims=(told := (call_result_origin(make.session, call_id),)),
-        unless=told,
+        claims=(result_origin := (call_result_origin(make.session, call_id),)),
+        unless=result_origin,
     )
 
 

@@ -158,7 +158,7 @@ class CodexTranscriptReader:
         self.totals = self.replay.totals
         if self.replay.is_over:
             self.replay = None
-        return [line for one in own for line in self.read_rollout_line(*one)]
+        return [line for rollout_line in own for line in self.read_rollout_line(*rollout_line)]
 
     def wrap_bare_line(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a line of a rollout of 2025 as later ones have it: its items stood by themselves, without times."""
@@ -193,8 +193,8 @@ class CodexTranscriptReader:
 
     def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
-        held, self.replay = (self.replay.take_own_lines() if self.replay else []), None
-        lines = [line for one in held for line in self.read_rollout_line(*one)]
+        held_lines, self.replay = (self.replay.take_own_lines() if self.replay else []), None
+        lines = [line for rollout_line in held_lines for line in self.read_rollout_line(*rollout_line)]
         if self.title and not self.subagent:
             lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
         return lines
@@ -229,13 +229,13 @@ def read_session_meta(
     reader.session = find_text_field(payload, "session_id") or parent or thread
     reader.subagent = None if thread == reader.session else thread
     git = payload.get("git")
-    found = {
+    meta_facts = {
         "cwd": find_text_field(payload, "cwd"),
         "version": find_text_field(payload, "cli_version"),
         "gitBranch": find_text_field(git, "branch"),
         "parent": find_text_field(payload, "forked_from_id"),
     }
-    reader.facts = {name: one for name, one in found.items() if one}
+    reader.facts = {name: fact for name, fact in meta_facts.items() if fact}
     reader.has_meta = True
     if reader.subagent or parent or "parent" in reader.facts:
         reader.replay = CodexReplay(last_at=instants.parse_instant(record.at))
@@ -244,10 +244,10 @@ def read_session_meta(
 
 def codex_parent_thread(payload: dict[str, Any]) -> str | None:
     """Return the thread that spawned this one as a sub-agent."""
-    found: Any = payload
+    node: Any = payload
     for name in ("source", "subagent", "thread_spawn"):
-        found = found.get(name) if isinstance(found, dict) else None
-    return find_text_field(found, "parent_thread_id")
+        node = node.get(name) if isinstance(node, dict) else None
+    return find_text_field(node, "parent_thread_id")
 
 
 def codex_turn_begun(kind: str | None, payload: Any) -> str | None:
@@ -319,16 +319,19 @@ def read_codex_message(
         for block in (content if isinstance(content, list) else [])
         if isinstance(block, dict)
     ]
-    texts = [str(one["text"]) for one in blocks if one.get("type") == "text"]
+    texts = [str(text_block["text"]) for text_block in blocks if text_block.get("type") == "text"]
     role, text = payload.get("role"), "\n\n".join(texts)
     if role == "assistant" and text.strip():
         yield record.build_assistant_message(text, "words")
     if role != "user" or not blocks or is_codex_own_message(payload) or text.lstrip().startswith(NOT_TYPED):
         return
-    known: tuple[str, ...] = ()
+    known_origins: tuple[str, ...] = ()
     if record.turn and record.turn != reader.prompted and record.subagent is None:
-        reader.prompted, known = record.turn, (make_event_origin(record.session, "prompt", record.turn),)
-    yield record.build_imported_message("user", blocks, "prompt", also=known, claims=known)
+        reader.prompted, known_origins = (
+            record.turn,
+            (make_event_origin(record.session, "prompt", record.turn),),
+        )
+    yield record.build_imported_message("user", blocks, "prompt", also=known_origins, claims=known_origins)
 
 
 def convert_codex_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -346,7 +349,7 @@ def is_codex_own_message(payload: dict[str, Any]) -> bool:
         else []
     )
     return bool(provenances) and all(
-        isinstance(one, dict) and one.get("type") != "user" for one in provenances
+        isinstance(provenance, dict) and provenance.get("type") != "user" for provenance in provenances
     )
 
 
@@ -370,8 +373,8 @@ def read_codex_call(
 ) -> Events:
     call_id = find_text_field(payload, "call_id") or find_text_field(payload, "id")
     name = qualified_codex_tool(payload)
-    given = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
-    begun = CodexPendingCall(*convert_to_hook_call(name, given))
+    call_input = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
+    begun = CodexPendingCall(*convert_to_hook_call(name, call_input))
     if call_id is None:
         yield record.build_imported_event("pre_tool", "call", tool_name=begun.tool, tool_input=begun.given)
         return
@@ -388,12 +391,14 @@ def qualified_codex_tool(payload: dict[str, Any]) -> str:
 
 def convert_to_hook_call(name: str, came: Any) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and input as hooks name them."""
-    given = {"command": came} if name == "apply_patch" and isinstance(came, str) else wrap_as_object(came)
-    if name not in COMMANDS or given is None:
-        return name, given
-    command = given.get("cmd", given.get("command"))
-    rest = {key: value for key, value in given.items() if key not in {"cmd", "command"}}
-    if isinstance(command, list) and all(isinstance(one, str) for one in command):
+    tool_input = (
+        {"command": came} if name == "apply_patch" and isinstance(came, str) else wrap_as_object(came)
+    )
+    if name not in COMMANDS or tool_input is None:
+        return name, tool_input
+    command = tool_input.get("cmd", tool_input.get("command"))
+    rest = {key: value for key, value in tool_input.items() if key not in {"cmd", "command"}}
+    if isinstance(command, list) and all(isinstance(word, str) for word in command):
         through_a_shell = len(command) == 3 and command[1] in {"-lc", "-c"}
         command = command[2] if through_a_shell else shlex.join(command)
     return "Bash", {"command": command, **rest}
@@ -403,10 +408,10 @@ def read_local_shell_call(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     action = payload.get("action")
-    given = (
+    shell_input = (
         {name: value for name, value in action.items() if name != "type"} if isinstance(action, dict) else {}
     )
-    yield from read_codex_call(reader, {**payload, "name": "local_shell", "input": given}, record)
+    yield from read_codex_call(reader, {**payload, "name": "local_shell", "input": shell_input}, record)
 
 
 def read_web_search(
@@ -496,12 +501,12 @@ def read_token_usage_record(
 def codex_token_counts(usage: Any) -> dict[str, int]:
     """Return the tokens of a request; OpenAI counts those read from a cache and written to it into the input."""
     told = usage if isinstance(usage, dict) else {}
-    given, read, written = (
+    input_tokens, read, written = (
         count_or_zero(told.get(name))
         for name in ("input_tokens", "cached_input_tokens", "cache_write_input_tokens")
     )
     return {
-        "input_tokens": max(0, given - read - written),
+        "input_tokens": max(0, input_tokens - read - written),
         "output_tokens": count_or_zero(told.get("output_tokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
@@ -510,8 +515,10 @@ def codex_token_counts(usage: Any) -> dict[str, int]:
 
 def codex_usage_detail(usage: Any) -> UsageDetail:
     """Return what a request's usage says beside its tokens."""
-    told = usage if isinstance(usage, dict) else {}
-    return UsageDetail(provider="openai", reasoning_tokens=count_or_zero(told.get("reasoning_output_tokens")))
+    usage_fields = usage if isinstance(usage, dict) else {}
+    return UsageDetail(
+        provider="openai", reasoning_tokens=count_or_zero(usage_fields.get("reasoning_output_tokens"))
+    )
 
 
 def read_codex_event(

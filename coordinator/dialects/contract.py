@@ -80,8 +80,9 @@ def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
     dropped = [name for name in before if name not in after]
     parts = [f"{name} to {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
     parts += [f"{name} to nothing" for name in dropped]
-    words = f"A person ({who}) changed this call in Signalbox before it ran: {', '.join(parts)}"
-    return f"{words[:MOST_OF_EDIT]}{'…' if len(words) > MOST_OF_EDIT else '.'} The call as you made it did not run."
+    edit_notice = f"A person ({who}) changed this call in Signalbox before it ran: {', '.join(parts)}"
+    end = "…" if len(edit_notice) > MOST_OF_EDIT else "."
+    return f"{edit_notice[:MOST_OF_EDIT]}{end} The call as you made it did not run."
 
 
 def return_hook_unchanged(hook: AgentHook) -> AgentHook:
@@ -212,8 +213,8 @@ class Dialect:
             return self.say(hook.name, DENY, NOT_AS_EDITED, {})
         approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
-        words = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
-        reply = self.say(hook.name, decision, words, added)
+        verdict_text = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
+        reply = self.say(hook.name, decision, verdict_text, added)
         edited = added.get("updated_input", call.tool_input)
         if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
             return self.add_note_to_reply(
@@ -232,8 +233,8 @@ class Dialect:
         one, or to deny where it has none, else a call that the agent's own rules let through would run without
         anybody's word.
         """
-        words = f"Nobody answered in Signalbox within {seconds:.0f} s."
-        return self.say(hook.name, DENY if deny else ASK, words, {})
+        timeout_text = f"Nobody answered in Signalbox within {seconds:.0f} s."
+        return self.say(hook.name, DENY if deny else ASK, timeout_text, {})
 
     def can_carry_note(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
@@ -250,12 +251,12 @@ class Dialect:
         The model reads it, so it says what to do, and gives no reason to look for a way around.
         """
         until = held["until"]
-        words = (
+        denial_text = (
             f"{held['why']} So this call did not run. A person can still approve it"
             f"{f', until {until:%Y-%m-%d %H:%M} UTC' if until else ''}: request {held['request_id']}, {held['link']}"
             " Ask for that, and then make exactly the same call again: it runs once. Do not try another way."
         )
-        return self.say(hook.name, DENY, words, {})
+        return self.say(hook.name, DENY, denial_text, {})
 
     def reply_without_person(self, name: str, ruling: Ruling, why: str) -> AgentReply | None:
         """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
@@ -265,9 +266,9 @@ class Dialect:
         if ruling.decision not in {ASK, DENY}:
             return None
         rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ruling.reason
-        words = " ".join(filter(None, [rule, why]))
+        denial_text = " ".join(filter(None, [rule, why]))
         denies = ruling.decision == DENY or ruling.deny_at_deadline
-        return self.say(name, DENY if denies else ASK, words, {})
+        return self.say(name, DENY if denies else ASK, denial_text, {})
 
     def rule_on_unreadable_call(
         self, name: str, ruling: Ruling, why: str, *, is_broken: bool = True
@@ -282,8 +283,8 @@ class Dialect:
         if ruling.decision not in {ASK, DENY} or (is_broken and asks_there):
             return NO_OPINION
         decision = DENY if is_broken else ruling.decision
-        words = f"{COULD_NOT_READ} {why} {UNREAD_ADVICE if decision == DENY else ''}".strip()
-        return Ruling(decision, words, deny_at_deadline=ruling.deny_at_deadline)
+        ruling_text = f"{COULD_NOT_READ} {why} {UNREAD_ADVICE if decision == DENY else ''}".strip()
+        return Ruling(decision, ruling_text, deny_at_deadline=ruling.deny_at_deadline)
 
     def deny_unknown_call(self) -> AgentReply | None:
         """Return the denial of a call about which nothing is known."""
@@ -305,8 +306,12 @@ class Dialect:
     def build_unreadable_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what a hook that could not be read makes: that it came, and the end of a turn where it is one."""
         build = HookEventBuilder(hook, session_id, self.name)
-        shown = {"hook": hook.name, "problem": hook.unread, "body": hook.fields.get("body", hook.fields)}
-        unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=shown)
+        unread_fields = {
+            "hook": hook.name,
+            "problem": hook.unread,
+            "body": hook.fields.get("body", hook.fields),
+        }
+        unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=unread_fields)
         tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name)
         return [unread, *(self.events_of(hook, session_id) if tells else [])]
 

@@ -133,10 +133,10 @@ def parse_copilot_outcome(text: Any) -> dict[str, Any]:
     ended = _EXIT_CODE.search(text) if isinstance(text, str) else None
     if ended is None:
         return {"tool_output": text}
-    code, said = int(ended[1]), text[: ended.start()]
+    code, output_text = int(ended[1]), text[: ended.start()]
     if code == 0:
-        return {"tool_output": said, "exit_code": 0}
-    return {"error": f"Exit code {code}\n{said}".strip(), "exit_code": code}
+        return {"tool_output": output_text, "exit_code": 0}
+    return {"error": f"Exit code {code}\n{output_text}".strip(), "exit_code": code}
 
 
 def build_copilot_error(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -163,8 +163,10 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_copilot_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
+    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
 
 
 def add_copilot_note(_hook: AgentHook, answer: Answer, text: str) -> Answer:

@@ -91,11 +91,11 @@ class CopilotTranscriptReader:
     ) -> Iterator[ImportedEvent]:
         """Note where the session runs; its start is no event of ours."""
         self.session = find_text_field(told, "sessionId") or self.session
-        found = {
+        start_facts = {
             "cwd": find_text_field(told.get("context"), "cwd"),
             "version": find_text_field(told, "copilotVersion"),
         }
-        self.facts |= {name: text for name, text in found.items() if text}
+        self.facts |= {name: text for name, text in start_facts.items() if text}
         yield from ()
 
     def remember_subagent_kind(
@@ -128,13 +128,15 @@ class CopilotTranscriptReader:
         self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield a call's beginning."""
-        call_id, named = find_text_field(told, "toolCallId"), find_text_field(told, "toolName") or "tool"
+        call_id, tool_name = find_text_field(told, "toolCallId"), find_text_field(told, "toolName") or "tool"
         if call_id is None:
             return
-        tool, given = HOOK_TOOLS.get(named, named), wrap_as_object(told.get("arguments"))
-        self.begun[agent, call_id] = tool, given
-        begun_origins = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
-        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, given, begun_origins)
+        tool, tool_input = HOOK_TOOLS.get(tool_name, tool_name), wrap_as_object(told.get("arguments"))
+        self.begun[agent, call_id] = tool, tool_input
+        begun_origins = text_origins_by_minute(
+            BEGUN, self.session, format_call_text(tool, tool_input), record.at
+        )
+        yield record.build_imported_call(copilot_call_id(agent, call_id), tool, tool_input, begun_origins)
 
     def read_copilot_result(
         self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
@@ -143,10 +145,12 @@ class CopilotTranscriptReader:
         call_id = find_text_field(told, "toolCallId")
         if call_id is None or (agent, call_id) not in self.begun:
             return
-        tool, given = self.begun.pop((agent, call_id))
-        ended_origins = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), record.at)
+        tool, tool_input = self.begun.pop((agent, call_id))
+        ended_origins = text_origins_by_minute(
+            ENDED, self.session, format_call_text(tool, tool_input), record.at
+        )
         yield record.build_imported_result(
-            copilot_call_id(agent, call_id), tool, given, ended_origins, **read_copilot_outcome(told)
+            copilot_call_id(agent, call_id), tool, tool_input, ended_origins, **read_copilot_outcome(told)
         )
 
     def read_copilot_usage(

@@ -72,8 +72,8 @@ class CursorHook(HookWithoutCallId):
     def tool_input(self) -> Any:
         """The call's input; that of an MCP tool comes as JSON text, that of others as fields of the hook."""
         if self.name in TOOLS:
-            named = ("command", "file_path", "edits")
-            return {name: self.fields[name] for name in named if name in self.fields}
+            named_fields = ("command", "file_path", "edits")
+            return {name: self.fields[name] for name in named_fields if name in self.fields}
         tool_input = self.fields.get("tool_input")
         return parse_json_or_text(tool_input) if isinstance(tool_input, str) else tool_input
 
@@ -131,9 +131,15 @@ def build_cursor_call_start(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_cursor_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
-    came = next((fields[name] for name in ("tool_output", "result_json", "output") if name in fields), None)
+    result_value = next(
+        (fields[name] for name in ("tool_output", "result_json", "output") if name in fields), None
+    )
     uses = ["tool_input", "command", "file_path", "edits", "tool_output", "result_json", "output", "duration"]
-    output = parse_json_or_text(came) if isinstance(came, str) and "output" not in fields else came
+    output = (
+        parse_json_or_text(result_value)
+        if isinstance(result_value, str) and "output" not in fields
+        else result_value
+    )
     return [
         build.build_hook_call_event("post_tool", uses, tool_output=output, **cursor_call_duration(fields))
     ]
@@ -155,8 +161,8 @@ def build_cursor_call_failure(build: HookEventBuilder) -> list[DedupedEvent]:
 def cursor_call_duration(fields: Mapping[str, Any]) -> dict[str, int]:
     """Return how long a call took in milliseconds, where that is known."""
     took = fields.get("duration")
-    known = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 2**53
-    return {"duration_ms": int(took)} if known and took is not None else {}
+    is_known_duration = isinstance(took, int | float) and not isinstance(took, bool) and 0 <= took < 2**53
+    return {"duration_ms": int(took)} if is_known_duration and took is not None else {}
 
 
 def build_cursor_answer(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -196,8 +202,10 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_cursor_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
+    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
 
 
 def build_cursor_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:

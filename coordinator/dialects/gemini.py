@@ -114,11 +114,11 @@ def build_gemini_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
 def build_gemini_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
     """The turn's text as one message, left out where its chat has reported it piece by piece, and the turn's end."""
     hook, text = build.hook, build.hook.text_field("prompt_response")
-    words = []
+    text_parts = []
     if text:
         origins = hooks.text_origins_by_minute(hooks.TURNS_WORDS, hook.session, text, hook.at, about=True)
-        words = [build.build_hook_message("assistant", text, "prompt_response", unless=origins)]
-    return [*words, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
+        text_parts = [build.build_hook_message("assistant", text, "prompt_response", unless=origins)]
+    return [*text_parts, build.build_hook_event(TURN_END, uses=["prompt", "prompt_response"])]
 
 
 _MEANINGS: dict[str, Meaning] = {
@@ -133,14 +133,16 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_gemini_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
+    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
 
 
 def build_gemini_reply(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
     if decision in {ASK, DENY}:
-        why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return AgentReply({"decision": DENY, "reason": why}, why)
+        reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
+        return AgentReply({"decision": DENY, "reason": reply_reason}, reply_reason)
     answer: Answer = {"decision": decision}
     if "updated_input" in added:
         answer["hookSpecificOutput"] = {"hookEventName": BEFORE, "tool_input": added["updated_input"]}

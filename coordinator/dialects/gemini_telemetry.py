@@ -48,11 +48,15 @@ def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
 
 def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     names = {name: "cached_content" if name == "cached" else name for name in GEMINI_COUNTS}
-    told = {name: record.number_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()}
+    token_counts = {
+        name: record.number_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
+    }
     return make.build_deduplicated_request(
-        **normalize_gemini_tokens(told),
+        **normalize_gemini_tokens(token_counts),
         duration_ms=record.number_attribute("duration_ms"),
-        usage=UsageDetail(provider="google", reasoning_tokens=told["thoughts"], tool_tokens=told["tool"]),
+        usage=UsageDetail(
+            provider="google", reasoning_tokens=token_counts["thoughts"], tool_tokens=token_counts["tool"]
+        ),
     )
 
 

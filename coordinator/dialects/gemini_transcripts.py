@@ -102,13 +102,13 @@ class GeminiTranscriptReader:
 
     def read_gemini_messages(self, messages: Any) -> list[ImportedLine]:
         """Return the events of all messages of a document. One that is not understood does not hide the others."""
-        found: list[ImportedLine] = []
+        read_lines: list[ImportedLine] = []
         for message in messages if isinstance(messages, list) else []:
             try:
-                found += self.read_gemini_message(message) if isinstance(message, dict) else []
+                read_lines += self.read_gemini_message(message) if isinstance(message, dict) else []
             except UnknownLineKind:
                 continue
-        return found
+        return read_lines
 
     def read_gemini_message(self, fields: dict[str, Any]) -> list[ImportedLine]:
         kind, name = find_text_field(fields, "type"), find_text_field(fields, "id")
@@ -157,15 +157,15 @@ class GeminiTranscriptReader:
             )
             if text and self.mark_part_as_read(name, "thought", str(number)):
                 yield record.build_thought_message(text, f"thought {number}")
-        words = "\n\n".join(
-            str(one["text"])
-            for one in convert_gemini_content(fields.get("content"))
-            if one.get("type") == "text"
+        answer_text = "\n\n".join(
+            str(content_block["text"])
+            for content_block in convert_gemini_content(fields.get("content"))
+            if content_block.get("type") == "text"
         )
-        if words.strip() and self.mark_part_as_read(name, "content"):
-            self.words += words
+        if answer_text.strip() and self.mark_part_as_read(name, "content"):
+            self.words += answer_text
             so_far = text_origins_by_minute(TURNS_WORDS, self.session, self.words, record.at)
-            yield record.build_assistant_message(words, "content", so_far=so_far, is_piece=True)
+            yield record.build_assistant_message(answer_text, "content", so_far=so_far, is_piece=True)
         calls = fields.get("toolCalls")
         for call in calls if isinstance(calls, list) else []:
             if isinstance(call, dict):
@@ -179,7 +179,7 @@ class GeminiTranscriptReader:
     def read_gemini_call(
         self, call: dict[str, Any], record: TranscriptRecord, name: str
     ) -> Iterator[ImportedEvent]:
-        call_id, tool, given = (
+        call_id, tool, call_input = (
             find_text_field(call, "id"),
             find_text_field(call, "name") or "tool",
             wrap_as_object(call.get("args")),
@@ -187,14 +187,14 @@ class GeminiTranscriptReader:
         if call_id is None:
             return
         if self.mark_part_as_read(name, "begins", call_id):
-            begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, given), record.at)
-            yield record.build_imported_call(call_id, tool, given, begun)
+            begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, call_input), record.at)
+            yield record.build_imported_call(call_id, tool, call_input, begun)
         status = find_text_field(call, "status")
         if status in OVER and self.mark_part_as_read(name, "ends", call_id):
             at = gemini_timestamp(call, record.at)
-            ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, given), at)
+            ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, call_input), at)
             yield record.build_imported_result(
-                call_id, tool, given, ended, at=at, **gemini_call_outcome(call, status)
+                call_id, tool, call_input, ended, at=at, **gemini_call_outcome(call, status)
             )
 
     def read_gemini_notice(
@@ -202,9 +202,9 @@ class GeminiTranscriptReader:
     ) -> Iterator[ImportedEvent]:
         """Yield what Gemini CLI itself told its user."""
         text = "\n\n".join(
-            str(one["text"])
-            for one in convert_gemini_content(fields.get("content"))
-            if one.get("type") == "text"
+            str(content_block["text"])
+            for content_block in convert_gemini_content(fields.get("content"))
+            if content_block.get("type") == "text"
         )
         if not text.strip() or not self.mark_part_as_read(name, "content"):
             return
@@ -231,16 +231,16 @@ def gemini_timestamp(fields: dict[str, Any], otherwise: str) -> str:
 
 def convert_gemini_content(content: Any) -> list[dict[str, Any]]:
     """Return what was said as blocks of ours; results that went back to the model belong to their calls."""
-    found: list[dict[str, Any]] = []
+    content_blocks: list[dict[str, Any]] = []
     for part in content if isinstance(content, list) else [content]:
         if isinstance(part, str) and part.strip():
-            found.append(make_text_block(part))
+            content_blocks.append(make_text_block(part))
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
             if part.get("thought") is not True:
-                found.append(make_text_block(part["text"]))
+                content_blocks.append(make_text_block(part["text"]))
         elif isinstance(part, dict) and not part.keys() & {"functionResponse", "functionCall"}:
-            found.append(part)
-    return found
+            content_blocks.append(part)
+    return content_blocks
 
 
 def count_gemini_tokens(told: dict[str, Any]) -> dict[str, int]:
@@ -273,10 +273,10 @@ def gemini_usage_detail(told: dict[str, Any]) -> UsageDetail:
 
 def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
     """Return a call's result as in its hook: what the model was told, and what the person saw."""
-    told, error = gemini_function_response(call.get("result"))
+    response_fields, error = gemini_function_response(call.get("result"))
     result_display = call.get("resultDisplay")
     if status == "cancelled":
-        return {"error": f"{CANCELLED} {error or format_value_as_text(told)}".strip()}
+        return {"error": f"{CANCELLED} {error or format_value_as_text(response_fields)}".strip()}
     if status == "error":
         return {
             "error": error
@@ -284,9 +284,9 @@ def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
             or "The call failed."
         }
     return {
-        "tool_output": {"llmContent": told, "returnDisplay": result_display}
+        "tool_output": {"llmContent": response_fields, "returnDisplay": result_display}
         if result_display is not None
-        else told
+        else response_fields
     }
 
 

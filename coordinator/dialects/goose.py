@@ -95,15 +95,17 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_goose_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
+    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
 
 
 def build_goose_reply(_name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:
     if decision == ALLOW:
         return AgentReply({"decision": "allow"})
-    why = f"{words} {CANNOT_ASK}" if decision == ASK else words
-    return AgentReply({"decision": "block", "reason": why}, why)
+    reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
+    return AgentReply({"decision": "block", "reason": reply_reason}, reply_reason)
 
 
 DIALECT = Dialect(

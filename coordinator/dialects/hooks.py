@@ -228,8 +228,8 @@ def require_hook_object(value: Any) -> dict[str, Any]:
 
 def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None:
     """Return the first of these fields that is a text with something in it."""
-    found = (fields.get(name) for name in names)
-    return next((text for text in found if isinstance(text, str) and text.strip()), None)
+    field_values = (fields.get(name) for name in names)
+    return next((text for text in field_values if isinstance(text, str) and text.strip()), None)
 
 
 def choose_hook_time(told: Any, received: str) -> str:
@@ -419,9 +419,10 @@ def text_origins_by_minute(
     if moment is None:
         return ()
     minute = instants.to_microseconds(moment) // MINUTE_US
-    words = "".join(text.split())  # each source breaks its blanks its own way
+    squeezed_text = "".join(text.split())  # each source breaks its blanks its own way
     return tuple(
-        make_event_origin(session, what, words, minute + off) for off in ((-1, 0, 1) if about else (0,))
+        make_event_origin(session, what, squeezed_text, minute + off)
+        for off in ((-1, 0, 1) if about else (0,))
     )
 
 
@@ -455,8 +456,10 @@ class HookEventBuilder:
     def build_hook_event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
         """Return an event; `uses` are the hook's fields that its columns hold."""
         hook = self.hook
-        left = hook.in_columns | set(uses)
-        extra = {"hook": hook.name} | {name: value for name, value in hook.fields.items() if name not in left}
+        excluded_fields = hook.in_columns | set(uses)
+        extra = {"hook": hook.name} | {
+            name: value for name, value in hook.fields.items() if name not in excluded_fields
+        }
         if "origin" not in values:
             fields = hook.fields if hook.sent_as is None else hook.sent_as
             values["origin"] = make_event_origin(hook.session, event_type, hook.name, fields)
@@ -482,9 +485,9 @@ class HookEventBuilder:
     def build_hook_milestone(self) -> DedupedEvent:
         """Return the hook as a milestone of its own name, with all it says in the event's input."""
         hook = self.hook
-        left = hook.in_columns | _EVERYWHERE
-        shown = {name: value for name, value in hook.fields.items() if name not in left}
-        return self.build_hook_event(hook.name, uses=shown, tool_input=shown or None)
+        excluded_fields = hook.in_columns | _EVERYWHERE
+        extra_fields = {name: value for name, value in hook.fields.items() if name not in excluded_fields}
+        return self.build_hook_event(hook.name, uses=extra_fields, tool_input=extra_fields or None)
 
     def build_hook_call_event(self, event_type: str, uses: list[str], **values: Any) -> DedupedEvent:
         """Return a call's beginning (`pre_tool`) or its result (`post_tool`)."""
@@ -499,11 +502,11 @@ class HookEventBuilder:
                 )
         if not call_id or call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), hook_reporting_origin(hook.session, "calls"))
-            what, text = (
+            end_kind, text = (
                 ENDED if event_type == "post_tool" else BEGUN,
                 format_call_text(tool, hook.tool_input),
             )
-            values["unless"] = text_origins_by_minute(what, hook.session, text, hook.at, about=True)
+            values["unless"] = text_origins_by_minute(end_kind, hook.session, text, hook.at, about=True)
         duration = hook.fields.get("duration_ms")
         if isinstance(duration, int | float) and not isinstance(duration, bool) and 0 <= duration < 2**53:
             values["duration_ms"] = int(duration)
@@ -588,8 +591,8 @@ def build_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def prompt_claim_origins(hook: AgentHook) -> tuple[str, ...]:
     """Return the origins under which transcripts and telemetry would tell of a prompt."""
-    named = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
-    return (*named, hook_reporting_origin(hook.session, "prompts"))
+    prompt_origins = (make_event_origin(hook.session, "prompt", hook.turn_id),) if hook.turn_id else ()
+    return (*prompt_origins, hook_reporting_origin(hook.session, "prompts"))
 
 
 def build_notification_events(build: HookEventBuilder) -> list[DedupedEvent]:

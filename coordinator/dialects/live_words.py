@@ -34,14 +34,14 @@ def add_transcript_events(
             return [*events_of(hook, session_id)]
         plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
         attached_lines = read_attached_lines(hook.fields[FIELD], hook.session, reader(hook.session))
-        words = [
+        text_pieces = [
             event
             for event in attached_lines
             if event.event_type in kinds and event.role in {None, "assistant"}
         ]
-        for event in words:
+        for event in text_pieces:
             event.session_id, event.source = session_id, source
-        return [*words, *events_of(plain, session_id)]
+        return [*text_pieces, *events_of(plain, session_id)]
 
     return build_completed_events
 
@@ -50,10 +50,10 @@ def read_attached_lines(lines: object, session: str, reader: LineReader) -> Iter
     """Yield the events of these lines; those that are not understood, or of another session, are left out."""
     for line in lines[:MOST_LINES] if isinstance(lines, list) else []:
         try:
-            told = reader.read_line(line.encode()) if isinstance(line, str) else []
+            imported_lines = reader.read_line(line.encode()) if isinstance(line, str) else []
         except (UnknownLineKind, UnicodeEncodeError):
             continue
-        for one in (one for record in told if record.session == session for one in record.events):
+        for one in (one for record in imported_lines if record.session == session for one in record.events):
             event = one.event
             if instants.parse_instant(event.timestamp):
                 event.unless = (*event.unless, *one.also)

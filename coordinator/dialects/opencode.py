@@ -247,11 +247,11 @@ def build_opencode_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
 
 def build_opencode_permission_request(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, name = build.hook, opencode_event_origin(build, "event", build.hook.text_field("event_id"))
-    asked = hooks.wrap_as_object(hook.tool_input)
+    request_input = hooks.wrap_as_object(hook.tool_input)
     uses = ["tool_name", "tool_input"]
     return [
         build.build_hook_event(
-            hooks.ASKED, uses=uses, tool_name=hook.tool_name, tool_input=asked, origin=name
+            hooks.ASKED, uses=uses, tool_name=hook.tool_name, tool_input=request_input, origin=name
         )
     ]
 
@@ -274,8 +274,10 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_opencode_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
-    return replace(call, target=None if shown else call.about, details={"cwd": hook.working_folder})
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
+    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
 
 
 def build_opencode_reply(
@@ -284,8 +286,8 @@ def build_opencode_reply(
     if decision == ASK and name == ASKED:
         return None
     if decision in {ASK, DENY}:
-        why = f"{words} {cannot_ask}" if decision == ASK else words
-        return AgentReply({"decision": DENY, "reason": why}, why)
+        reply_reason = f"{words} {cannot_ask}" if decision == ASK else words
+        return AgentReply({"decision": DENY, "reason": reply_reason}, reply_reason)
     answer: Answer = {"decision": decision}
     if name == BEFORE and "updated_input" in added:
         answer["args"] = added["updated_input"]

@@ -67,7 +67,7 @@ class OpenCodeTranscriptReader:
             model=find_text_field(told, "modelID"),
         )
         listed = fields.get("parts")
-        parts = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        parts = [part for part in listed if isinstance(part, dict)] if isinstance(listed, list) else []
         events = list(
             read_opencode_prompt(parts, record)
             if role == "user"
@@ -80,9 +80,12 @@ class OpenCodeTranscriptReader:
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 
     def remember_opencode_session(self, about: dict[str, Any]) -> None:
-        found = {"cwd": find_text_field(about, "directory"), "version": find_text_field(about, "version")}
-        found["parent"] = find_text_field(about, "parentID")
-        self.facts = {name: one for name, one in found.items() if one}
+        session_facts = {
+            "cwd": find_text_field(about, "directory"),
+            "version": find_text_field(about, "version"),
+        }
+        session_facts["parent"] = find_text_field(about, "parentID")
+        self.facts = {name: fact for name, fact in session_facts.items() if fact}
         session, title = find_text_field(about, "id"), find_text_field(about, "title")
         if session and title and not title.startswith(UNNAMED):
             self.titles[session] = title
@@ -110,8 +113,10 @@ def read_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str,
             column_json = decode_column_json(part.get("data"))
         except UnknownLineKind:
             continue
-        began = opencode_timestamp(column_json.get("time"), "start") or format_milliseconds(part.get("at"))
-        yield str(part.get("id")), began, column_json
+        started_at = opencode_timestamp(column_json.get("time"), "start") or format_milliseconds(
+            part.get("at")
+        )
+        yield str(part.get("id")), started_at, column_json
 
 
 def format_milliseconds(ms: Any) -> str:
@@ -129,14 +134,22 @@ def opencode_timestamp(times: Any, name: str) -> str:
 def read_opencode_prompt(parts: list[dict[str, Any]], record: TranscriptRecord) -> Iterator[ImportedEvent]:
     """Yield what a person said; what OpenCode adds for the model (`synthetic`) nobody said."""
     blocks = []
-    for _, _, told in read_opencode_parts(parts):
-        if told.get("type") == "text" and told.get("synthetic") is not True and find_text_field(told, "text"):
-            blocks.append(make_text_block(told["text"]))
-        elif told.get("type") == "file":
+    for _, _, part_fields in read_opencode_parts(parts):
+        if (
+            part_fields.get("type") == "text"
+            and part_fields.get("synthetic") is not True
+            and find_text_field(part_fields, "text")
+        ):
+            blocks.append(make_text_block(part_fields["text"]))
+        elif part_fields.get("type") == "file":
             blocks.append(
-                {name: one for name, one in told.items() if name in {"type", "mime", "filename", "url"}}
+                {
+                    name: field_value
+                    for name, field_value in part_fields.items()
+                    if name in {"type", "mime", "filename", "url"}
+                }
             )
-        elif told.get("type") == "compaction":
+        elif part_fields.get("type") == "compaction":
             yield record.build_imported_event("compaction", "compaction")
     if blocks:
         yield record.build_imported_message("user", blocks, "prompt")
@@ -183,11 +196,11 @@ def iterate_opencode_call_events(
     state = part.get("state")
     told = state if isinstance(state, dict) else {}
     call_id, tool = find_text_field(part, "callID") or name, find_text_field(part, "tool") or "tool"
-    given, status, times = wrap_as_object(told.get("input")), told.get("status"), told.get("time")
+    call_input, status, times = wrap_as_object(told.get("input")), told.get("status"), told.get("time")
     begins = opencode_timestamp(times, "start") or at
     if status == "pending":
         return
-    yield record.build_imported_call(call_id, tool, given, at=begins)
+    yield record.build_imported_call(call_id, tool, call_input, at=begins)
     values: dict[str, Any]
     if status == "completed":
         values = {"tool_output": told.get("output")}
@@ -197,7 +210,7 @@ def iterate_opencode_call_events(
         return
     took = opencode_part_duration(times)
     yield record.build_imported_result(
-        call_id, tool, given, at=opencode_timestamp(times, "end") or begins, duration_ms=took, **values
+        call_id, tool, call_input, at=opencode_timestamp(times, "end") or begins, duration_ms=took, **values
     )
 
 
@@ -212,11 +225,13 @@ def count_opencode_tokens(told: Any) -> dict[str, int]:
     """Return the tokens of a request. Thoughts are counted beside the output where the total says so."""
     tokens = told if isinstance(told, dict) else {}
     cache = tokens.get("cache") if isinstance(tokens.get("cache"), dict) else {}
-    given, said_, thought = (count_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning"))
+    input_tokens, said_, thought = (
+        count_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning")
+    )
     read, written = (count_or_zero((cache or {}).get(name)) for name in ("read", "write"))
-    apart = count_or_zero(tokens.get("total")) >= given + said_ + thought + read + written
+    apart = count_or_zero(tokens.get("total")) >= input_tokens + said_ + thought + read + written
     return {
-        "input_tokens": given,
+        "input_tokens": input_tokens,
         "output_tokens": said_ + (thought if apart else 0),
         "cache_read_tokens": read,
         "cache_write_tokens": written,

@@ -85,13 +85,13 @@ class ReadingNotes:
     def message(self) -> str:
         """What was left out in words; nothing where all was understood."""
         parts = []
-        for counts, what in (
+        for counts, value_kind in (
             (self.spans, "spans were not understood"),
             (self.attributes, "attributes could not be read"),
         ):
             if counts:
                 names = ", ".join(name[:MOST_NAME] for name in list(counts)[:MOST_NAMED])
-                parts.append(f"{counts.total()} {what} and left out: {names}.")
+                parts.append(f"{counts.total()} {value_kind} and left out: {names}.")
         return " ".join(parts)
 
 
@@ -106,7 +106,7 @@ def plain_otlp_value(any_value: Any) -> Any:
         if kind == "intValue":
             return parse_otlp_integer(value)
         if kind == "arrayValue":
-            return [plain_otlp_value(one) for one in otlp_list_field(value, "values")]
+            return [plain_otlp_value(inner_value) for inner_value in otlp_list_field(value, "values")]
         if kind == "kvlistValue":
             return plain_otlp_attributes(otlp_list_field(value, "values"))
         return value
@@ -122,22 +122,22 @@ def parse_otlp_integer(value: Any) -> int:
 
 def plain_otlp_attributes(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
     """Return OTLP's list of pairs as an object. One that cannot be read is left out, and noted."""
-    found: dict[str, Any] = {}
+    plain_values: dict[str, Any] = {}
     for pair in pairs if isinstance(pairs, list) else []:
         if not isinstance(pair, dict) or "key" not in pair:
             continue
         name = str(pair["key"])
         try:
-            found[name] = plain_otlp_value(pair.get("value"))
+            plain_values[name] = plain_otlp_value(pair.get("value"))
         except (ValueError, TypeError, OverflowError):
             if notes is not None:
                 notes.attributes[name] += 1
-    return found
+    return plain_values
 
 
 def otlp_list_field(holder: Any, name: str) -> list[Any]:
-    found = holder.get(name) if isinstance(holder, dict) else None
-    return found if isinstance(found, list) else []
+    inner_values = holder.get(name) if isinstance(holder, dict) else None
+    return inner_values if isinstance(inner_values, list) else []
 
 
 def parse_nanoseconds(value: Any) -> int:
@@ -180,7 +180,7 @@ def find_sending_program(record: TelemetryRecord) -> str | None:
     service = str(record.resource.get("service.name") or "")
     if service == claude_code.SOURCE or record.name.startswith("claude_code."):
         return claude_code.SOURCE
-    programs = (one.PROGRAM for one in BY_PREFIX.values() if service.startswith(one.SERVICE))
+    programs = (module.PROGRAM for module in BY_PREFIX.values() if service.startswith(module.SERVICE))
     return next(programs, None)
 
 
@@ -192,7 +192,7 @@ def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = Non
 
     `notes` gets what could not be read.
     """
-    found = []
+    log_records = []
     notes = notes if notes is not None else ReadingNotes()
     for resource, record in iterate_otlp_records(request, "resourceLogs", "scopeLogs", "logRecords", notes):
         attributes = plain_otlp_attributes(otlp_list_field(record, "attributes"), notes)
@@ -215,7 +215,7 @@ def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = Non
                 if find_sending_program(telemetry_record) == codex.SOURCE
                 else None
             )
-            found.append(
+            log_records.append(
                 SessionReport(
                     session,
                     telemetry_session_location(telemetry_record),
@@ -224,7 +224,7 @@ def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = Non
                     thread,
                 )
             )
-    return found
+    return log_records
 
 
 def is_record_without_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
@@ -237,7 +237,7 @@ def is_record_without_session(record: TelemetryRecord, events: list[DedupedEvent
 
 def build_log_events(record: TelemetryRecord, session: str, now: datetime) -> list[DedupedEvent]:
     program = find_sending_program(record)
-    own = next((one for one in BY_PREFIX.values() if program == one.PROGRAM), None)
+    own = next((module for module in BY_PREFIX.values() if program == module.PROGRAM), None)
     if own is not None:
         meaning = own.LOGS.get(record.name.removeprefix(own.PREFIX), ignore_log_record)
     else:
@@ -345,16 +345,16 @@ def read_otlp_traces(request: Any, now: datetime, notes: ReadingNotes | None = N
         span.trace: span.text_attribute(*CONVERSATION) for span in spans if span.text_attribute(*CONVERSATION)
     }
     nesting = ModelSpanNesting(spans)
-    found, ends = [], []
+    span_records, ends = [], []
     for span in spans:
         session = span.text_attribute(*CONVERSATION) or talks.get(span.trace) or f"trace:{span.trace}"
         if events := build_span_events(span, session, nesting, now):
-            found.append(SessionReport(session, telemetry_session_location(span), events))
+            span_records.append(SessionReport(session, telemetry_session_location(span), events))
         elif find_sending_program(span) is None and is_about_ai(span) and span_role(span) is None:
             notes.spans[span.name or "a span without a name"] += 1
         if end := find_trace_session_end(span, session, now):
             ends.append(end)
-    return found + ends  # what a session's spans tell goes before its end
+    return span_records + ends  # what a session's spans tell goes before its end
 
 
 class ModelSpanNesting:

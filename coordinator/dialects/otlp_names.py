@@ -72,7 +72,7 @@ def is_about_ai(span: TelemetryRecord) -> bool:
 def read_span_texts(span: TelemetryRecord) -> tuple[list[tuple[str, str]], list[str]]:
     """Return what was said to a model, as roles and texts in order, and what it answered."""
     attributes = span.attributes
-    asked = [
+    prompt_parts = [
         *json_messages(attributes.get("gen_ai.input.messages")),
         *json_messages(attributes.get("ai.prompt.messages")),
         *vercel_prompt(attributes.get("ai.prompt")),
@@ -85,9 +85,9 @@ def read_span_texts(span: TelemetryRecord) -> tuple[list[tuple[str, str]], list[
         *numbered_messages(attributes, "gen_ai.completion", ""),
     ]
     texts = [text for _, text in answered]
-    if not texts and (said := span.text_attribute("ai.response.text", "ai.result.text")):
-        texts = [said]
-    return asked, texts
+    if not texts and (answer_text := span.text_attribute("ai.response.text", "ai.result.text")):
+        texts = [answer_text]
+    return prompt_parts, texts
 
 
 MOST_MESSAGES = 1_000  # of one span, told under numbers

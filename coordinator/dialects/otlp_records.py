@@ -157,7 +157,11 @@ class TelemetryEventBuilder:
             prompt_id=record.text_attribute("prompt.id"),
             source=SOURCE,
             extra={"record": record.name}
-            | {name: one for name, one in record.attributes.items() if name not in self.left_out},
+            | {
+                name: attribute_value
+                for name, attribute_value in record.attributes.items()
+                if name not in self.left_out
+            },
             **values,
         )
 
@@ -179,13 +183,13 @@ class TelemetryEventBuilder:
             record.number_attribute(*CACHE_READ_TOKENS),
             record.number_attribute(*CACHE_WRITE_TOKENS),
         )
-        given, cached = record.number_attribute(*INPUT_TOKENS), (cached_tokens or 0) + (written or 0)
-        if cached_inside and given is not None and given >= cached:
-            given -= cached
+        input_tokens, cached = record.number_attribute(*INPUT_TOKENS), (cached_tokens or 0) + (written or 0)
+        if cached_inside and input_tokens is not None and input_tokens >= cached:
+            input_tokens -= cached
         return self.build_telemetry_event(
             MODEL_REQUEST,
             model=record.text_attribute(*MODEL_NAME),
-            input_tokens=given,
+            input_tokens=input_tokens,
             output_tokens=record.number_attribute(*OUTPUT_TOKENS),
             cache_read_tokens=cached_tokens,
             cache_write_tokens=written,

@@ -59,7 +59,7 @@ def estimate_decoded_bytes(kind: str, raw: bytes, most: int) -> int:
 
 def protobuf_message_as_json(message: Message) -> dict[str, Any]:
     return {
-        field.json_name: [protobuf_value_as_json(field.json_name, one) for one in value]
+        field.json_name: [protobuf_value_as_json(field.json_name, inner_value) for inner_value in value]
         if field.is_repeated
         else protobuf_value_as_json(field.json_name, value)
         for field, value in message.ListFields()
@@ -83,21 +83,21 @@ def message_fields_by_number(descriptor: Descriptor) -> dict[int, Descriptor]:
 @cache
 def message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     """Return the bytes that a message inside such a request can begin with on the wire."""
-    seen, left = {descriptor.full_name: descriptor}, [descriptor]
-    while left:
-        for one in message_fields_by_number(left.pop()).values():
-            if one.full_name not in seen:
-                seen[one.full_name] = one
-                left.append(one)
-    numbers = {number for one in seen.values() for number in message_fields_by_number(one)}
+    seen_descriptors, pending_descriptors = {descriptor.full_name: descriptor}, [descriptor]
+    while pending_descriptors:
+        for one in message_fields_by_number(pending_descriptors.pop()).values():
+            if one.full_name not in seen_descriptors:
+                seen_descriptors[one.full_name] = one
+                pending_descriptors.append(one)
+    numbers = {number for one in seen_descriptors.values() for number in message_fields_by_number(one)}
     return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
 
 
 def iterate_inner_messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]:
     """Yield once for each message inside the request. Raises IndexError or ValueError for what is no protobuf."""
-    left = [(0, len(raw), descriptor)]
-    while left:
-        at, end, of = left.pop()
+    pending_messages = [(0, len(raw), descriptor)]
+    while pending_messages:
+        at, end, of = pending_messages.pop()
         inner = message_fields_by_number(of)
         while at < end:
             tag, at = read_varint(raw, at)
@@ -109,7 +109,7 @@ def iterate_inner_messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]
             if size < 0 or at + size > end:
                 raise ValueError("a field that ends behind its message")
             if kind == 2 and tag >> 3 in inner:
-                left.append((at, at + size, inner[tag >> 3]))
+                pending_messages.append((at, at + size, inner[tag >> 3]))
                 yield
             at += size
 

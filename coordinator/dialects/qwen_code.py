@@ -98,9 +98,11 @@ _MEANINGS: dict[str, Meaning] = {
 
 
 def add_qwen_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shown = SUBJECTS.get(hook.tool_name, "command") == "command"  # a card shows a command in full by itself
+    shows_command = (
+        SUBJECTS.get(hook.tool_name, "command") == "command"
+    )  # a card shows a command in full by itself
     details = {"cwd": hook.working_folder, "permission_mode": hook.text_field("permission_mode")}
-    return replace(call, target=None if shown else call.about, details=details)
+    return replace(call, target=None if shows_command else call.about, details=details)
 
 
 def build_qwen_reply(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:

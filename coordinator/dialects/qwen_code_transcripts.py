@@ -96,12 +96,14 @@ class QwenTranscriptReader:
             call = part.get("functionCall")
             call_id = find_text_field(call, "id")
             if isinstance(call, dict) and call_id is not None:
-                tool, given = resolve_qwen_call(call)
-                self.begun[call_id] = tool, given
+                tool, tool_input = resolve_qwen_call(call)
+                self.begun[call_id] = tool, tool_input
                 begun_origins = text_origins_by_minute(
-                    BEGUN, self.session, format_call_text(tool, given), record.at
+                    BEGUN, self.session, format_call_text(tool, tool_input), record.at
                 )
-                yield record.build_imported_call(qwen_call_id(record, call_id), tool, given, begun_origins)
+                yield record.build_imported_call(
+                    qwen_call_id(record, call_id), tool, tool_input, begun_origins
+                )
         usage = fields.get("usageMetadata")
         if isinstance(usage, dict):
             yield record.build_imported_usage("tokens", count_qwen_tokens(usage))
@@ -113,12 +115,12 @@ class QwenTranscriptReader:
             call_id = find_text_field(answered, "id")
             if not isinstance(answered, dict) or call_id is None or call_id not in self.begun:
                 continue
-            tool, given = self.begun.pop(call_id)
+            tool, tool_input = self.begun.pop(call_id)
             ended_origins = text_origins_by_minute(
-                ENDED, self.session, format_call_text(tool, given), record.at
+                ENDED, self.session, format_call_text(tool, tool_input), record.at
             )
             yield record.build_imported_result(
-                qwen_call_id(record, call_id), tool, given, ended_origins, **read_qwen_outcome(answered)
+                qwen_call_id(record, call_id), tool, tool_input, ended_origins, **read_qwen_outcome(answered)
             )
 
     def remember_prompt_id(
@@ -159,15 +161,15 @@ def qwen_call_id(record: TranscriptRecord, call_id: str) -> str:
 
 def resolve_qwen_call(call: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
     """Return the tool that is called, and its input."""
-    tool, given = find_text_field(call, "name") or "tool", wrap_as_object(call.get("args"))
-    if tool == DEFERRED and given and (deferred := find_text_field(given, "name")):
-        return deferred, wrap_as_object(given.get("arguments"))
-    return tool, given
+    tool, tool_input = find_text_field(call, "name") or "tool", wrap_as_object(call.get("args"))
+    if tool == DEFERRED and tool_input and (deferred := find_text_field(tool_input, "name")):
+        return deferred, wrap_as_object(tool_input.get("arguments"))
+    return tool, tool_input
 
 
 def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Qwen Code counts those read from a cache into the input."""
-    given, read = (
+    input_tokens, read = (
         count_or_zero(usage.get("promptTokenCount")),
         count_or_zero(usage.get("cachedContentTokenCount")),
     )
@@ -175,9 +177,9 @@ def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
         count_or_zero(usage.get("candidatesTokenCount")),
         count_or_zero(usage.get("thoughtsTokenCount")),
     )
-    apart = count_or_zero(usage.get("totalTokenCount")) >= given + written + thought
+    apart = count_or_zero(usage.get("totalTokenCount")) >= input_tokens + written + thought
     return {
-        "input_tokens": max(0, given - read),
+        "input_tokens": max(0, input_tokens - read),
         "output_tokens": written + (thought if apart else 0),
         "cache_read_tokens": read,
         "cache_write_tokens": 0,

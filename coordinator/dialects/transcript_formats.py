@@ -108,9 +108,9 @@ class TranscriptRecord:
         self, text: str, part: str | int, *, so_far: tuple[str, ...] = (), is_piece: bool = False
     ) -> ImportedEvent:
         """Return what the agent said; of a piece of a turn's words, `so_far` are the origins of all until then."""
-        known = assistant_text_origin(self.session, self.subagent, self.turn, text)
+        text_origin = assistant_text_origin(self.session, self.subagent, self.turn, text)
         imported_message = self.build_imported_message(
-            "assistant", [make_text_block(text)], part, also=(known,), claims=(known, *so_far)
+            "assistant", [make_text_block(text)], part, also=(text_origin,), claims=(text_origin, *so_far)
         )
         return replace(imported_message, is_piece=is_piece)
 
@@ -174,7 +174,9 @@ class TranscriptRecord:
 
 def join_block_texts(content: list[dict[str, Any]]) -> str:
     """Return the text of a message's blocks."""
-    return "\n\n".join(one["text"] for one in content if isinstance(one.get("text"), str))
+    return "\n\n".join(
+        text_block["text"] for text_block in content if isinstance(text_block.get("text"), str)
+    )
 
 
 def count_or_zero(value: Any) -> int:

@@ -52,6 +52,6 @@ def remove_chat_messages(messages: str, parameters: Sequence[Any]) -> None:
 def chat_match_condition(groups: Groups) -> tuple[str, str]:
     """Return a condition on sbx_chat_search for groups of words, and its parameter."""
     if is_sqlite():
-        found = "id IN (SELECT rowid FROM sbx_chat_words WHERE sbx_chat_words MATCH %s)"
-        return found, build_fts5_query(groups)
+        condition = "id IN (SELECT rowid FROM sbx_chat_words WHERE sbx_chat_words MATCH %s)"
+        return condition, build_fts5_query(groups)
     return "words @@ to_tsquery('simple', %s)", build_tsquery(groups)

@@ -26,10 +26,12 @@ def count_events_by_slot(session_id: str, rows_of_slots: Sequence[Slots]) -> lis
 
 
 def count_events_per_interval_on_sqlite(session_id: str, slots: Slots) -> list[int]:
-    one = "SELECT count(*) FROM event_context WHERE session_id = %s AND instant_us >= %s AND instant_us < %s"
+    interval_sql = (
+        "SELECT count(*) FROM event_context WHERE session_id = %s AND instant_us >= %s AND instant_us < %s"
+    )
     with connection.cursor() as cursor:
         cursor.execute(
-            " UNION ALL ".join([one] * len(slots)),
+            " UNION ALL ".join([interval_sql] * len(slots)),
             [value for first, last in slots for value in (session_id, first, last)],
         )
         return [number for (number,) in cursor.fetchall()]

@@ -307,9 +307,9 @@ def delete_unused_words(words: Sequence[str]) -> None:
     with connection.cursor() as cursor:
         disable_sequential_scans()
         cursor.execute(f"DELETE {_UNUSED[engine_name()]} AND word IN ({marks}) RETURNING word", list(words))
-        gone = [word for (word,) in cursor.fetchall()]
+        unused_words = [word for (word,) in cursor.fetchall()]
     if is_sqlite():
-        delete_word_pieces(gone)
+        delete_word_pieces(unused_words)
 
 
 def disable_sequential_scans() -> None:

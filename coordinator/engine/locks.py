@@ -150,11 +150,11 @@ def retry_for_locks(work: Callable[[], object], tries: int = TRIES) -> None:
 
     Raises the last OperationalError where they are not to be had.
     """
-    for left in reversed(range(tries)):
+    for remaining_tries in reversed(range(tries)):
         try:
             work()
         except OperationalError as problem:
-            if not left or not is_retryable_lock_error(problem) or connection.in_atomic_block:
+            if not remaining_tries or not is_retryable_lock_error(problem) or connection.in_atomic_block:
                 raise
             time.sleep(TRY_PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 # only so as not to keep step with a job
         else:

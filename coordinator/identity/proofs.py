@@ -43,13 +43,13 @@ def bind_session_to_browser(
 
 def find_proof_problem(session: SessionBase, secret: str, now: datetime) -> Lack | None:
     """Return what is wrong with what a browser offers as its secret, or None where it proves the sign-in."""
-    held = session.get(HELD)
-    if not isinstance(held, dict) or not secret:
+    held_proof = session.get(HELD)
+    if not isinstance(held_proof, dict) or not secret:
         return "missing"
-    if not hmac.compare_digest(str(held.get("hash", "")), hash_browser_secret(secret)):
+    if not hmac.compare_digest(str(held_proof.get("hash", "")), hash_browser_secret(secret)):
         return "wrong"
-    given = datetime.fromtimestamp(int(held.get("at", 0)), UTC)
-    return "old" if now - given > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
+    proven_at = datetime.fromtimestamp(int(held_proof.get("at", 0)), UTC)
+    return "old" if now - proven_at > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
 
 
 def is_recently_confirmed(
@@ -60,17 +60,20 @@ def is_recently_confirmed(
     With `needs_passkey` a password does not count: its owner has a passkey. Nor does a sign-in at the provider that may
     have asked nobody.
     """
-    held = session.get(HELD)
-    if not isinstance(held, dict):
+    held_proof = session.get(HELD)
+    if not isinstance(held_proof, dict):
         return False
     counted = {"passkey", "recovery code", "provider"} | (set() if needs_passkey else {"password"})
-    return held.get("by") in counted and now - datetime.fromtimestamp(int(held.get("at", 0)), UTC) <= within
+    return (
+        held_proof.get("by") in counted
+        and now - datetime.fromtimestamp(int(held_proof.get("at", 0)), UTC) <= within
+    )
 
 
 def bound_secret_hash(session: SessionBase) -> str:
     """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
-    found = session.get(HELD)
-    return str(found.get("hash", "")) if isinstance(found, dict) else ""
+    held_proof = session.get(HELD)
+    return str(held_proof.get("hash", "")) if isinstance(held_proof, dict) else ""
 
 
 def hash_browser_secret(secret: str) -> str:

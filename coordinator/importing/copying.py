@@ -148,15 +148,15 @@ def copy_database_files(source: Path, folder: Path) -> Path:
 
 
 def database_file_stats(source: Path) -> list[tuple[int, int] | None]:
-    found: list[tuple[int, int] | None] = []
+    file_stats: list[tuple[int, int] | None] = []
     for ending in ("", "-wal", "-journal"):
         try:
             about = sibling_database_file(source, ending).stat()
         except FileNotFoundError:
-            found.append(None)
+            file_stats.append(None)
         else:
-            found.append((about.st_size, about.st_mtime_ns))
-    return found
+            file_stats.append((about.st_size, about.st_mtime_ns))
+    return file_stats
 
 
 def quote_sql_identifier(name: str) -> str:
@@ -188,13 +188,13 @@ class SqliteTableCopier:
             wal = self.execute_with_retries("PRAGMA src.journal_mode").fetchone()[0] == "wal"
             if wal:
                 self.db.execute("BEGIN")  # readers and writers of a WAL do not meet: one moment of it all
-            found = {name: CopiedTable(name, self.list_source_columns(name)) for name in names}
+            copied_tables = {name: CopiedTable(name, self.list_source_columns(name)) for name in names}
             ends = {name: self.last_row_number(name) for name in names}
-            for name, table in found.items():
+            for name, table in copied_tables.items():
                 self.copy_source_table(table, ends[name])
             if wal:
                 self.db.execute("COMMIT")
-            return found
+            return copied_tables
         finally:
             self.db.close()
             for ending in ("", "-wal", "-shm", "-journal"):
@@ -250,12 +250,12 @@ class SqliteTableCopier:
         if rowid is None:
             return FURTHEST
         try:
-            found = self.execute_with_retries(
+            last_row = self.execute_with_retries(
                 f"SELECT max({rowid}) FROM src.{quote_sql_identifier(name)}"  # noqa: S608
             ).fetchone()[0]
         except sqlite3.DatabaseError:  # damaged just there
             return FURTHEST
-        return FURTHEST if found is None else int(found)
+        return FURTHEST if last_row is None else int(last_row)
 
     def copy_source_table(self, table: CopiedTable, end: int) -> None:
         places = "".join(f", c{number}" for number in range(len(table.columns)))

@@ -74,7 +74,7 @@ class RejectedRows:
         """
         if self._file is not None:
             self._file.close()
-        kept = {
+        kept_rows = {
             "rows": self.rows,
             "bytes": self.bytes,
             "beyond_the_bound": self.left_out,
@@ -85,7 +85,7 @@ class RejectedRows:
         if digest and (earlier := self.find_identical_rejects(digest)):
             self.rejected_rows_path.unlink()
             path = earlier
-        report = {**report, "kept": {**kept, "sha256": digest, "file": str(path) if path else None}}
+        report = {**report, "kept": {**kept_rows, "sha256": digest, "file": str(path) if path else None}}
         self.kept_at = path
         try:
             with create_private_file(self.folder / REPORT) as file:
@@ -100,8 +100,8 @@ class RejectedRows:
         """Return the file of an earlier import that kept the very same rows."""
         for report in sorted(self.below.glob(f"*/{REPORT}"), reverse=True):
             try:
-                told = json.loads(report.read_bytes())["kept"]
-                if told["sha256"] == digest and (path := Path(told["file"])).is_file():
+                kept_rows = json.loads(report.read_bytes())["kept"]
+                if kept_rows["sha256"] == digest and (path := Path(kept_rows["file"])).is_file():
                     return path
             except (OSError, ValueError, KeyError, TypeError):
                 continue

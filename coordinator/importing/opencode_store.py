@@ -75,8 +75,8 @@ def iterate_session_lines(db: sqlite3.Connection) -> Iterator[Body]:
             continue
         names = {"id", "parent_id", "directory", "title", "version"} & set(row.keys())
         yield encode_opencode_line({"session": {name: row[name] for name in names}})
-        asked = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
-        for (message,) in db.execute(asked, [session]).fetchall():
+        message_sql = "SELECT id FROM message WHERE session_id = ? ORDER BY time_created, id"
+        for (message,) in db.execute(message_sql, [session]).fetchall():
             yield from iterate_message_lines(db, session, message)
 
 
@@ -88,7 +88,7 @@ def iterate_message_lines(db: sqlite3.Connection, session: str, message: str) ->
     row = db.execute("SELECT time_created, data FROM message WHERE id = ?", [message]).fetchone()
     if row is None:
         return
-    asked = "SELECT id, time_created, data FROM part WHERE message_id = ? ORDER BY id"
+    part_sql = "SELECT id, time_created, data FROM part WHERE message_id = ? ORDER BY id"
     yield encode_opencode_line(
         {
             "id": message,
@@ -97,7 +97,7 @@ def iterate_message_lines(db: sqlite3.Connection, session: str, message: str) ->
             "data": decode_message_text(row["data"]),
             "parts": [
                 {"id": part["id"], "at": part["time_created"], "data": decode_message_text(part["data"])}
-                for part in db.execute(asked, [message])
+                for part in db.execute(part_sql, [message])
             ],
         }
     )

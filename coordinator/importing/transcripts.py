@@ -62,8 +62,8 @@ def find_transcripts(place: Path, is_one: Callable[[Path], bool]) -> list[Transc
     if not place.exists():
         raise NotFound(f"{place} does not exist.")
     paths = sorted(path for path in place.rglob("*") if is_one(path)) if place.is_dir() else [place]
-    found = [one for path in paths if (one := stat_transcript(path)) is not None]
-    return sorted(found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
+    transcripts_found = [transcript for path in paths if (transcript := stat_transcript(path)) is not None]
+    return sorted(transcripts_found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
 
 
 def stat_transcript(path: Path) -> TranscriptFile | None:

@@ -52,7 +52,11 @@ class ModelColumn:
 
 @lru_cache(maxsize=64)
 def load_model_columns(table: str) -> Mapping[str, ModelColumn]:
-    (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
+    (model,) = (
+        model_class
+        for model_class in apps.get_app_config("coordinator").get_models()
+        if model_class._meta.db_table == table
+    )
     return {
         field.column: build_model_column(table, field)
         for field in model._meta.concrete_fields
@@ -61,7 +65,11 @@ def load_model_columns(table: str) -> Mapping[str, ModelColumn]:
 
 
 def find_model_name(table: str) -> str:
-    (model,) = (one for one in apps.get_app_config("coordinator").get_models() if one._meta.db_table == table)
+    (model,) = (
+        model_class
+        for model_class in apps.get_app_config("coordinator").get_models()
+        if model_class._meta.db_table == table
+    )
     return model.__name__
 
 
@@ -96,16 +104,16 @@ def fit_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
 
 
 def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
-    told = ""
+    fitted = ""
     if isinstance(value, RepairedText):
-        told = "was not UTF-8; its unreadable characters are marked"
+        fitted = "was not UTF-8; its unreadable characters are marked"
     elif isinstance(value, bytes):
-        value, told = value.decode(errors="replace"), "was a BLOB and became text"
+        value, fitted = value.decode(errors="replace"), "was a BLOB and became text"
     elif not isinstance(value, str):
-        value, told = str(value), "was a number and became text"
+        value, fitted = str(value), "was a number and became text"
     if "\0" in value:
-        value, told = value.replace("\0", "\ufffd"), told or "held NUL characters, which are marked"
-    return str(value), told
+        value, fitted = value.replace("\0", "\ufffd"), fitted or "held NUL characters, which are marked"
+    return str(value), fitted
 
 
 def fit_integer(value: Any, column: ModelColumn) -> tuple[Any, str]:

@@ -72,7 +72,7 @@ def open_serving_files() -> ServingFiles:
         first = systemd.SD_LISTEN_FDS_START
         return ServingFiles(list(range(first, first + count)))
     try:
-        return ServingFiles([one.detach() for one in open_bind_sockets()])
+        return ServingFiles([bound_socket.detach() for bound_socket in open_bind_sockets()])
     except BindRefused as refused:
         return ServingFiles(problem=str(refused))  # said after what is wrong with the data folder
     except ValueError:
@@ -119,7 +119,7 @@ def list_serving_addresses(host: str) -> list[str]:
     """
     if not is_loopback(host):
         return [host]
-    return list(dict.fromkeys([host, *(one for one in LOOPBACK if has_local_address(one))]))
+    return list(dict.fromkeys([host, *(address for address in LOOPBACK if has_local_address(address))]))
 
 
 def has_local_address(address: str) -> bool:
@@ -144,20 +144,20 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
             return bind_and_listen(host, port)
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE or time.monotonic() > deadline:
-                why = problem.strerror or str(problem)
+                reason = problem.strerror or str(problem)
                 raise BindRefused(
-                    f"{join_host_port(host, port)} cannot be used: {why}. Choose another with SIGNALBOX_BIND."
+                    f"{join_host_port(host, port)} cannot be used: {reason}. Choose another with SIGNALBOX_BIND."
                 ) from None
         time.sleep(0.05)
 
 
 def bind_and_listen(host: str, port: int) -> socket.socket:
-    held = socket.socket(address_family(host), socket.SOCK_STREAM)
+    bound_socket = socket.socket(address_family(host), socket.SOCK_STREAM)
     try:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((host, port))
-        held.listen(BACKLOG)
+        bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound_socket.bind((host, port))
+        bound_socket.listen(BACKLOG)
     except OSError:
-        held.close()
+        bound_socket.close()
         raise
-    return held
+    return bound_socket

@@ -57,20 +57,20 @@ class FairQueue(Generic[T]):
 
         A caller whose item does not fit any more keeps its turn for the next time.
         """
-        taken: list[T] = []
+        batch: list[T] = []
         passed: list[tuple[str, deque[T]]] = []
         room = most
         while self._lines:
             caller, line = self._lines.popitem(last=False)
-            if taken and size(line[0]) > room:
+            if batch and size(line[0]) > room:
                 passed.append((caller, line))
                 continue
             room -= size(line[0])
-            taken.append(self._pop_first_item(caller, line))
+            batch.append(self._pop_first_item(caller, line))
         for caller, line in reversed(passed):
             self._lines[caller] = line
             self._lines.move_to_end(caller, last=False)
-        return taken
+        return batch
 
     def _pop_first_item(self, caller: str, line: deque[T]) -> T:
         item = line.popleft()

@@ -86,17 +86,17 @@ def load_bounded_json(text: bytes | str, *, most: int = MOST_WEIGHT) -> Any:
 def split_json_array(raw: bytes) -> list[bytes]:
     """Return the text of each item of a JSON array, however deep they nest. Raises ValueError for what is none."""
     text = raw.strip()
-    found: list[bytes] = []
+    items: list[bytes] = []
     depth, begins, ended = 0, 1, False
     for token in _TOKEN.finditer(text):
         kind = token[0]
         if ended:
             break
         if depth == 1 and kind in {b",", b"]"}:
-            found.append(text[begins : token.start()].strip())
+            items.append(text[begins : token.start()].strip())
             begins = token.end()
         depth += 1 if kind in {b"[", b"{"} else -1 if kind in {b"]", b"}"} else 0
         ended = depth == 0
     if not (text.startswith(b"[") and ended and begins == len(text)):
         raise ValueError("This is not a complete JSON array.")
-    return [] if found == [b""] else found
+    return [] if items == [b""] else items

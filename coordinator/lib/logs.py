@@ -18,7 +18,10 @@ def escape_unprintable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def indent_traceback(text: str) -> str:

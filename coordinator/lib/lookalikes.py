@@ -46,15 +46,15 @@ def find_lookalikes(text: str) -> list[int]:
     """Return where in the text characters stand that a reader takes for others, in order."""
     if text.isascii():
         return []
-    words = [(match.start(), match[0]) for match in _WORD.finditer(text) if not match[0].isascii()]
+    odd_words = [(match.start(), match[0]) for match in _WORD.finditer(text) if not match[0].isascii()]
     written = {
         character_script(char)
-        for _, word in words
+        for _, word in odd_words
         for char in word
         if char not in _LIKE_LATIN and not char.isascii()
     }
-    places = [place for start, word in words for place in find_word_lookalikes(start, word, written)]
-    if not any(is_full_width_script(char) for _, word in words for char in word):
+    places = [place for start, word in odd_words for place in find_word_lookalikes(start, word, written)]
+    if not any(is_full_width_script(char) for _, word in odd_words for char in word):
         places += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
         places += [match.end() - 1 for match in _OPTION.finditer(text)]
     return sorted(places)

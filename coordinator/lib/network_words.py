@@ -13,9 +13,9 @@ def describe_network_error(problem: BaseException) -> str:
     """Return a short phrase, such as "refused the connection"; what has none is named by its type."""
     if isinstance(problem, urllib.error.URLError) and isinstance(problem.reason, BaseException):
         return describe_network_error(problem.reason)
-    for kinds, words in _WORDS:
+    for kinds, sentence in _WORDS:
         if isinstance(problem, kinds):
-            return words
+            return sentence
     return f"failed ({type(problem).__name__})"
 
 

@@ -107,8 +107,10 @@ def find_folder_problem(above: Path) -> str | None:
         return None
     if status.st_mode & stat.S_IWOTH:
         return "is writable for everybody"
-    if status.st_mode & stat.S_IWGRP and (others := list_group_user_ids(status.st_gid) - {os.geteuid(), 0}):
-        return f"is writable for {user_name(min(others))}, by its group"
+    if status.st_mode & stat.S_IWGRP and (
+        other_user_ids := list_group_user_ids(status.st_gid) - {os.geteuid(), 0}
+    ):
+        return f"is writable for {user_name(min(other_user_ids))}, by its group"
     return None
 
 
@@ -141,8 +143,8 @@ def list_trusted_users() -> set[int]:
 def unmapped_root_uid() -> int:
     """Return the user id that the host's root has in a rootless container; -1 outside of one."""
     try:
-        whole = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
-        return -1 if whole else int(Path("/proc/sys/kernel/overflowuid").read_text())
+        maps_whole_range = Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+        return -1 if maps_whole_range else int(Path("/proc/sys/kernel/overflowuid").read_text())
     except (OSError, ValueError):
         return -1
 

@@ -98,7 +98,9 @@ def snapshot_metrics() -> dict[str, Any]:
     """Return what was counted so far, as JSON can hold it."""
     with _lock:
         return {
-            "counters": {one.name: [[list(k), v] for k, v in one.values.items()] for one in COUNTERS},
+            "counters": {
+                metric.name: [[list(k), v] for k, v in metric.values.items()] for metric in COUNTERS
+            },
             "histograms": {
                 one.name: [[list(k), list(v)] for k, v in one.values.items()] for one in HISTOGRAMS
             },

@@ -60,14 +60,14 @@ def format_duration(span: timedelta | float) -> str:
 
 def format_clock_duration(span: timedelta | float) -> str:
     """Return the same for what ticks: whole seconds, and none below 0."""
-    whole = max(0, int(duration_seconds(span)))
-    if whole < MINUTE:
-        return f"{whole} s"
-    if whole < HOUR:
-        return f"{whole // MINUTE}m {whole % MINUTE:02}s"
-    if whole < DAY:
-        return f"{whole // HOUR}h {whole % HOUR // MINUTE:02}m"
-    return f"{whole // DAY}d {whole % DAY // HOUR}h"
+    total_seconds = max(0, int(duration_seconds(span)))
+    if total_seconds < MINUTE:
+        return f"{total_seconds} s"
+    if total_seconds < HOUR:
+        return f"{total_seconds // MINUTE}m {total_seconds % MINUTE:02}s"
+    if total_seconds < DAY:
+        return f"{total_seconds // HOUR}h {total_seconds % HOUR // MINUTE:02}m"
+    return f"{total_seconds // DAY}d {total_seconds % DAY // HOUR}h"
 
 
 def duration_seconds(span: timedelta | float) -> float:

@@ -44,19 +44,19 @@ def write_metrics_file(path: Path, gauges: dict[str, float]) -> None:
 
 def read_all_metrics_files() -> list[Figures]:
     """Return every worker's figures; of workers that have ended without the gauges (`sum_worker_gauge`)."""
-    found = []
+    metric_files = []
     for path in sorted(metrics_folder().glob("*.json")):
         with suppress(OSError, ValueError):  # removed while we look
             decoded = json.loads(path.read_text())
             if not is_process_alive(decoded["pid"]):
                 decoded["gauges"] = {}
-            found.append(decoded)
-    return found
+            metric_files.append(decoded)
+    return metric_files
 
 
 def sum_worker_gauge(found: list[Figures], gauge: str) -> float:
     """Return the sum of what the workers hold."""
-    return float(sum(one["gauges"].get(gauge, 0) for one in found))
+    return float(sum(worker["gauges"].get(gauge, 0) for worker in found))
 
 
 def is_process_alive(pid: int) -> bool:

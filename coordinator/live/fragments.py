@@ -128,35 +128,38 @@ class FragmentCache:
     def fragments_by_change(self, changes: Iterable[FeedChange]) -> dict[int, list[PageFragment]]:
         """Return the fragments of those changes that have any, by change id; summaries with their topic's last."""
         changes = list(changes)
-        made = {change.id: own for change in changes if (own := self._render_change(change))}
+        own_fragments = {change.id: own for change in changes if (own := self._render_change(change))}
         for topic, change_id in {change.topic: change.id for change in changes}.items():
             if topic in _summaries:
-                made[change_id] = [*made.get(change_id, ()), *self._render_topic_summary(topic, change_id)]
-        return made
+                own_fragments[change_id] = [
+                    *own_fragments.get(change_id, ()),
+                    *self._render_topic_summary(topic, change_id),
+                ]
+        return own_fragments
 
     def _render_topic_summary(self, topic: str, change_id: int) -> list[PageFragment]:
         """Return the topic's summaries at that change, or at a later one, which is as good."""
-        upto, made = self._summed.get(topic, (-1, []))
+        upto, summary = self._summed.get(topic, (-1, []))
         if upto < change_id:
-            made = [fragment for render in _summaries[topic] for fragment in render_or_log_failure(render)]
-            self._summed[topic] = (change_id, made)
-        return made
+            summary = [fragment for render in _summaries[topic] for fragment in render_or_log_failure(render)]
+            self._summed[topic] = (change_id, summary)
+        return summary
 
     def _render_change(self, change: FeedChange) -> list[PageFragment]:
         renderers = _renderers.get(change.topic)
         if not renderers:
             return []
-        made = self._made.get(change.id)
-        if made is None:
-            made = [
+        rendered = self._made.get(change.id)
+        if rendered is None:
+            rendered = [
                 fragment
                 for render in renderers
                 for fragment in render_or_log_failure(partial(render, change))
             ]
-            self._made[change.id] = made
+            self._made[change.id] = rendered
             while len(self._made) > REMEMBERED:
                 self._made.popitem(last=False)
-        return made
+        return rendered
 
 
 def render_or_log_failure(render: Summary) -> Sequence[PageFragment]:

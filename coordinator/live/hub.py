@@ -124,19 +124,19 @@ class TopicIndex(Generic[K]):
 
     def wanted_changes_by_subscriber(self, batch: Sequence[FeedChange]) -> dict[K, list[FeedChange]]:
         """Return what each wants of a batch, in order; those who want nothing of it are left out."""
-        found: dict[K, dict[int, FeedChange]] = {}
+        changes_by_subscriber: dict[K, dict[int, FeedChange]] = {}
         by_topic: dict[str, dict[int, FeedChange]] = {}
         for change in batch:
             by_topic.setdefault(change.topic, {})[change.id] = change
             keys = self._keyed.get(change.topic)
             if keys:
                 for key in (change.key, change.parent):
-                    for who in keys.get(key, ()):
-                        found.setdefault(who, {})[change.id] = change
+                    for subscriber in keys.get(key, ()):
+                        changes_by_subscriber.setdefault(subscriber, {})[change.id] = change
         for topic, changes in by_topic.items():
-            for who in self._whole.get(topic, ()):
-                found.setdefault(who, {}).update(changes)
-        return {who: sorted(changes.values(), key=_id) for who, changes in found.items()}
+            for subscriber in self._whole.get(topic, ()):
+                changes_by_subscriber.setdefault(subscriber, {}).update(changes)
+        return {who: sorted(changes.values(), key=_id) for who, changes in changes_by_subscriber.items()}
 
 
 _id = attrgetter("id")

@@ -39,8 +39,10 @@ encode = msgspec.json.Encoder(enc_hook=str).encode
 
 def parse_requested_topics(query_string: bytes) -> frozenset[str]:
     """Return the topics that the query asks for. Raises BadRequest for none, too many or unknown ones."""
-    words = " ".join(parse_qs(query_string.decode("latin-1"), encoding="utf-8").get("topics", [])).split()
-    names = frozenset(words)
+    topic_words = " ".join(
+        parse_qs(query_string.decode("latin-1"), encoding="utf-8").get("topics", [])
+    ).split()
+    names = frozenset(topic_words)
     if not names or len(names) > MOST_TOPICS:
         raise BadRequest(f"Name 1 to {MOST_TOPICS} topics, such as ?topics=sessions events:ses_123.")
     unknown = sorted(name for name in expand_followed_topics(names) if name.partition(":")[0] not in TOPICS)
@@ -60,8 +62,12 @@ def require_allowed_topics(viewer: Viewer, names: frozenset[str]) -> None:
 def expand_followed_topics(names: Iterable[str]) -> frozenset[str]:
     """Return the topics of the feed that are meant: those which a view follows in place of the view."""
     name_list = list(names)
-    shown = [topic for view, key in find_requested_views(name_list) for topic in view.followed_topics(key)]
-    return frozenset(shown) | frozenset(name for name in name_list if not find_requested_views([name]))
+    followed_topics = [
+        topic for view, key in find_requested_views(name_list) for topic in view.followed_topics(key)
+    ]
+    return frozenset(followed_topics) | frozenset(
+        name for name in name_list if not find_requested_views([name])
+    )
 
 
 def find_requested_views(names: Iterable[str]) -> list[tuple[LiveView, str]]:
@@ -98,17 +104,17 @@ def render_page_frames(
     fragments: FragmentCache, names: frozenset[str], changes: Sequence[FeedChange]
 ) -> list[EventFrame]:
     """Return signals, and before each what it has drawn, which has no id of its own. Runs in a thread."""
-    told = join_changes_by_thing(changes)
+    joined_changes = join_changes_by_thing(changes)
     # html[:] is a plain str: Django's SafeString is a subclass, which msgspec refuses.
-    made = fragments.fragments_by_change(change for change, _ in told)
+    change_fragments = fragments.fragments_by_change(change for change, _ in joined_changes)
     drawn = dict(draw_view_updates(names, changes))
     frames = []
-    for change, count in told:
+    for change, count in joined_changes:
         pieces = b"".join(
             encode_event_without_id(
                 "fragment", {"target": piece.target, "swap": piece.swap, "html": piece.html[:]}
             )
-            for piece in made.get(change.id, ())
+            for piece in change_fragments.get(change.id, ())
         )
         signal = build_sse_frame(change.id, "", "signal", encode({**change._asdict(), "count": count}))
         frames.append(EventFrame(change.id, drawn.get(change.id, b"") + pieces + signal.data))

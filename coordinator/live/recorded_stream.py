@@ -68,26 +68,26 @@ def render_recorded_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
     frames = []
     for change in changes:
         if change.topic == "events":
-            made = build_event_frame(change, events.get(int(change.key)))
+            event_frame = build_event_frame(change, events.get(int(change.key)))
         elif change.topic == "sessions":
-            made = build_session_frame(change, sessions.get(change.key), deleted_runs[change.key])
+            event_frame = build_session_frame(change, sessions.get(change.key), deleted_runs[change.key])
         else:
-            made = build_failed_run_frame(change, runs.get(change.key))
-        if made is not None:
-            frames.append(made)
+            event_frame = build_failed_run_frame(change, runs.get(change.key))
+        if event_frame is not None:
+            frames.append(event_frame)
     return frames
 
 
 def fetch_rows_by_key(table: str, columns: Sequence[str], keys: Iterable[Any]) -> dict[Any, tuple[Any, ...]]:
-    wanted, key, read = list(keys), columns[0], ", ".join(map(column_as_text_sql, columns[1:]))
-    found: dict[Any, tuple[Any, ...]] = {}
+    wanted_keys, key, read = list(keys), columns[0], ", ".join(map(column_as_text_sql, columns[1:]))
+    rows_by_key: dict[Any, tuple[Any, ...]] = {}
     with connection.cursor() as cursor:
-        for at in range(0, len(wanted), PARAMETERS):
-            some = wanted[at : at + PARAMETERS]
+        for at in range(0, len(wanted_keys), PARAMETERS):
+            some = wanted_keys[at : at + PARAMETERS]
             marks = ", ".join(["%s"] * len(some))
             cursor.execute(f"SELECT {key}, {read} FROM {table} WHERE {key} IN ({marks})", some)  # noqa: S608
-            found.update((row[0], row) for row in cursor.fetchall())
-    return found
+            rows_by_key.update((row[0], row) for row in cursor.fetchall())
+    return rows_by_key
 
 
 def column_as_text_sql(column: str) -> str:

@@ -34,8 +34,8 @@ class DecidingRule(models.Model):
         db_table = "deciding_rules"
 
     def __str__(self) -> str:
-        named = (self.permission_type, self.tool, self.server, self.agent, self.host)
-        return " ".join(one for one in named if one) or "every request"
+        term_values = (self.permission_type, self.tool, self.server, self.agent, self.host)
+        return " ".join(term for term in term_values if term) or "every request"
 
 
 class DelegationQuerySet(models.QuerySet["Delegation"]):

@@ -103,8 +103,8 @@ class TimeField(models.DateTimeField):  # type: ignore[type-arg]
 
     def get_transform(self, lookup_name: str) -> Any:
         """Offer our own transforms only: the inherited `__date`, `__year` and so on would compare texts."""
-        found = super().get_transform(lookup_name)
-        return found if found in (InstantTransform, TextTransform) else None
+        transform = super().get_transform(lookup_name)
+        return transform if transform in (InstantTransform, TextTransform) else None
 
     def value_to_string(self, obj: models.Model) -> str:
         value = self.value_from_object(obj)
@@ -231,8 +231,8 @@ class JsonTextField(models.TextField):  # type: ignore[type-arg]
 def decode_stored_json(text: str) -> Any:
     """Return the value of stored JSON, or the text itself where it is none. A lone surrogate stands as its escape."""
     try:
-        found = _DECODER.decode(text)
-        return escape_lone_surrogates(found) if _SURROGATE.search(text) else found
+        decoded = _DECODER.decode(text)
+        return escape_lone_surrogates(decoded) if _SURROGATE.search(text) else decoded
     except (ValueError, TypeError, RecursionError):
         return UnreadableText(text)
 
@@ -245,7 +245,10 @@ def escape_lone_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
-        return {escape_lone_surrogates(key): escape_lone_surrogates(one) for key, one in value.items()}
+        return {
+            escape_lone_surrogates(key): escape_lone_surrogates(inner_value)
+            for key, inner_value in value.items()
+        }
     return [escape_lone_surrogates(one) for one in value] if isinstance(value, list) else value
 
 

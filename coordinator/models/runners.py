@@ -86,7 +86,11 @@ class Runner(models.Model):
         """The procedural agents that it brings, each with a name."""
         agents = self.extra.get("agents") if isinstance(self.extra, dict) else None
         brought = agents if isinstance(agents, list) else []
-        return [one for one in brought if isinstance(one, dict) and isinstance(one.get("name"), str)]
+        return [
+            agent_entry
+            for agent_entry in brought
+            if isinstance(agent_entry, dict) and isinstance(agent_entry.get("name"), str)
+        ]
 
     def time_since_heartbeat(self, now: datetime) -> timedelta:
         """Return the time since its last sign of life; timedelta.max if that cannot be read."""

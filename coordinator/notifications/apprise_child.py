@@ -170,18 +170,18 @@ def run_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     if allowed_service is None:
         return {"problem": "not allowed"}
     if "text" not in order:
-        why = explain_internal_host(service, order["networks"])
-        return {"problem": "internal", "why": why} if why else allowed_service
+        refusal_reason = explain_internal_host(service, order["networks"])
+        return {"problem": "internal", "why": refusal_reason} if refusal_reason else allowed_service
     service.overflow_mode = apprise.OverflowMode.TRUNCATE  # one message, never several
     box = apprise.Apprise(asset=asset)
     box.add(service)
-    sent = box.notify(
+    was_sent = box.notify(
         title=order["title"],
         body=order["text"],
         body_format=apprise.NotifyFormat.TEXT,
         interpret_escapes=False,
     )
-    if sent:
+    if was_sent:
         return {**allowed_service, "outcome": wire.outcome or "handed over"}
     return {**allowed_service, "problem": fence.why or wire.outcome or "failed before anything was sent"}
 
@@ -207,19 +207,19 @@ def has_self_hosted_address(service: Any) -> bool:
 def identify_allowed_service(service: Any, schemas: Sequence[str]) -> dict[str, str] | None:
     """Return which service it is and, of one that people run themselves, on which host; None for others' schemas."""
     names: set[str] = set()
-    for kept in (service.protocol, service.secure_protocol):
-        names |= {kept} if isinstance(kept, str) else set(kept or ())
-    schema = next((one for one in schemas if one in names), None)
+    for known_protocol in (service.protocol, service.secure_protocol):
+        names |= {known_protocol} if isinstance(known_protocol, str) else set(known_protocol or ())
+    schema = next((schema_name for schema_name in schemas if schema_name in names), None)
     if schema is None:
         return None
     host = getattr(service, "host", None)
     # Without a dot it may as well be a topic, which is a secret.
-    shown = (
+    shown_host = (
         host
         if has_self_hosted_address(service) and isinstance(host, str) and ("." in host or host == "localhost")
         else ""
     )
-    return {"service": str(service.service_name), "schema": schema, "host": shown[:100]}
+    return {"service": str(service.service_name), "schema": schema, "host": shown_host[:100]}
 
 
 if __name__ == "__main__":

@@ -119,4 +119,4 @@ SCHEMAS: tuple[str, ...] = (*(schema for one in COMMON for schema in one.schemas
 
 def example_service_address(schema: str) -> str:
     """Return what an address of this schema looks like; nothing where Signalbox does not know."""
-    return next((one.address for one in COMMON if schema in one.schemas), "")
+    return next((service.address for service in COMMON if schema in service.schemas), "")

@@ -34,8 +34,11 @@ def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_
     if target.about == About.MARKED:
         return is_marked
     if target.about == About.TYPES:
-        wanted = [pattern.casefold() for pattern in split_target_patterns(target.patterns)]
-        return any(fnmatch.fnmatchcase(request.permission_type.casefold(), one) for one in wanted)
+        wanted_patterns = [pattern.casefold() for pattern in split_target_patterns(target.patterns)]
+        return any(
+            fnmatch.fnmatchcase(request.permission_type.casefold(), wanted_pattern)
+            for wanted_pattern in wanted_patterns
+        )
     if target.about == About.TOOLS:
         tool = request_subject(request).tool_name
         return bool(tool) and matches_tool_name("|".join(split_target_patterns(target.patterns)), tool or "")
@@ -44,4 +47,4 @@ def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_
 
 def split_target_patterns(text: str) -> list[str]:
     """Return the types or tools that a person listed, apart by commas or lines."""
-    return [one.strip() for one in text.replace("\n", ",").split(",") if one.strip()]
+    return [pattern.strip() for pattern in text.replace("\n", ",").split(",") if pattern.strip()]

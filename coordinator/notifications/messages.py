@@ -93,7 +93,9 @@ def build_budget_message_text(message: Notification) -> MessageText:
     of = f" in {mark.about}" if budget.is_by_session else ""
     state = "used up" if mark.level >= USED_UP else f"{mark.level} % used"
     then = AT_LIMIT.get(budget.at_limit, "") if mark.level >= USED_UP else ""
-    text = " ".join(one for one in (then, "Raise it, or allow more until the end of the day:") if one)
+    text = " ".join(
+        sentence for sentence in (then, "Raise it, or allow more until the end of the day:") if sentence
+    )
     return MessageText(
         clean_text_line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_page_url()
     )

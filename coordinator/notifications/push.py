@@ -84,13 +84,13 @@ def build_notification_payload(
     waiting = load_waiting_for_person(person, now).number
     if message.event == Notification.NotifiedEvent.BUDGET:
         message_text = build_message_text(message, None, now)
-        shown = {
+        budget_payload = {
             "title": clean_text_line(message_text.title, TITLE),
             "body": clean_text_line(message_text.text, GIST),
         }
         return {
             "kind": "budget",
-            **shown,
+            **budget_payload,
             "url": BUDGETS_PAGE,
             "at": format_request_instant(now),
             "waiting": waiting,
@@ -103,14 +103,18 @@ def build_push_payload(request: PermissionRequest | None, waiting: int, now: dat
 
     `waiting` is how many requests the person may decide now.
     """
-    told = {"url": approval_page_path(request), "at": format_request_instant(now), "waiting": waiting}
+    request_payload = {
+        "url": approval_page_path(request),
+        "at": format_request_instant(now),
+        "waiting": waiting,
+    }
     if request is None:
-        return told | {
+        return request_payload | {
             "kind": "test",
             "title": "Signalbox: a test",
             "body": "Push messages reach this device.",
         }
-    return told | describe_request_for_push(request, request_session_title(request), now)
+    return request_payload | describe_request_for_push(request, request_session_title(request), now)
 
 
 def encode_push_payload(told: dict[str, Any]) -> bytes:
@@ -137,7 +141,7 @@ def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime)
 def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
     """Return a request as a notification says it; no more of its input than the gist."""
     waits = approvals.current_request_state(request, now).waiting
-    told = {
+    request_fields = {
         "kind": "waiting" if waits else "closed",
         "id": request.request_id,
         "url": approval_page_path(request),
@@ -148,13 +152,13 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
         "beside": clean_text_line(title or request.justification, BESIDE),
     }
     if waits:
-        return told | {
+        return request_fields | {
             "judged": judged_card_digest(request),
             "asked_at": format_request_instant(request.created_at),
             "deadline": format_request_instant(request.expires_at),
         }
     story = approvals.describe_request_outcome(request, now)
-    return told | {"beside": clean_text_line(f"{story[0].upper()}{story[1:]}", BESIDE)}
+    return request_fields | {"beside": clean_text_line(f"{story[0].upper()}{story[1:]}", BESIDE)}
 
 
 def requested_permission_label(request: PermissionRequest) -> str:

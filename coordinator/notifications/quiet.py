@@ -43,5 +43,5 @@ def quiet_hours_end(hours: QuietHours, now: datetime) -> datetime | None:
 
 def instants_of_clock_time(day: date, clock: time, zone: ZoneInfo) -> list[datetime]:
     """Return when clocks in the zone show this: one instant, or two around a change of the clocks."""
-    shown = datetime.combine(day, clock, tzinfo=zone)
-    return [shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]
+    local_time = datetime.combine(day, clock, tzinfo=zone)
+    return [local_time.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]

@@ -91,12 +91,12 @@ def post_to_checked_address(url: str, body: bytes, headers: Mapping[str, str]) -
 def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
     """Return where the host is to be reached. Raises WebhookAddressRefused if one of its addresses is not to be."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        address_rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as problem:
         raise WebhookUnreachable(describe_network_error(problem)) from None
-    for *_, place in found:
+    for *_, place in address_rows:
         require_allowed_address(parse_address(str(place[0])))
-    return [(str(place[0]), port) for *_, place in found]
+    return [(str(place[0]), port) for *_, place in address_rows]
 
 
 def require_allowed_address(address: Address) -> None:

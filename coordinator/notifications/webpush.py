@@ -60,15 +60,15 @@ def vapid_authorization_header(endpoint: str, private_key: str, contact: str, no
         "exp": int((now + TOKEN_GOOD_FOR).timestamp()),
         "sub": contact,
     }
-    words = ".".join(
+    signed_text = ".".join(
         encode_base64url(json.dumps(part, separators=(",", ":")).encode())
         for part in ({"typ": "JWT", "alg": "ES256"}, claims)
     )
     first, second = decode_dss_signature(
-        load_private_key(private_key).sign(words.encode(), ec.ECDSA(SHA256()))
+        load_private_key(private_key).sign(signed_text.encode(), ec.ECDSA(SHA256()))
     )
     signature = encode_base64url(first.to_bytes(SCALAR) + second.to_bytes(SCALAR))
-    return f"vapid t={words}.{signature},k={vapid_public_key(private_key)}"
+    return f"vapid t={signed_text}.{signature},k={vapid_public_key(private_key)}"
 
 
 def encrypt_push_message(text: bytes, p256dh: str, auth: str) -> bytes:

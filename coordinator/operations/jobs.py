@@ -133,12 +133,12 @@ def run_due_jobs(
     except DatabaseError as problem:
         log.warning("Housekeeping cannot reach the database: %s", str(problem).strip())
         return []
-    due = [(job, claims[job.name]) for job in jobs if job.name in claims]
-    for job, claim in due:
+    due_jobs = [(job, claims[job.name]) for job in jobs if job.name in claims]
+    for job, claim in due_jobs:
         if job.alone:
             start(partial(run_claimed_jobs, [(job, claim)]))
-    run_claimed_jobs([(job, claim) for job, claim in due if not job.alone])
-    return [job.name for job, _claim in due]
+    run_claimed_jobs([(job, claim) for job, claim in due_jobs if not job.alone])
+    return [job.name for job, _claim in due_jobs]
 
 
 def add_missing_jobs(jobs: Sequence[PeriodicJob], now: datetime) -> None:
@@ -158,7 +158,7 @@ def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
 
 def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
     """Do the work and return True; where it fails, have it tried again, and return False."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         job.work(claim.claimed_at)
     except (DatabaseError, JobAttemptFailed) as problem:
@@ -169,7 +169,7 @@ def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
         log.exception("Housekeeping %s failed", job.name)
     else:
         return True
-    now = claim.claimed_at + timedelta(seconds=time.monotonic() - began)
+    now = claim.claimed_at + timedelta(seconds=time.monotonic() - started_at)
     at = now + min(job.longest_retry or job.run_interval, retry_delay(claim.attempts))
     write_outcome(lambda: retry_job_later(claim, error=error, at=at, now=now))
     return False

@@ -103,8 +103,8 @@ class MigrationJudge:
         for operation in migration.operations:
             before = state.clone()
             operation.state_forwards(migration.app_label, state)
-            for safe, why in self.judge_operation(operation, migration.app_label, before, state):
-                yield MigrationFinding(migration.name, operation.describe(), safe, why)
+            for safe, reason in self.judge_operation(operation, migration.app_label, before, state):
+                yield MigrationFinding(migration.name, operation.describe(), safe, reason)
 
     def judge_operation(
         self, operation: Operation, app: str, before: ProjectState, after: ProjectState
@@ -182,7 +182,7 @@ class MigrationJudge:
             return self.judge_index_statement(*index.groups())
         if added := ADD_COLUMN.match(sql):
             return judge_column_definition(added[1])
-        return next(((True, why) for pattern, why in SAFE_STATEMENTS if pattern.match(sql)), None)
+        return next(((True, reason) for pattern, reason in SAFE_STATEMENTS if pattern.match(sql)), None)
 
 
 def judge_column_definition(definition: str) -> tuple[bool, str] | None:
@@ -191,8 +191,8 @@ def judge_column_definition(definition: str) -> tuple[bool, str] | None:
         return None
     if re.search(r"\b(UNIQUE|REFERENCES)\b", definition, re.IGNORECASE):
         return None
-    words = definition.upper()
-    if "NOT NULL" in words and "DEFAULT" not in words:
+    definition_text = definition.upper()
+    if "NOT NULL" in definition_text and "DEFAULT" not in definition_text:
         return False, "the older version leaves the column out when it writes a row"
     return True, "the older version need not fill the column"
 

@@ -285,15 +285,16 @@ def require_installable(service: SystemdService) -> None:
         if not re.fullmatch(r"/[\w./+@-]*", str(path)) or ".." in path.parts:
             raise CommandError(f"{str(path)!r} cannot be used in a unit file. Choose a plain absolute path.")
     pythons = {Path(sys.prefix), Path(sys.base_prefix)}
-    for what, path in (("program", service.code), *(("Python", path) for path in pythons)):
+    for file_label, path in (("program", service.code), *(("Python", path) for path in pythons)):
         if any(path.is_relative_to(home) for home in HIDDEN):
             raise CommandError(
-                f"The {what} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
+                f"The {file_label} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
             )
         for place in (path, *path.parents):
-            if why := explain_changeable_by_others(place):
+            if change_reason := explain_changeable_by_others(place):
                 raise CommandError(
-                    f"Others could change the {what} that the service runs: {place} {why}. {install_elsewhere_hint()}"
+                    f"Others could change the {file_label} that the service runs: {place} {change_reason}. "
+                    f"{install_elsewhere_hint()}"
                 )
     for name in (service.name, service.mcp_user):
         require_service_user(name)

@@ -81,13 +81,13 @@ def compare_migrations(say: Say) -> tuple[set[MigrationName], list[str]]:
 
     Raises CommandError where a newer version has changed too much for this one.
     """
-    known, applied = migrations_on_disk(), applied_migrations()
-    refuse_newer_database(known, applied)
-    if newer := find_newer_migrations(known, applied):
+    known_migrations, applied = migrations_on_disk(), applied_migrations()
+    refuse_newer_database(known_migrations, applied)
+    if newer := find_newer_migrations(known_migrations, applied):
         say(
             f"A newer Signalbox has migrated the database ({newer[-1]}). This version can still use it; update soon."
         )
-    return known - applied, newer
+    return known_migrations - applied, newer
 
 
 def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool) -> None:
@@ -121,11 +121,11 @@ def require_migrated_database() -> None:
     if is_sqlite() and not connection.in_atomic_block and not Path(name).is_file():
         raise CommandError(f"There is no database {name} yet. {started}")
     require_database()
-    known, applied = migrations_on_disk(), applied_migrations()
+    known_migrations, applied = migrations_on_disk(), applied_migrations()
     if not applied:
         raise CommandError(f"The database {describe_database()} has no tables yet. {started}")
-    refuse_newer_database(known, applied)
-    if pending := known - applied:
+    refuse_newer_database(known_migrations, applied)
+    if pending := known_migrations - applied:
         raise CommandError(f"The database {describe_database()} lacks {len(pending)} migrations. {started}")
 
 
@@ -134,12 +134,12 @@ def migrations_on_disk() -> set[MigrationName]:
 
     Django's own loader would import them all and build their graph, which costs every restart 0.3 s.
     """
-    found = set()
+    names_by_app = set()
     for app in apps.get_app_configs():
         package = Path(app.path) / "migrations"
         names = (path.stem for path in package.glob("[!_]*.py"))
-        found |= {(app.label, name) for name in names}
-    return found
+        names_by_app |= {(app.label, name) for name in names}
+    return names_by_app
 
 
 def applied_migrations(on: BaseDatabaseWrapper = connection) -> set[MigrationName]:
@@ -154,9 +154,11 @@ def require_database() -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except (DatabaseError, ImproperlyConfigured) as problem:
-        said = first_error_line(problem)
-        hint = f" {PAST_THE_POOLER}" if "startup parameter" in said else ""
-        raise CommandError(f"The database {describe_database()} cannot be opened: {said}{hint}") from None
+        error_line = first_error_line(problem)
+        hint = f" {PAST_THE_POOLER}" if "startup parameter" in error_line else ""
+        raise CommandError(
+            f"The database {describe_database()} cannot be opened: {error_line}{hint}"
+        ) from None
 
 
 def first_error_line(problem: Exception) -> str:

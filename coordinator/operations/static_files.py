@@ -42,12 +42,12 @@ def renew_static_files(root: Path) -> None:
         command = collectstatic.Command()
         command.storage = StaticFiles(location=folder)
         call_command(command, interactive=False, verbosity=0)
-        made = [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()]
-        for path in sorted(made, key=lambda path: path == MANIFEST):  # which names the others
+        made_files = [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()]
+        for path in sorted(made_files, key=lambda path: path == MANIFEST):  # which names the others
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(beside / path, root / path)
     for path in list(root.rglob("*")):
-        if path.is_file() and path.relative_to(root) not in before.union(made):
+        if path.is_file() and path.relative_to(root) not in before.union(made_files):
             path.unlink(missing_ok=True)
     storage: Any = staticfiles_storage  # this process's own, which may have read the former manifest
     storage.hashed_files, storage.manifest_hash = storage.load_manifest()

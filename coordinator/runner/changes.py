@@ -81,21 +81,23 @@ class TurnChanges:
             return now
 
     def compare_turn_and_session(self) -> list[dict[str, Any]]:
-        shadow, began = self._shadow, self._turn
+        shadow, turn_start = self._shadow, self._turn
         if shadow is None and self._problem is None:
             return []
         try:
-            if shadow is None or began is None:
+            if shadow is None or turn_start is None:
                 raise GitFailed(self._problem or "the state at the start of the turn is not known")
             with AT_ONCE:
                 now = shadow.take_snapshot()
-                base = self.load_session_base_tree(began)
+                base = self.load_session_base_tree(turn_start)
                 return [
-                    build_comparison_update(shadow, "turn", began, now),
+                    build_comparison_update(shadow, "turn", turn_start, now),
                     build_comparison_update(shadow, "session", base, now),
                 ]
         except (GitFailed, OSError) as problem:
-            return [build_changes_update("turn", began, TreeDifference([], "", truncated=False), problem)]
+            return [
+                build_changes_update("turn", turn_start, TreeDifference([], "", truncated=False), problem)
+            ]
 
 
 def build_comparison_update(shadow: ShadowRepository, scope: str, before: str, after: str) -> dict[str, Any]:
@@ -122,7 +124,7 @@ def build_changes_update(
 def remove_old_change_folders(folder: str) -> None:
     """Remove what is known of sessions that had no turn for long."""
     with contextlib.suppress(OSError):
-        for one in os.scandir(folder):
+        for folder_entry in os.scandir(folder):
             with contextlib.suppress(OSError):
-                if os.stat(os.path.join(one.path, "began.json")).st_mtime < time.time() - KEPT:
-                    shutil.rmtree(one.path)
+                if os.stat(os.path.join(folder_entry.path, "began.json")).st_mtime < time.time() - KEPT:
+                    shutil.rmtree(folder_entry.path)

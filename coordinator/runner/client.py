@@ -63,16 +63,16 @@ class AgentClient:
 
     async def handle_agent_message(self, method: str, params: Any, is_notification: bool) -> Any:
         """Answer a request, or hear a notification. Raises RequestError."""
-        said = params if isinstance(params, dict) else {}
+        message_params = params if isinstance(params, dict) else {}
         if is_notification:
-            self.handle_agent_notification(method, said)
+            self.handle_agent_notification(method, message_params)
             return None
         answer = self._answers.get(method)
         if answer is None:
-            self._unknown(truncate_message_text({"method": method, "params": said}))
+            self._unknown(truncate_message_text({"method": method, "params": message_params}))
             raise RequestError.method_not_found(method)
         try:
-            return await answer(said)
+            return await answer(message_params)
         except RunnerRefused as problem:
             raise RequestError(REFUSED, str(problem)) from None
 

@@ -44,10 +44,10 @@ class SessionCommands:
         problem = None
         try:
             await self._apply_session_command(command)
-        except (RunnerRefused, AgentFailed, OSError) as why:
-            problem = str(why)
-        except RequestError as why:
-            problem = describe_request_error(why)
+        except (RunnerRefused, AgentFailed, OSError) as failure:
+            problem = str(failure)
+        except RequestError as failure:
+            problem = describe_request_error(failure)
         finally:
             self._under_way -= 1
             if not self._under_way:

@@ -35,6 +35,13 @@ class RunnerContext:
         for agent in self.agents:
             if name in ("", agent.name):
                 return agent
-        how = next((f" To get it: {one['how']}" for one in self.missing if one["name"] == name), "")
+        how = next(
+            (
+                f" To get it: {missing_agent['how']}"
+                for missing_agent in self.missing
+                if missing_agent["name"] == name
+            ),
+            "",
+        )
         has = ", ".join(agent.name for agent in self.agents) or "none"
         raise RunnerRefused(f"This runner has no agent {name!r} (it has: {has}).{how}")

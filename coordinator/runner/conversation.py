@@ -214,7 +214,9 @@ def describe_request_error(problem: RequestError) -> str:
     """Return an agent's error as people read it, with the detail that it gives."""
     data = problem.data
     detail = data.get("details") or data.get("message") if isinstance(data, dict) else data
-    said = str(problem).strip() or f"error {problem.code}"
+    error_text = str(problem).strip() or f"error {problem.code}"
     return (
-        f"{said}: {detail}"[:2000] if isinstance(detail, str) and detail and detail != said else said[:2000]
+        f"{error_text}: {detail}"[:2000]
+        if isinstance(detail, str) and detail and detail != error_text
+        else error_text[:2000]
     )

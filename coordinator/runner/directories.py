@@ -16,7 +16,7 @@ class AllowedDirectories:
 
     def __init__(self, directories: Iterable[str], private: Iterable[str] = ()) -> None:
         self._directories = tuple(os.path.realpath(directory) for directory in directories)
-        self._private = tuple(os.path.realpath(one) for one in private)
+        self._private = tuple(os.path.realpath(private_path) for private_path in private)
 
     @property
     def default_directory(self) -> str:

@@ -50,18 +50,18 @@ def build_agent_environment(
     `session_id` and `mark` tell hooks and the guard whose process it is.
     """
     allowed = (*ALWAYS, *agent.passes, *passes)
-    given = {
+    base_variables = {
         name: value
         for name, value in environ.items()
-        if any(matches_variable_pattern(name, one) for one in allowed)
+        if any(matches_variable_pattern(name, variable_pattern) for variable_pattern in allowed)
     }
-    given |= agent.env
-    kept = {
+    base_variables |= agent.env
+    passed_variables = {
         name: value
-        for name, value in given.items()
+        for name, value in base_variables.items()
         if not name.startswith(OURS) and not (key and key in value)
     }
-    return {**kept, SESSION: session_id, MARK: mark}
+    return {**passed_variables, SESSION: session_id, MARK: mark}
 
 
 def matches_variable_pattern(name: str, allowed: str) -> bool:

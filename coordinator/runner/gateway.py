@@ -63,12 +63,12 @@ async def fetch_agent_gateway_access(
 ) -> AgentGateway | None:
     """Return the gateway for an agent that is about to start; None where it gets none. Raises Unreachable."""
     try:
-        told = await server.post_for_session(session_id, "gateway", agent=agent)
+        access = await server.post_for_session(session_id, "gateway", agent=agent)
     except ServerRefused as problem:
         if problem.status != TOO_OLD:
             log.warning("The agent of session %s gets no MCP gateway: %s", session_id, problem)
         return None
-    key, agent_id = told.get("key"), told.get("agent_id")
+    key, agent_id = access.get("key"), access.get("agent_id")
     if not isinstance(key, str) or not isinstance(agent_id, str):
         return None
     return AgentGateway(url, session_id, agent_id, key)

@@ -90,8 +90,8 @@ def run_git(
             end_git_process(process)
         if code != 0:
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - LAST_WORDS))
-            said = errors.read().decode("utf-8", "replace").strip()
-            raise GitFailed(said or f"git {words[0]} ended with exit code {code}")
+            error_text = errors.read().decode("utf-8", "replace").strip()
+            raise GitFailed(error_text or f"git {words[0]} ended with exit code {code}")
         return answer
 
 

@@ -19,22 +19,22 @@ GRACE = 1.5  # seconds between being told to end and being ended
 
 def find_marked_processes(mark: str, besides: int = 0) -> set[int]:
     """Return the processes whose environment holds `mark`; none where the system does not show it."""
-    found: set[int] = set()
+    marked_pids: set[int] = set()
     sign = mark.encode()
     try:
         names = os.listdir("/proc")
     except OSError:
-        return found
+        return marked_pids
     for name in names:
         if not name.isdigit() or int(name) in {besides, os.getpid()}:
             continue
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 if sign in file.read(1 << 20):
-                    found.add(int(name))
+                    marked_pids.add(int(name))
         except OSError:
             continue
-    return found
+    return marked_pids
 
 
 def send_signal_to_all(groups: set[int], processes: set[int], number: int) -> bool:
@@ -61,9 +61,9 @@ def terminate_processes(groups: set[int], mark: str) -> None:
 def guard_runner_processes(mark: str) -> None:
     """Read what the runner says until it is gone, then end what it left."""
     groups: set[int] = set()
-    left = b""
+    unread_bytes = b""
     while part := os.read(0, 4096):
-        *lines, left = (left + part).split(b"\n")
+        *lines, unread_bytes = (unread_bytes + part).split(b"\n")
         for line in lines:
             number = int(line[1:])
             if line[:1] == b"+":

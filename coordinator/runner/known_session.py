@@ -50,8 +50,8 @@ class RememberedSession:
             return tree
         if self._kept.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
-        named = order.directory or self.recorded_text("directory")
-        directory = around.places.resolve_allowed_directory(named)
+        named_folder = order.directory or self.recorded_text("directory")
+        directory = around.places.resolve_allowed_directory(named_folder)
         self.update_session_record(directory=directory)
         if not order.wants_worktree:
             return directory
@@ -65,18 +65,18 @@ class RememberedSession:
         fork_of = order.fork_of if is_fork else self.id if order.is_resume else ""
         if not fork_of:
             return ""
-        told = order.agent_session_id or self._around.memory.load_session_record(fork_of).get(
+        earlier_id = order.agent_session_id or self._around.memory.load_session_record(fork_of).get(
             "agent_session_id"
         )
-        if not told:
+        if not earlier_id:
             try:
-                told = (await self._around.server.fetch_session(fork_of)).get("executor_session_id")
+                earlier_id = (await self._around.server.fetch_session(fork_of)).get("executor_session_id")
             except ServerRefused:
-                told = None
-        if not told and is_fork:
+                earlier_id = None
+        if not earlier_id and is_fork:
             raise RunnerRefused(
                 "The session to fork has no conversation that an agent on this machine knows."
             )
-        if not told:
+        if not earlier_id:
             self._say("What was said before is not known on this machine: a new conversation begins.")
-        return str(told or "")
+        return str(earlier_id or "")

@@ -89,9 +89,9 @@ class AgentLines:
             part = await self._reader.read(READ)
             if not part:
                 return None
-            *whole, rest = part.split(b"\n")
-            if whole:
-                self._ready = [b"".join((*self._parts, whole[0])), *whole[1:]]
+            *complete_lines, rest = part.split(b"\n")
+            if complete_lines:
+                self._ready = [b"".join((*self._parts, complete_lines[0])), *complete_lines[1:]]
                 self._parts = [rest]
             else:
                 self._parts.append(rest)

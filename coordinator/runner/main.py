@@ -24,16 +24,16 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL, stream=sys.stderr)
     logging.getLogger("signalbox.runner").setLevel(logging.INFO)
     try:
-        given, only_list = options.parse_runner_arguments(arguments, os.environ)
-        found, missing = startable.find_startable_agents(given.agents)
-        print_runner_summary(given, found, missing)
+        parsed_options, only_list = options.parse_runner_arguments(arguments, os.environ)
+        startable_agents, missing = startable.find_startable_agents(parsed_options.agents)
+        print_runner_summary(parsed_options, startable_agents, missing)
         if only_list:
             return 0
-        if not found:
+        if not startable_agents:
             raise RunnerRefused(
                 "This machine has no agent that a runner can start. Install one of those above."
             )
-        return run_runner(given, found, missing)
+        return run_runner(parsed_options, startable_agents, missing)
     except RunnerRefused as problem:
         sys.stderr.write(f"{problem}\n")
         return USAGE_ERROR
@@ -44,8 +44,8 @@ def print_runner_summary(
 ) -> None:
     for agent in found:
         sys.stdout.write(f"found    {agent.title} {agent.version}\n")
-    for one in missing:
-        sys.stdout.write(f"missing  {one['title']}: {one['how']}\n")
+    for missing_agent in missing:
+        sys.stdout.write(f"missing  {missing_agent['title']}: {missing_agent['how']}\n")
     sys.stdout.write(f"works in {', '.join(given.directories)}, for {given.url}\n")
     sys.stdout.flush()
 

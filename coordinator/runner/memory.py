@@ -28,9 +28,9 @@ class SessionRecordStore:
         os.makedirs(os.path.join(self.folder, "sessions"), mode=0o700, exist_ok=True)
         path = self.session_record_path(session_id)
         aside = f"{path}.{os.getpid()}"
-        told = {**self.load_session_record(session_id), **known}
+        session_record = {**self.load_session_record(session_id), **known}
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(told, file)
+            json.dump(session_record, file)
         os.replace(aside, path)
 
     def session_record_path(self, session_id: str) -> str:

@@ -36,14 +36,14 @@ def list_session_modes(opened: dict[str, Any]) -> tuple[str | None, list[str]]:
 
 def list_option_values(option: dict[str, Any]) -> list[str]:
     """Return the values that a config option may have, those in groups as well."""
-    found: list[str] = []
+    option_values: list[str] = []
     choices = option.get("options")
     for choice in choices if isinstance(choices, list) else ():
         if isinstance(choice, dict) and isinstance(choice.get("options"), list):
-            found += list_option_values(choice)
+            option_values += list_option_values(choice)
         elif isinstance(choice, dict) and isinstance(choice.get("value"), str):
-            found.append(choice["value"])
-    return found
+            option_values.append(choice["value"])
+    return option_values
 
 
 def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted: str | None) -> str | None:
@@ -63,7 +63,7 @@ def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted: s
         return None
     asking = next((ask for ask in agent.asks if ask in ids), None)
     if asking is None and not agent.asks:
-        asking = next((one for one in ids if USUAL.search(one)), None)
+        asking = next((mode_id for mode_id in ids if USUAL.search(mode_id)), None)
     if asking is None:
         raise RunnerRefused(
             f"None of the modes of {agent.title} ({', '.join(ids)}) is known to ask a person. Name one in the"

@@ -125,7 +125,8 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
         passes=tuple(settings_file.get("pass") or ()),
         private=list_private_paths(flags, environ, settings_file),
         agents={
-            name: parse_agent_settings(name, one) for name, one in (settings_file.get("agents") or {}).items()
+            name: parse_agent_settings(name, agent_settings)
+            for name, agent_settings in (settings_file.get("agents") or {}).items()
         },
     )
 
@@ -169,20 +170,20 @@ def load_runner_settings_file(named: str | None, environ: Mapping[str, str]) -> 
     try:
         with open(path, "rb") as file:
             is_private = not stat.S_IMODE(os.fstat(file.fileno()).st_mode) & OTHERS
-            said = tomllib.load(file)
+            settings_content = tomllib.load(file)
     except FileNotFoundError:
         if path != usual:
             raise RunnerRefused(f"There is no settings file {path}.") from None
         return {}
     except (OSError, ValueError) as problem:
         raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
-    require_known_names(path, said, FILE_FIELDS)
-    if "key" in said and not is_private:
+    require_known_names(path, settings_content, FILE_FIELDS)
+    if "key" in settings_content and not is_private:
         raise RunnerRefused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
     for name, kind in (("url", str), ("directories", list), ("tags", list), ("pass", list), ("agents", dict)):
-        if name in said and not isinstance(said[name], kind):
+        if name in settings_content and not isinstance(settings_content[name], kind):
             raise RunnerRefused(f"{path}: {name} must be {_WORDS[kind]}.")
-    return said
+    return settings_content
 
 
 def runner_settings_path(named: str | None, environ: Mapping[str, str]) -> str:
@@ -196,13 +197,17 @@ def list_private_paths(
 ) -> tuple[str, ...]:
     """Return the paths that agents are not given: the runner's key, settings and state, and those that are named."""
     keys = (flags.key_file, said.get("key_file"))
-    named = (
+    private_names = (
         *keys,
         runner_settings_path(flags.config, environ),
         runner_state_folder(environ),
         *(flags.private or ()),
     )
-    return tuple(os.path.realpath(os.path.expanduser(str(one))) for one in named if one)
+    return tuple(
+        os.path.realpath(os.path.expanduser(str(private_name)))
+        for private_name in private_names
+        if private_name
+    )
 
 
 _WORDS = {str: "a string", list: "a list of strings", dict: "a table"}

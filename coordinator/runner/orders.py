@@ -79,26 +79,28 @@ def parse_run_order(run: dict[str, Any]) -> RunnerOrder:
 def build_mcp_server_entries(order: RunnerOrder, capabilities: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the blueprint's MCP servers in the protocol's form; those that the agent cannot reach are left out."""
     kinds = dict_or_empty(capabilities.get("mcpCapabilities"))
-    found: list[dict[str, Any]] = []
+    server_entries: list[dict[str, Any]] = []
     for name, server in order.mcp_servers.items():
         if not isinstance(server, dict):
             continue
         kind = server.get("type") or ("http" if "url" in server else "stdio")
         if kind in {"http", "sse"} and kinds.get(kind) and isinstance(server.get("url"), str):
             headers = format_header_pairs(server.get("headers"))
-            found.append({"type": kind, "name": name, "url": server["url"], "headers": headers})
+            server_entries.append({"type": kind, "name": name, "url": server["url"], "headers": headers})
         elif kind == "stdio" and isinstance(server.get("command"), str):
             arguments = [str(argument) for argument in server.get("args") or []]
             env = format_header_pairs(server.get("env"))
-            found.append({"name": name, "command": server["command"], "args": arguments, "env": env})
-    return found
+            server_entries.append({"name": name, "command": server["command"], "args": arguments, "env": env})
+    return server_entries
 
 
 def parse_prompt_images(told: object) -> tuple[dict[str, str], ...]:
     return tuple(
-        {"mimeType": one["mimeType"], "data": one["data"]}
-        for one in (told if isinstance(told, list) else ())
-        if isinstance(one, dict) and isinstance(one.get("mimeType"), str) and isinstance(one.get("data"), str)
+        {"mimeType": image_entry["mimeType"], "data": image_entry["data"]}
+        for image_entry in (told if isinstance(told, list) else ())
+        if isinstance(image_entry, dict)
+        and isinstance(image_entry.get("mimeType"), str)
+        and isinstance(image_entry.get("data"), str)
     )
 
 

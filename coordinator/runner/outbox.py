@@ -162,9 +162,9 @@ class UpdateOutbox:
             )
             answer = await self._post_updates(batch[0].run_id, [self._waiting[0]])
         following = positive_number_or(answer, "next", self._first + len(batch))
-        taken = following - self._first
+        taken_count = following - self._first
         # Fewer than none: a database that was restored; it is counted as it counts.
-        for _ in range(min(taken, self._on_the_way)):
+        for _ in range(min(taken_count, self._on_the_way)):
             self._room.release_bytes(self._waiting.popleft().size)
         self._first = following
 

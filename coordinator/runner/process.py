@@ -79,16 +79,18 @@ class AgentProcess:
 
     async def request_agent(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
         """Ask the agent and return its answer, a dict. Raises AgentFailed, and RequestError where it refuses."""
-        asked = asyncio.ensure_future(self._connection.send_request(method, params))
+        pending_request = asyncio.ensure_future(self._connection.send_request(method, params))
         try:
-            await asyncio.wait({asked, self.exited}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done() and not self.exited.done():
+            await asyncio.wait(
+                {pending_request, self.exited}, timeout=within, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not pending_request.done() and not self.exited.done():
                 raise AgentFailed(f"{self.agent.title} did not answer {method} within {within:.0f} s")
-            if not asked.done():  # its last answer may still be on its way through the pipe
-                await asyncio.wait({asked}, timeout=1)
-            if not asked.done():
+            if not pending_request.done():  # its last answer may still be on its way through the pipe
+                await asyncio.wait({pending_request}, timeout=1)
+            if not pending_request.done():
                 raise AgentFailed(await self.describe_agent_exit())
-            return answer_as_dict(asked.result())
+            return answer_as_dict(pending_request.result())
         except ConnectionError:
             raise AgentFailed(await self.describe_agent_exit()) from None
         except RequestError as problem:
@@ -96,7 +98,7 @@ class AgentProcess:
                 raise LoginNeeded(describe_required_login(self.agent, problem)) from None
             raise
         finally:
-            asked.cancel()
+            pending_request.cancel()
 
     async def notify_agent(self, method: str, params: dict[str, Any]) -> None:
         """Send the agent a notification; nothing happens where it has ended."""
@@ -137,8 +139,8 @@ class AgentProcess:
 def describe_required_login(agent: StartableAgent, problem: RequestError) -> str:
     """Return what to do about an agent that answers that nobody has signed in, and what it said itself."""
     how = f"run `{agent.login}`" if agent.login else "use the agent's own program"
-    said = str(problem).strip()
-    its_words = f" ({agent.title} says: {said.rstrip('.')}.)" if said else ""
+    error_text = str(problem).strip()
+    its_words = f" ({agent.title} says: {error_text.rstrip('.')}.)" if error_text else ""
     return (
         f"Sign in to {agent.title} on the runner's machine first: {how} as the runner's user, or set its key."
         f" Then start the run again.{its_words}"

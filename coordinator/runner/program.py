@@ -91,7 +91,7 @@ class Runner:
             "require_matching_tags": options.require_matching_tags,
             "offers": {
                 "agents": [agent.build_agent_offer() for agent in self._around.agents],
-                "missing": [dict(one) for one in self._around.missing],
+                "missing": [dict(missing_agent) for missing_agent in self._around.missing],
                 "directories": list(options.directories),
                 "at_once": options.at_once,
                 "worktrees": worktrees.ARE_MADE,
@@ -212,8 +212,12 @@ class Runner:
             await asyncio.sleep(TIDY_EVERY)
             now = time.monotonic()
             for session in list(self._sessions.values()):
-                kept = self._around.options.keep if session.has_running_agent else FORGOTTEN_AFTER
-                if session.turn is None and now - session.idle_since >= kept and not session.is_ending:
+                keep_seconds = self._around.options.keep if session.has_running_agent else FORGOTTEN_AFTER
+                if (
+                    session.turn is None
+                    and now - session.idle_since >= keep_seconds
+                    and not session.is_ending
+                ):
                     self._spawn_task(session.end_runner_session())
                 if session.is_over.is_set():
                     self._forget_session(session)
@@ -255,4 +259,4 @@ def registration_refusal_hint(problem: ServerRefused) -> str:
 
 
 def list_strings(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -31,12 +31,12 @@ class AgentToolCalls:
         call_id = update.get("toolCallId")
         if not isinstance(call_id, str):
             return
-        said = {name: value for name, value in update.items() if value is not None}
-        known = {**self._calls.pop(call_id, {}), **said, "sessionUpdate": "tool_call"}
-        if known.get("status") not in OPEN:
+        update_fields = {name: value for name, value in update.items() if value is not None}
+        merged_call = {**self._calls.pop(call_id, {}), **update_fields, "sessionUpdate": "tool_call"}
+        if merged_call.get("status") not in OPEN:
             return
-        if len(json.dumps(known)) <= LARGEST_KNOWN:
-            self._calls[call_id] = known
+        if len(json.dumps(merged_call)) <= LARGEST_KNOWN:
+            self._calls[call_id] = merged_call
         while len(self._calls) > MOST_KNOWN:
             del self._calls[next(iter(self._calls))]
 
@@ -52,8 +52,8 @@ class AgentToolCalls:
 
     def find_terminal_call(self, terminal_id: str) -> str | None:
         """Return the call whose content is this terminal."""
-        for call_id, known in self._calls.items():
-            content = known.get("content")
+        for call_id, known_call in self._calls.items():
+            content = known_call.get("content")
             for part in content if isinstance(content, list) else ():
                 if isinstance(part, dict) and part.get("terminalId") == terminal_id:
                     return call_id
@@ -91,7 +91,9 @@ class PermissionQuestions:
         call = params.get("toolCall")
         call = call if isinstance(call, dict) else {}
         offered = params.get("options")
-        options = [one for one in offered if isinstance(one, dict)] if isinstance(offered, list) else []
+        options = (
+            [option for option in offered if isinstance(option, dict)] if isinstance(offered, list) else []
+        )
         ask = uuid.uuid4().hex
         withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._withdrawn[ask] = withdrawn

@@ -195,12 +195,12 @@ class RunnerSession:
         if was_stopped:
             await self.report_run_outcome("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
         else:
-            said = (
+            failure_text = (
                 f"{reason}\n\n{last_error_output}"
                 if last_error_output and isinstance(problem, AgentFailed)
                 else reason
             )
-            await self.report_run_outcome("failed", error=said[:8000])
+            await self.report_run_outcome("failed", error=failure_text[:8000])
 
     async def report_run_outcome(self, what: str, **said: Any) -> None:
         try:
@@ -214,10 +214,10 @@ class RunnerSession:
 
     async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
-        around, known = self._around, self._known
-        agent = around.find_startable_agent(order.agent or known.recorded_text("agent"))
-        directory = await known.choose_working_directory(order)
-        earlier = await known.find_earlier_conversation_id(order)
+        around, known_state = self._around, self._known
+        agent = around.find_startable_agent(order.agent or known_state.recorded_text("agent"))
+        directory = await known_state.choose_working_directory(order)
+        earlier = await known_state.find_earlier_conversation_id(order)
         if earlier and agent.opens_once_a_minute:
             await self.wait_for_next_minute()
         self._early = PendingUpdates(around.room)
@@ -239,12 +239,12 @@ class RunnerSession:
             around.server, around.options.url, self.id, agent.name
         )
         fork = bool(order.fork_of) and not order.is_resume
-        known.update_session_record(opened_at=time.time())
+        known_state.update_session_record(opened_at=time.time())
         await talk.open_conversation(order, earlier, fork=fork, gateway=handed)
-        mode = order.mode or known.recorded_text("mode")
-        model = order.model or known.recorded_text("model")
+        mode = order.mode or known_state.recorded_text("mode")
+        model = order.model or known_state.recorded_text("model")
         await talk.apply_initial_settings(mode=mode, model=model, config=order.config)
-        known.update_session_record(
+        known_state.update_session_record(
             agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
         )
         with contextlib.suppress(ServerRefused):
@@ -259,7 +259,7 @@ class RunnerSession:
             {
                 **talk.build_agent_update(),
                 "hostname": around.options.hostname,
-                "worktree": known.recorded_value("worktree"),
+                "worktree": known_state.recorded_value("worktree"),
             }
         )
         self.watch_process_exit(talk.process)

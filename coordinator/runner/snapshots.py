@@ -37,7 +37,7 @@ class GitWorkTree:
     @classmethod
     def find_work_tree(cls, directory: str) -> GitWorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
-        told = run_git(
+        tree_output = run_git(
             "rev-parse",
             "--path-format=absolute",
             "--show-toplevel",
@@ -50,9 +50,9 @@ class GitWorkTree:
             "--show-object-format",
             directory=directory,
         ).decoded_output.split("\n")
-        if len(told) != 5:
+        if len(tree_output) != 5:
             raise GitFailed("the work tree's path has a line break in it")
-        return cls(directory, *told)
+        return cls(directory, *tree_output)
 
 
 class ShadowRepository:
@@ -108,17 +108,19 @@ class ShadowRepository:
     def take_snapshot(self) -> str:
         """Return the name of the tree with the present files. Raises GitFailed and OSError."""
         self._copy_index_and_excludes()
-        gone, other, cut = self.list_unindexed_files()
+        deleted_paths, other, cut = self.list_unindexed_files()
         if cut or len(other) > MOST_FILES:
             raise GitFailed("there are too many files that git does not know to compare them")
         prefix = os.path.relpath(self._place.directory, self._place.top)
         inside = b"" if prefix == "." else os.fsencode(prefix) + b"/"
         self._left = MOST_READ
         zero = b"0" * (40 if self._place.format == "sha1" else 64)
-        lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in gone]
+        lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in deleted_paths]
         for path in other:
             if index_entry := self._build_index_entry(path):
-                lines.append(b"%b %b\t%b%b" % (*(one.encode() for one in index_entry), inside, path))
+                lines.append(
+                    b"%b %b\t%b%b" % (*(entry_text.encode() for entry_text in index_entry), inside, path)
+                )
         if lines:
             self.run_shadow_git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
         return self.run_shadow_git("write-tree", "--missing-ok").decode().strip()
@@ -140,7 +142,7 @@ class ShadowRepository:
 
     def list_unindexed_files(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""
-        said, cut = self.run_bounded_shadow_git(
+        status_output, cut = self.run_bounded_shadow_git(
             "ls-files",
             "-z",
             "-t",
@@ -151,26 +153,26 @@ class ShadowRepository:
             "--others",
             "--exclude-standard",
         )
-        gone, other = set(), set()
-        for line in said.split(b"\0"):
+        deleted_paths, other = set(), set()
+        for line in status_output.split(b"\0"):
             tag, path = line[:1], line[2:]
             if tag == b"R":
-                gone.add(path)
+                deleted_paths.add(path)
             elif tag and tag != b"H" and not path.endswith(b"/"):  # a folder is a repository of its own
                 other.add(path)
-        return sorted(gone), sorted(other - gone), cut
+        return sorted(deleted_paths), sorted(other - deleted_paths), cut
 
     def _build_index_entry(self, path: bytes) -> tuple[str, str] | None:
         """Return a file's mode and the name of its blob, None for what git keeps no content of."""
-        whole = os.path.join(os.fsencode(self._place.directory), path)
+        full_path = os.path.join(os.fsencode(self._place.directory), path)
         try:
-            found = os.lstat(whole)
-            if stat.S_ISLNK(found.st_mode):
-                return LINK, self._store_blob(os.readlink(whole))
-            if not stat.S_ISREG(found.st_mode):
+            file_status = os.lstat(full_path)
+            if stat.S_ISLNK(file_status.st_mode):
+                return LINK, self._store_blob(os.readlink(full_path))
+            if not stat.S_ISREG(file_status.st_mode):
                 return None
-            mode = PROGRAM if found.st_mode & stat.S_IXUSR else FILE
-            return mode, self._store_blob(self._read_bounded_content(whole, found))
+            mode = PROGRAM if file_status.st_mode & stat.S_IXUSR else FILE
+            return mode, self._store_blob(self._read_bounded_content(full_path, file_status))
         except FileNotFoundError:
             return None
         except OSError as problem:
@@ -189,15 +191,15 @@ class ShadowRepository:
 
     def _store_blob(self, content: bytes) -> str:
         """Keep a content as git does, and return its name."""
-        whole = b"blob %d\0%b" % (len(content), content)
-        name = hashlib.new(self._place.format, whole, usedforsecurity=False).hexdigest()
+        blob = b"blob %d\0%b" % (len(content), content)
+        name = hashlib.new(self._place.format, blob, usedforsecurity=False).hexdigest()
         folder = os.path.join(self._folder, "objects", name[:2])
         path = os.path.join(folder, name[2:])
         if not os.path.exists(path):
             os.makedirs(folder, exist_ok=True)
             aside = f"{path}.new"
             with open(aside, "wb") as file:
-                file.write(zlib.compress(whole, 1))
+                file.write(zlib.compress(blob, 1))
             os.replace(aside, path)
         return name
 

@@ -217,25 +217,25 @@ def find_startable_agents(
 
     `wanted` is what the settings say of agents by name, known ones or not; `path` the PATH they are looked for in.
     """
-    found: list[StartableAgent] = []
+    startable: list[StartableAgent] = []
     missing: list[dict[str, str]] = []
-    known = {one.name: one for one in KNOWN}
-    names = [*known, *(name for name in wanted if name not in known)]
+    agents_by_name = {known_agent.name: known_agent for known_agent in KNOWN}
+    names = [*agents_by_name, *(name for name in wanted if name not in agents_by_name)]
     for name in names:
-        said = wanted.get(name, AgentOptions())
-        if not said.enabled:
+        agent_options = wanted.get(name, AgentOptions())
+        if not agent_options.enabled:
             continue
         agent, how = (
-            find_configured_agent(name, said, path)
-            if said.command
-            else find_known_agent(known[name], said, path)
+            find_configured_agent(name, agent_options, path)
+            if agent_options.command
+            else find_known_agent(agents_by_name[name], agent_options, path)
         )
         if agent is not None:
-            found.append(agent)
+            startable.append(agent)
         else:
-            title = said.title or (known[name].title if name in known else name)
+            title = agent_options.title or (agents_by_name[name].title if name in agents_by_name else name)
             missing.append({"name": name, "title": title, "how": how})
-    return found, missing
+    return startable, missing
 
 
 def find_configured_agent(
@@ -245,20 +245,20 @@ def find_configured_agent(
     program = shutil.which(os.path.expanduser(said.command[0]), path=path)
     if program is None:
         return None, f"There is no program {said.command[0]!r}: correct `command` in the runner's settings"
-    known = next((one for one in KNOWN if one.name == name), None)
+    known_agent = next((candidate_agent for candidate_agent in KNOWN if candidate_agent.name == name), None)
     return StartableAgent(
         name,
-        said.title or (known.title if known else name),
+        said.title or (known_agent.title if known_agent else name),
         (program, *said.command[1:]),
-        find_agent_version(known, program, path) if known else read_package_version(program),
-        {**(known.sets if known else {}), **said.env},
-        (*(known.passes if known else ()), *said.passes),
-        known.asks if known else (),
+        find_agent_version(known_agent, program, path) if known_agent else read_package_version(program),
+        {**(known_agent.sets if known_agent else {}), **said.env},
+        (*(known_agent.passes if known_agent else ()), *said.passes),
+        known_agent.asks if known_agent else (),
         said.mode,
-        known.opens_once_a_minute if known else False,
-        known.store if known else "",
-        known.keeps_commands if known else False,
-        known.login if known else "",
+        known_agent.opens_once_a_minute if known_agent else False,
+        known_agent.store if known_agent else "",
+        known_agent.keeps_commands if known_agent else False,
+        known_agent.login if known_agent else "",
     ), ""
 
 
@@ -268,8 +268,8 @@ def find_known_agent(
     programs = {need: shutil.which(need, path=path) for need in known.needs}
     if None in programs.values():
         return None, known.how
-    told = {name: shutil.which(program, path=path) for name, program in known.names.items()}
-    env = {name: program for name, program in told.items() if program and name not in os.environ}
+    program_paths = {name: shutil.which(program, path=path) for name, program in known.names.items()}
+    env = {name: program for name, program in program_paths.items() if program and name not in os.environ}
     program = str(programs[known.needs[0]])
     return StartableAgent(
         known.name,

@@ -98,11 +98,11 @@ class SessionTerminals:
         if not isinstance(command, str) or not all(isinstance(argument, str) for argument in arguments):
             raise RunnerRefused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
-        words = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
+        command_line = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
         where = self._places.resolve_allowed_directory(params.get("cwd") or directory)
         try:
             process = await self._guard.start_guarded_process(
-                words,
+                command_line,
                 directory=where,
                 env={**self._env, **terminal_environment(params)},
                 stdin=asyncio.subprocess.DEVNULL,
@@ -171,7 +171,7 @@ class SessionTerminals:
 
 def terminal_environment(params: dict[str, Any]) -> dict[str, str]:
     env = params.get("env") or []
-    pairs = [(one.get("name"), one.get("value")) for one in env if isinstance(one, dict)]
+    pairs = [(variable.get("name"), variable.get("value")) for variable in env if isinstance(variable, dict)]
     return {
         name: value
         for name, value in pairs

@@ -40,10 +40,10 @@ def compare_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDiff
     """Return what differs. Raises GitFailed."""
     if before == after:
         return TreeDifference([], "", truncated=False)
-    said, cut = shadow.run_bounded_shadow_git(
+    diff_output, cut = shadow.run_bounded_shadow_git(
         "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
     )
-    files = list(parse_changed_files(said.split(b"\0")[: -1 if cut else None]))
+    files = list(parse_changed_files(diff_output.split(b"\0")[: -1 if cut else None]))
     truncated = cut or len(files) > MOST_FILES
     files = files[:MOST_FILES]
     try:
@@ -56,21 +56,21 @@ def compare_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDiff
 def parse_changed_files(told: list[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the files that git names, those of the raw lines with the counts of the lines after them."""
     parts = iter(told)
-    found: dict[bytes, dict[str, Any]] = {}
+    changes_by_path: dict[bytes, dict[str, Any]] = {}
     for part in parts:
         if part.startswith(b":"):
             modes, status = part.split(b" ")[:2], part.split(b" ")[-1][:1].decode()
             path = next(parts, b"")
             moved = path if status in "RC" else None
             path = next(parts, b"") if moved is not None else path
-            found[path] = build_changed_file(path, status, moved, modes)
+            changes_by_path[path] = build_changed_file(path, status, moved, modes)
         elif part:
             added, removed, path = part.split(b"\t", 2)
             if not path:
                 next(parts, b"")
                 path = next(parts, b"")
-            set_line_counts(found.get(path), added, removed)
-    yield from found.values()
+            set_line_counts(changes_by_path.get(path), added, removed)
+    yield from changes_by_path.values()
 
 
 def build_changed_file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def read_tree_diff(
     """Return the diff as text, and whether something of it is left out."""
     long = [file["path"] for file in files if file["added"] + file["removed"] > LONG]
     left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
-    said, cut = shadow.run_bounded_shadow_git(
+    diff_output, cut = shadow.run_bounded_shadow_git(
         "diff-tree",
         "-p",
         *HOW,
@@ -116,7 +116,7 @@ def read_tree_diff(
         *(f":(exclude,literal){path}" for path in left_out),
         most=MOST_DIFF,
     )
-    diff, was_cut = truncate_diff_text(said.decode("utf-8", "replace"), cut)
+    diff, was_cut = truncate_diff_text(diff_output.decode("utf-8", "replace"), cut)
     return diff, was_cut or bool(left_out)
 
 

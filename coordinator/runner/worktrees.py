@@ -56,7 +56,7 @@ def create_worktree_blocking(session_id: str, directory: str, state: str) -> str
             " Choose another directory, or start the run without a work tree of its own."
         ) from None
     try:
-        began = run_git(
+        start_output = run_git(
             "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top
         ).decoded_output
     except GitFailed:
@@ -71,15 +71,15 @@ def create_worktree_blocking(session_id: str, directory: str, state: str) -> str
     works_in = path if inside == "." else os.path.join(path, inside)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     try:
-        check_out_worktree(top, path, branch, began)
+        check_out_worktree(top, path, branch, start_output)
         if not is_inside_folder(os.path.realpath(path), os.path.realpath(works_in)):
-            unregister_worktree(top, path, branch, began)
+            unregister_worktree(top, path, branch, start_output)
             raise RunnerRefused(f"In the last commit of {top}, {inside} leads out of the repository.")
         os.makedirs(works_in, exist_ok=True)
     except (GitFailed, OSError) as problem:
         raise RunnerRefused(f"No work tree could be made of {top}: {problem}") from None
     save_worktree_note(
-        note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": began}
+        note, {"top": top, "path": path, "works_in": works_in, "branch": branch, "began": start_output}
     )
     return works_in
 
@@ -146,7 +146,7 @@ def require_committed_worktree(path: str, top: str) -> None:
         modules = run_git(
             "rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path
         ).decoded_output
-        said = run_git(
+        status_output = run_git(
             "status",
             "--porcelain",
             "-z",
@@ -161,7 +161,7 @@ def require_committed_worktree(path: str, top: str) -> None:
         ).decoded_output
     except GitFailed as problem:
         raise RunnerRefused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
-    if files := [line[3:].decode("utf-8", "replace") for line in said.split(b"\0") if line]:
+    if files := [line[3:].decode("utf-8", "replace") for line in status_output.split(b"\0") if line]:
         raise RunnerRefused(
             f"The work tree holds uncommitted work in {format_file_count(files)}. Have it committed, or discard it."
         )
@@ -176,8 +176,8 @@ def require_committed_worktree(path: str, top: str) -> None:
 
 
 def format_file_count(files: list[str]) -> str:
-    named = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
-    return f"1 file ({named})" if len(files) == 1 else f"{len(files):,} files ({named})"
+    named_files = ", ".join(files[:MOST_NAMED]) + (", …" if len(files) > MOST_NAMED else "")
+    return f"1 file ({named_files})" if len(files) == 1 else f"{len(files):,} files ({named_files})"
 
 
 def unregister_worktree(top: str, path: str, branch: str, began: str) -> None:
@@ -219,7 +219,11 @@ def disable_git_filters(*directories: str) -> Mapping[str, str]:
             )
         except GitFailed:
             continue  # none
-        names |= {one.rpartition(".")[0] for one in git_output.decoded_output.split("\0") if one}
+        names |= {
+            filter_key.rpartition(".")[0]
+            for filter_key in git_output.decoded_output.split("\0")
+            if filter_key
+        }
     calm = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))
     settings = [(f"{name}.{key}", value) for name in sorted(names) for key, value in calm]
     # Not with -c: a filter's name may hold a "=".

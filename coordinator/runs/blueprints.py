@@ -88,9 +88,11 @@ def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str,
 
     Nobody is told the values of its MCP servers' variables and headers.
     """
-    told: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else mask_secrets(shape)
+    blueprint_fields: dict[str, Any] = shape if key.scopes & READ_BLUEPRINTS_WHOLE else mask_secrets(shape)
     return (
-        {**told, "mcp_servers": mask_server_secrets(shape["mcp_servers"])} if "mcp_servers" in shape else told
+        {**blueprint_fields, "mcp_servers": mask_server_secrets(shape["mcp_servers"])}
+        if "mcp_servers" in shape
+        else blueprint_fields
     )
 
 
@@ -160,12 +162,12 @@ class RunnerAgent:
 
 def load_runner_agents() -> list[RunnerAgent]:
     """Return the procedural agents of all runners by name; of several of one name, the first runner's."""
-    found: dict[str, RunnerAgent] = {}
+    agents_by_name: dict[str, RunnerAgent] = {}
     for runner in Runner.objects.filter(deregistered_at__isnull=True).order_by("registered_at", "runner_id"):
         if runner.executor_type == PROCEDURAL:
             for procedural_agent in runner.procedural_agents:
-                found.setdefault(procedural_agent["name"], RunnerAgent(runner, procedural_agent))
-    return sorted(found.values(), key=lambda agent: agent.name)
+                agents_by_name.setdefault(procedural_agent["name"], RunnerAgent(runner, procedural_agent))
+    return sorted(agents_by_name.values(), key=lambda agent: agent.name)
 
 
 def find_runner_agent(name: str | None) -> RunnerAgent | None:

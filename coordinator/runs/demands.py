@@ -64,7 +64,7 @@ def runner_meets_demands(runner: RunnerProperties, demands: Any) -> bool:
         return False
     if any(demands.get(name) not in (None, getattr(runner, name)) for name in PROPERTIES):
         return False
-    wanted, offered = set(demanded_tags(demands)), set(runner.tags or ())
-    if runner.require_matching_tags and not wanted & offered:
+    wanted_tags, offered = set(demanded_tags(demands)), set(runner.tags or ())
+    if runner.require_matching_tags and not wanted_tags & offered:
         return False
-    return wanted <= offered
+    return wanted_tags <= offered

@@ -27,25 +27,27 @@ def missing_agents(offers: Any) -> list[dict[str, Any]]:
 
 
 def named_offer_entries(offers: Any, name: str) -> list[dict[str, Any]]:
-    found = offers.get(name) if isinstance(offers, Mapping) else None
-    listed = found if isinstance(found, list) else []
-    return [one for one in listed if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    listed_value = offers.get(name) if isinstance(offers, Mapping) else None
+    listed = listed_value if isinstance(listed_value, list) else []
+    return [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
 
 
 def offered_directories(offers: Any) -> list[str]:
     """Return the folders in which the runner may work, with all that is in them."""
     directories = offers.get("directories") if isinstance(offers, Mapping) else None
     return (
-        [one for one in directories if isinstance(one, str) and one] if isinstance(directories, list) else []
+        [directory for directory in directories if isinstance(directory, str) and directory]
+        if isinstance(directories, list)
+        else []
     )
 
 
 def contains_folder(directories: Iterable[str], folder: str) -> bool:
     """Say whether a folder is one of these, or in one of them."""
-    wanted = posixpath.normpath(folder)
+    wanted_folder = posixpath.normpath(folder)
     return any(
-        wanted == one or wanted.startswith(one.rstrip("/") + "/")
-        for one in map(posixpath.normpath, directories)
+        wanted_folder == directory or wanted_folder.startswith(directory.rstrip("/") + "/")
+        for directory in map(posixpath.normpath, directories)
     )
 
 
@@ -75,7 +77,7 @@ def load_braked_agent_names(run: Run, runner: Runner | None) -> set[str | None]:
 def load_chosen_agents(run: Run) -> set[str]:
     """Return the agents that were chosen for a run: when it was ordered, and by its session. One query."""
     driven = DrivenSession.objects.filter(pk=run.session_id).values_list("agent", flat=True).first()
-    return {one for one in (ordered_agent(run), driven) if one is not None}
+    return {agent_name for agent_name in (ordered_agent(run), driven) if agent_name is not None}
 
 
 def agent_names_for_run(run: Run, chosen: set[str], runner: Runner | None, offers: Any) -> set[str | None]:

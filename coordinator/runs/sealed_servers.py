@@ -29,12 +29,16 @@ def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
     it. Raises UnprocessableRequest for a mask that stands for nothing, or whose server was changed.
     """
     servers = restore_unchanged_servers(servers, stored)
-    held = {(server, part, name): value for server, part, name, value in iterate_server_values(stored)}
+    sealed_values = {
+        (server, part, name): value for server, part, name, value in iterate_server_values(stored)
+    }
 
     def has_server_changed(server: str) -> bool:
         """Say whether a variable or header of the server is new, gone, or has another value than its mask."""
         now = {
-            (part, name): value for one, part, name, value in iterate_server_values(servers) if one == server
+            (part, name): value
+            for server_name, part, name, value in iterate_server_values(servers)
+            if server_name == server
         }
         then = {
             (part, name): value for one, part, name, value in iterate_server_values(stored) if one == server
@@ -48,7 +52,7 @@ def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
             return value
         if value != MASK:
             return keyring.seal_text_with_keyring(server_value_purpose(owner, server, part, name), value)
-        if (server, part, name) not in held:
+        if (server, part, name) not in sealed_values:
             raise UnprocessableRequest(
                 f"The value of {name} of the MCP server {server} is masked. Send the value itself."
             )
@@ -58,7 +62,7 @@ def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
             raise UnprocessableRequest(
                 f"The MCP server {server} was changed, so {name} is not kept: enter the value again, not {MASK}."
             )
-        return held[server, part, name]
+        return sealed_values[server, part, name]
 
     return map_server_values(servers, seal_or_keep_value)
 
@@ -112,9 +116,10 @@ def reseal_server_values(servers: Any, owner: str) -> Any:
             keyring.is_sealed_text(value) and keyring.sealing_key_id(value) == newest
         ):
             return value
-        why = server_value_purpose(owner, server, part, name)
+        purpose = server_value_purpose(owner, server, part, name)
         return keyring.seal_text_with_keyring(
-            why, keyring.unseal_text_with_keyring(why, value) if keyring.is_sealed_text(value) else value
+            purpose,
+            keyring.unseal_text_with_keyring(purpose, value) if keyring.is_sealed_text(value) else value,
         )
 
     return map_server_values(servers, reseal_value)
@@ -123,17 +128,19 @@ def reseal_server_values(servers: Any, owner: str) -> Any:
 def count_different_values(before: Any, after: Any) -> int:
     """Return in how many values of variables and headers the two differ."""
     return sum(
-        one != other
-        for one, other in zip(iterate_server_values(before), iterate_server_values(after), strict=True)
+        before_value != other
+        for before_value, other in zip(
+            iterate_server_values(before), iterate_server_values(after), strict=True
+        )
     )
 
 
 def iterate_server_values(servers: Any) -> Iterator[tuple[str, str, str, str]]:
     if not isinstance(servers, dict):
         return
-    for server, told in servers.items():
+    for server, server_fields in servers.items():
         for part in PARTS:
-            values = told.get(part) if isinstance(told, dict) else None
+            values = server_fields.get(part) if isinstance(server_fields, dict) else None
             for name, value in (values if isinstance(values, dict) else {}).items():
                 if isinstance(value, str):
                     yield server, part, name, value
@@ -143,14 +150,15 @@ def map_server_values(servers: Any, change: Callable[[str, str, str, str], str])
     """Return a copy of `servers` with each value of a variable or header changed."""
     if not isinstance(servers, dict):
         return servers
-    found: Servers = {
+    mapped_servers: Servers = {
         server: {
-            key: dict(part) if key in PARTS and isinstance(part, dict) else part for key, part in told.items()
+            key: dict(part) if key in PARTS and isinstance(part, dict) else part
+            for key, part in server_fields.items()
         }
-        if isinstance(told, dict)
-        else told
-        for server, told in servers.items()
+        if isinstance(server_fields, dict)
+        else server_fields
+        for server, server_fields in servers.items()
     }
     for server, part, name, value in iterate_server_values(servers):
-        found[server][part][name] = change(server, part, name, value)
-    return found
+        mapped_servers[server][part][name] = change(server, part, name, value)
+    return mapped_servers

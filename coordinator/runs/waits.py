@@ -87,8 +87,8 @@ class RunQueueState:
         """Return that a budget is used up, where it concerns the run on every runner that is online."""
         for budget in self.spent:
             if all(budget.covers_session(agents, run.session_id) for _, agents in meant):
-                words = f"The budget of {budget.title} is used up."
-                return f"{words} The run starts once a person raises it or the day ends."
+                reason = f"The budget of {budget.title} is used up."
+                return f"{reason} The run starts once a person raises it or the day ends."
         return ""
 
     def explain_brake_on_runners(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
@@ -129,20 +129,22 @@ def describe_missing_demands(demands: Any, runners: Iterable[Runner]) -> str:
     if not isinstance(demands, Mapping):
         return "the setting to take runs without tags, and this run has none"
     runners = list(runners)
-    wanted = [(name, demands[name]) for name in NAMED if demands.get(name) is not None]
+    wanted_values = [(name, demands[name]) for name in NAMED if demands.get(name) is not None]
     lacks = [
-        f"{WORDS[name]} {value}" for name, value in wanted if all(getattr(r, name) != value for r in runners)
+        f"{WORDS[name]} {value}"
+        for name, value in wanted_values
+        if all(getattr(r, name) != value for r in runners)
     ]
     lacks += [
         f"tag {tag}" for tag in demanded_tags(demands) if all(tag not in (r.tags or ()) for r in runners)
     ]
     if lacks:
         return ", ".join(lacks)
-    asked = [f"{WORDS[name]} {value}" for name, value in wanted] + [
+    wanted_labels = [f"{WORDS[name]} {value}" for name, value in wanted_values] + [
         f"tag {tag}" for tag in demanded_tags(demands)
     ]
     return (
-        f"all of this at once: {', '.join(asked)}"
-        if asked
+        f"all of this at once: {', '.join(wanted_labels)}"
+        if wanted_labels
         else "the setting to take runs without tags, and this run has none"
     )

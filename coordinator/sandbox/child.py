@@ -49,8 +49,8 @@ def answer_sandbox_job(jobs: Mapping[str, Job], limits: Limits, frame: frames.Fr
     ticket = facts.pop("ticket", None)
     try:
         with set_job_timers(limits):
-            told, made = jobs[str(facts["job"])](facts, body)
-            return frames.pack_frame({**told, "status": DONE, "ticket": ticket}, made)
+            answer_facts, answer_body = jobs[str(facts["job"])](facts, body)
+            return frames.pack_frame({**answer_facts, "status": DONE, "ticket": ticket}, answer_body)
     except (JobTimeout, MemoryError, RecursionError):
         return frames.pack_frame({"status": OVER, "ticket": ticket})
     except Exception as problem:

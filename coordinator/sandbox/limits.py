@@ -104,11 +104,11 @@ def limit_cpu_time(cpu_seconds: float) -> Iterator[None]:
 
     signal.signal(signal.SIGPROF, raise_job_timeout)
     outer = signal.setitimer(signal.ITIMER_PROF, 0)[0]
-    given = min(cpu_seconds, outer) if outer else cpu_seconds
-    signal.setitimer(signal.ITIMER_PROF, given)
+    seconds_left = min(cpu_seconds, outer) if outer else cpu_seconds
+    signal.setitimer(signal.ITIMER_PROF, seconds_left)
     try:
         yield
     finally:
-        used = given - signal.setitimer(signal.ITIMER_PROF, 0)[0]
+        used = seconds_left - signal.setitimer(signal.ITIMER_PROF, 0)[0]
         if outer:
             signal.setitimer(signal.ITIMER_PROF, max(outer - used, 0.001))

@@ -53,8 +53,8 @@ class SearchQuery:
 
     @property
     def label_terms(self) -> list[SearchTerm]:
-        wanted = [("session", self.session_id), ("kind", self.kind), ("tool", self.tool)]
-        return [SearchTerm((fact_label(kind, value),)) for kind, value in wanted if value]
+        wanted_labels = [("session", self.session_id), ("kind", self.kind), ("tool", self.tool)]
+        return [SearchTerm((fact_label(kind, value),)) for kind, value in wanted_labels if value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +157,9 @@ def build_search_snippet(texts: Sequence[str], terms: Sequence[SearchTerm]) -> l
     pattern = re.compile("|".join(term.term_pattern for term in terms))
     best, most = (texts[0] if texts else ""), -1
     for text in texts:
-        found = {match[0] for match in pattern.finditer(normalize_search_text(text))}
-        if len(found) > most:
-            best, most = text, len(found)
+        matched_words = {match[0] for match in pattern.finditer(normalize_search_text(text))}
+        if len(matched_words) > most:
+            best, most = text, len(matched_words)
     spans = list(find_pattern_spans(best, pattern))
     start = max(0, spans[0][0] - SNIPPET_CHARACTERS // 3) if spans else 0
     end = start + SNIPPET_CHARACTERS

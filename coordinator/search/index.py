@@ -111,19 +111,22 @@ def find_newest_matches(
 
 def plan_term_search(term: SearchTerm) -> TermPlan | None:
     """Return how the index is asked for a term; None where no event can have it."""
-    words = term.words
-    if not words:
+    term_words = term.words
+    if not term_words:
         return TermPlan(term, by_text=True)
     if not term.opens and not term.prefix:
         return TermPlan(term, [[term]], by_text=bool(term.exact))
-    if len(words) == 1:
+    if len(term_words) == 1:
         return plan_edge_words(
-            term, [find_words_with_piece(words[0]) if term.opens else find_words_with_prefix(words[0])]
+            term,
+            [find_words_with_piece(term_words[0]) if term.opens else find_words_with_prefix(term_words[0])],
         )
-    starts: Sequence[str] | None = [words[0]]
+    starts: Sequence[str] | None = [term_words[0]]
     if term.opens:  # words that end so: of fewer letters than PIECE the index cannot say which
-        starts = find_words_with_piece(words[0], at_end=True) if len(words[0]) >= PIECE else None
-    return plan_edge_words(term, [starts, find_words_with_prefix(words[-1]) if term.prefix else [words[-1]]])
+        starts = find_words_with_piece(term_words[0], at_end=True) if len(term_words[0]) >= PIECE else None
+    return plan_edge_words(
+        term, [starts, find_words_with_prefix(term_words[-1]) if term.prefix else [term_words[-1]]]
+    )
 
 
 def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> TermPlan | None:
@@ -141,20 +144,22 @@ def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> 
             else TermPlan(term, whole_word_groups(term), [group])
         )
     few = [
-        [SearchTerm((word,)) for word in words]
-        for words in known_parts
-        if 1 < len(words) <= min(FEW_WORDS, most)
+        [SearchTerm((word,)) for word in part_words]
+        for part_words in known_parts
+        if 1 < len(part_words) <= min(FEW_WORDS, most)
     ]
     many = [
-        [SearchTerm((word,)) for word in words] for words in known_parts if FEW_WORDS < len(words) <= most
+        [SearchTerm((word,)) for word in part_words]
+        for part_words in known_parts
+        if FEW_WORDS < len(part_words) <= most
     ]
     return TermPlan(term, [*whole_word_groups(term), *few], many, by_text=True)
 
 
 def whole_word_groups(term: SearchTerm) -> list[Group]:
     """Return what is asked for those words of a term that are whole."""
-    words = term.words[int(term.opens) : len(term.words) - int(term.prefix)]
-    return [[SearchTerm(words)]] if words else []
+    edge_words = term.words[int(term.opens) : len(term.words) - int(term.prefix)]
+    return [[SearchTerm(edge_words)]] if edge_words else []
 
 
 def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
@@ -166,8 +171,8 @@ def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
     words_containing = full_text.list_words_containing(piece, most, at_end=at_end)
     if all_words_are_cut():
         return words_containing
-    known = [piece] if at_end else full_text.list_words_with_prefix(piece, most)
-    return list(dict.fromkeys([*known, *words_containing]))[:most]
+    matching_words = [piece] if at_end else full_text.list_words_with_prefix(piece, most)
+    return list(dict.fromkeys([*matching_words, *words_containing]))[:most]
 
 
 def find_words_with_prefix(piece: str) -> list[str]:
@@ -217,13 +222,13 @@ class IndexWalker:
         ids: list[int] = []
         looked, high = 0, top
         while most is None or looked < most:
-            found = self.walk_matching_groups(groups, high, CHECKED_AT_ONCE)
-            ids += filter_events_by_patterns(found.ids, patterns)[: limit - len(ids)]
+            matching_ids = self.walk_matching_groups(groups, high, CHECKED_AT_ONCE)
+            ids += filter_events_by_patterns(matching_ids.ids, patterns)[: limit - len(ids)]
             if len(ids) == limit:
                 return IndexWalkResult(ids, ids[-1])
-            if found.reached is None:
+            if matching_ids.reached is None:
                 return IndexWalkResult(ids)
-            looked, high = looked + len(found.ids), found.reached
+            looked, high = looked + len(matching_ids.ids), matching_ids.reached
             if self.is_time_over:
                 break
         return IndexWalkResult(ids, high)
@@ -282,11 +287,15 @@ def build_limit_conditions(
 
 def filter_events_by_patterns(ids: Sequence[int], patterns: Sequence[re.Pattern[str]]) -> list[int]:
     """Return those of the events whose texts have every one of the patterns."""
-    said = {
+    texts_by_event = {
         pk: "\n".join(normalize_search_text(extract_readable_text(text)[:INDEX_CHARACTERS]) for text in texts)
         for pk, texts in load_indexed_event_texts(ids).items()
     }
-    return [pk for pk in ids if pk in said and all(pattern.search(said[pk]) for pattern in patterns)]
+    return [
+        pk
+        for pk in ids
+        if pk in texts_by_event and all(pattern.search(texts_by_event[pk]) for pattern in patterns)
+    ]
 
 
 def load_indexed_event_texts(ids: Sequence[int]) -> dict[int, list[str]]:

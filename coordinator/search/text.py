@@ -63,11 +63,11 @@ class SearchTerm:
         """What finds the term in a text that `normalize_search_text` made: the words with anything but letters
         between.
         """
-        found = [re.escape(word) for word in (self.exact.split() or self.words)]
-        begins = not self.opens and found[0][0].isalnum()
-        ends = not self.prefix and found[-1][-1].isalnum()
+        escaped_words = [re.escape(word) for word in (self.exact.split() or self.words)]
+        begins = not self.opens and escaped_words[0][0].isalnum()
+        ends = not self.prefix and escaped_words[-1][-1].isalnum()
         between = r"\s+" if self.exact else r"[\W_]+"
-        return f"{_NO_LETTER_BEFORE if begins else ''}{between.join(found)}{_NO_LETTER_AFTER if ends else ''}"
+        return f"{_NO_LETTER_BEFORE if begins else ''}{between.join(escaped_words)}{_NO_LETTER_AFTER if ends else ''}"
 
 
 _NO_LETTER_BEFORE, _NO_LETTER_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
@@ -96,22 +96,27 @@ def parse_search_terms(question: str) -> list[SearchTerm]:
 
 
 def parse_exact_phrase(phrase: str) -> SearchTerm | None:
-    words, exact = truncate_words(split_search_words(phrase)), " ".join(normalize_search_text(phrase).split())
+    phrase_words, exact = (
+        truncate_words(split_search_words(phrase)),
+        " ".join(normalize_search_text(phrase).split()),
+    )
     if not exact:
         return None
-    return SearchTerm(words, exact="" if (exact,) == words else exact)
+    return SearchTerm(phrase_words, exact="" if (exact,) == phrase_words else exact)
 
 
 def parse_word_piece(typed: str) -> SearchTerm | None:
     """Return the term for what was typed between blanks; fewer than PIECE letters are whole words."""
-    words = truncate_words(split_search_words(typed))
-    if not words:
+    piece_words = truncate_words(split_search_words(typed))
+    if not piece_words:
         return None
     if typed.endswith("*"):
-        return SearchTerm(words, prefix=True)
+        return SearchTerm(piece_words, prefix=True)
     # A sign at either end is an end: `.env` begins with env, and in `render(` nothing comes after render.
-    is_piece = sum(map(len, words)) >= PIECE
-    return SearchTerm(words, prefix=is_piece and typed[-1].isalnum(), opens=is_piece and typed[0].isalnum())
+    is_piece = sum(map(len, piece_words)) >= PIECE
+    return SearchTerm(
+        piece_words, prefix=is_piece and typed[-1].isalnum(), opens=is_piece and typed[0].isalnum()
+    )
 
 
 def truncate_words(words: list[str]) -> tuple[str, ...]:
@@ -147,13 +152,13 @@ class EventFacts:
 
     def event_fact_words(self) -> list[str]:
         """Return the words that stand for these facts."""
-        words = [fact_label("session", self.session_id), fact_label("kind", self.event_type)]
-        words += id_block_words(self.event_id, self.event_id + 1)
+        fact_words = [fact_label("session", self.session_id), fact_label("kind", self.event_type)]
+        fact_words += id_block_words(self.event_id, self.event_id + 1)
         if self.tool_name:
-            words.append(fact_label("tool", self.tool_name))
+            fact_words.append(fact_label("tool", self.tool_name))
         if self.at:
-            words += date_span_words(self.at.date())
-        return words
+            fact_words += date_span_words(self.at.date())
+        return fact_words
 
 
 @functools.lru_cache(maxsize=100)
@@ -189,20 +194,20 @@ def cover_period_with_spans(since: datetime | None, until: datetime | None) -> t
     """Return the fewest words whose spans cover what lies between two instants; the days at the edges whole."""
     first = max(since.date() if since else date(FIRST_YEAR, 1, 1), date(FIRST_YEAR, 1, 1))
     last = min(until.date() if until else date(LAST_YEAR, 12, 31), date(LAST_YEAR, 12, 31))
-    words = []
+    span_words = []
     while first <= last:
         year_end = date(first.year, 12, 31)
         month_end = (first.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
         if (first.month, first.day) == (1, 1) and year_end <= last:
-            words.append(time_span_word(f"{first:%Y}"))
+            span_words.append(time_span_word(f"{first:%Y}"))
             first = year_end + timedelta(days=1)
         elif first.day == 1 and month_end <= last:
-            words.append(time_span_word(f"{first:%Y%m}"))
+            span_words.append(time_span_word(f"{first:%Y%m}"))
             first = month_end + timedelta(days=1)
         else:
-            words.append(time_span_word(f"{first:%Y%m%d}"))
+            span_words.append(time_span_word(f"{first:%Y%m%d}"))
             first += timedelta(days=1)
-    return tuple(words)
+    return tuple(span_words)
 
 
 def extract_readable_text(stored: str) -> str:

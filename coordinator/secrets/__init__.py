@@ -55,12 +55,14 @@ def looks_secret(key: str | None, value: str | None = None) -> bool:
     """
     if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
         return True
-    words = [word.lower() for word in _WORDS.findall(key or "")]
-    if not words or is_measure_name(words) or words == ["pwd"]:  # PWD alone is a working folder
+    key_words = [word.lower() for word in _WORDS.findall(key or "")]
+    if not key_words or is_measure_name(key_words) or key_words == ["pwd"]:  # PWD alone is a working folder
         return False
-    if words[-1] in SECRET_LAST or (words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(words)):
+    if key_words[-1] in SECRET_LAST or (
+        key_words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(key_words)
+    ):
         return True
-    return any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in words)
+    return any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in key_words)
 
 
 def is_measure_name(words: list[str]) -> bool:
@@ -90,17 +92,17 @@ def mask_server_secrets(servers: Any) -> Any:
 def mask_one_server(server: Any) -> Any:
     if not isinstance(server, dict):
         return MASK
-    shown: dict[str, Any] = {}
+    shown_server: dict[str, Any] = {}
     for name, value in server.items():
         if name in {"env", "headers"}:
-            shown[name] = mask_server_values(value) if isinstance(value, dict) else MASK
-        elif isinstance(value, list) and all(isinstance(one, str) for one in value):
-            shown[name] = mask_command_arguments(value)
+            shown_server[name] = mask_server_values(value) if isinstance(value, dict) else MASK
+        elif isinstance(value, list) and all(isinstance(list_item, str) for list_item in value):
+            shown_server[name] = mask_command_arguments(value)
         elif isinstance(value, str):
-            shown[name] = mask_if_secret(name, value)
+            shown_server[name] = mask_if_secret(name, value)
         else:
-            shown[name] = value if isinstance(value, bool | int | float | None) else MASK
-    return shown
+            shown_server[name] = value if isinstance(value, bool | int | float | None) else MASK
+    return shown_server
 
 
 def mask_server_values(values: dict[str, Any]) -> dict[str, Any]:
@@ -114,15 +116,15 @@ def is_placeholder(value: Any) -> bool:
 
 def mask_command_arguments(arguments: Iterable[str]) -> list[str]:
     """Return a command's arguments without secrets: `--token=***`, and `***` for the one after `--token`."""
-    shown: list[str] = []
+    shown_arguments: list[str] = []
     hide_next = False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if hide_next:
-            shown.append(MASK)
+            shown_arguments.append(MASK)
         elif equals:
-            shown.append(f"{name}={mask_if_secret(name, value)}")
+            shown_arguments.append(f"{name}={mask_if_secret(name, value)}")
         else:
-            shown.append(MASK if looks_secret("", argument) else argument)
+            shown_arguments.append(MASK if looks_secret("", argument) else argument)
         hide_next = not equals and not hide_next and argument.startswith("-") and looks_secret(argument)
-    return shown
+    return shown_arguments

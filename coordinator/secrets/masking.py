@@ -115,8 +115,8 @@ class SecretMasker:
         if shapes.MARKS.search(raw) is None:
             return text
         pieces, end = [], 0
-        found, read = self._find_secrets(raw)
-        for start, stop, kind in found:
+        secrets_found, read = self._find_secrets(raw)
+        for start, stop, kind in secrets_found:
             acts = self.judged and could_be_executed(raw, start, stop, kind)
             mask = None if acts else self._make_mask(kind, decode_text_slice(raw, start, stop))
             if mask is not None:
@@ -141,7 +141,7 @@ class SecretMasker:
 
     def _find_secrets(self, raw: bytes) -> tuple[list[Found], int]:
         """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
-        found: list[Found] = []
+        secrets_found: list[Found] = []
         end = 0
         named_secrets = find_named_secrets(raw, judged=self.judged)
         after_commands = find_command_passwords(raw, judged=self.judged)
@@ -151,11 +151,11 @@ class SecretMasker:
             self._room -= 1
             if self._room < 0:
                 self.cut = True
-                return found, start
+                return secrets_found, start
             if kind and start >= end:
-                found.append((start, stop, kind))
+                secrets_found.append((start, stop, kind))
                 end = stop
-        return found, len(raw)
+        return secrets_found, len(raw)
 
     def _mask_decoded_value(self, root: Any) -> Any:
         """Mask a freshly decoded value in place and return it."""
@@ -166,9 +166,9 @@ class SecretMasker:
             for place, item in self._find_container_replacements(holder):
                 holder[place] = item
             waiting += [
-                one
-                for one in (holder.values() if isinstance(holder, dict) else holder)
-                if is_json_container(one)
+                inner_value
+                for inner_value in (holder.values() if isinstance(holder, dict) else holder)
+                if is_json_container(inner_value)
             ]
         return top[0]
 
@@ -181,15 +181,16 @@ class SecretMasker:
             items = list(zip(names, holder.values(), strict=True))
             holder.clear()
             holder.update(items)
-        named = name_of_value_pair(holder)
+        pair_name = name_of_value_pair(holder)
         return [
             (name, masked)
             for name, item in holder.items()
-            if (masked := self._mask_named_item(named if name == "value" and named else name, item)) != item
+            if (masked := self._mask_named_item(pair_name if name == "value" and pair_name else name, item))
+            != item
         ]
 
     def _find_list_replacements(self, items: list[Any]) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
+        replacements: list[tuple[int, str]] = []
         flag = ""  # that a secret may follow
         for place, item in enumerate(items):
             if not isinstance(item, str):
@@ -198,15 +199,20 @@ class SecretMasker:
             secret = bool(flag) and (not self.judged or is_surely_flag_value(flag, item))
             masked = self._mask_named_item("password" if secret else "", item)
             if masked != item:
-                found.append((place, masked))
+                replacements.append((place, masked))
             flag = item if not secret and item.startswith("-") and shapes.FLAG.search(item) else ""
-        return found
+        return replacements
 
     def _mask_named_item(self, name: str, item: Any) -> Any:
         """Return a value as it may stand beside its name: texts are masked whole under a secret's, lists' texts too."""
         if isinstance(item, list):
-            if item and name and secret_name_strength(name) and all(isinstance(one, str) for one in item):
-                return [self._mask_named_item(name, one) for one in item]
+            if (
+                item
+                and name
+                and secret_name_strength(name)
+                and all(isinstance(list_item, str) for list_item in item)
+            ):
+                return [self._mask_named_item(name, list_item) for list_item in item]
             return item
         if not isinstance(item, str) or not item:
             return item
@@ -472,12 +478,12 @@ def mask_secrets(value: Any, *, judged: bool = False) -> Any:
     masker = create_masker(judged=judged)
     if masker is None:
         return value
-    shown = masker.mask_value(value)
+    shown_value = masker.mask_value(value)
     if judged and masker.cut:
         raise RequestTooLarge(
             "This contains too much that looks like secrets for a person to judge. Name a file instead."
         )
-    return shown
+    return shown_value
 
 
 def mask_log_line(text: str) -> str:

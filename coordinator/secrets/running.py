@@ -51,14 +51,16 @@ def expands_hidden_variable(name: str, text: str) -> bool:
 
 
 def collect_nested_texts(value: Any) -> list[str]:
-    found, waiting = [], [value]
+    nested_texts, waiting = [], [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            found.append(one)
-        elif isinstance(one, dict):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
-            found.append(" ".join(part for part in one if isinstance(part, str)))  # a command's words
-    return found
+        current = waiting.pop()
+        if isinstance(current, str):
+            nested_texts.append(current)
+        elif isinstance(current, dict):
+            waiting += [*current, *current.values()]
+        elif isinstance(current, list):
+            waiting += current
+            nested_texts.append(
+                " ".join(part for part in current if isinstance(part, str))
+            )  # a command's words
+    return nested_texts

@@ -87,7 +87,7 @@ def load_overview(
     `waiting` are the requests that wait for whoever looks: by default all that wait.
     """
     waiting = PermissionRequest.objects.awaiting_decision(now) if waiting is None else waiting
-    asked = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
+    waiting_summary = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
     runs = count_rows_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since(now - HOUR, now - DAY)
@@ -101,8 +101,8 @@ def load_overview(
     )
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
-        waiting_requests=asked["count"],
-        oldest_request=asked["oldest"],
+        waiting_requests=waiting_summary["count"],
+        oldest_request=waiting_summary["oldest"],
         waiting=add_session_titles(asked_now, session_titles),
         decisions=add_session_titles(decided, session_titles),
         runs_waiting=sum(runs.get(status, 0) for status in WAITING_RUNS),
@@ -118,11 +118,11 @@ def load_overview(
 
 
 def add_session_titles(requests: list[PermissionRequest], named: dict[str, str]) -> list[RequestWithTitle]:
-    found = []
+    titled_requests = []
     for request in requests:
         session_id = request_session_id(request)
-        found.append(RequestWithTitle(request, session_id, named.get(session_id or "", "")))
-    return found
+        titled_requests.append(RequestWithTitle(request, session_id, named.get(session_id or "", "")))
+    return titled_requests
 
 
 def request_session_id(request: PermissionRequest) -> str | None:

@@ -69,18 +69,18 @@ def load_activity_before_events(places: Sequence[tuple[str, int]]) -> list[Recen
     with connection.cursor() as cursor:
         cursor.execute(f"{' UNION ALL '.join([_BEFORE] * len(places))} ORDER BY place, id DESC", parameters)
         rows = cursor.fetchall()
-    found: list[list[Row]] = [[] for _ in places]
+    rows_by_place: list[list[Row]] = [[] for _ in places]
     for number, _, *row in rows:
-        found[number].append(tuple(row))
-    return [build_recent_activity(one) for one in found]
+        rows_by_place[number].append(tuple(row))
+    return [build_recent_activity(place_rows) for place_rows in rows_by_place]
 
 
 def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
     """Return what rows of one session say, newest first."""
     message_texts = (extract_message_text(content) for kind, _, content in rows if kind == "message")
     called = [
-        RecentCall(str(tool), summarize_stored_input(given))
-        for kind, tool, given in rows
+        RecentCall(str(tool), summarize_stored_input(tool_input))
+        for kind, tool, tool_input in rows
         if kind == "pre_tool" and tool
     ]
     return RecentActivity(

@@ -52,10 +52,12 @@ def find_silent_session_ids(now: datetime, session_id: str | None = None) -> lis
     reported = Q(executor_profile__in=OBSERVED_PROFILES) | Q(last_source__in=OBSERVED_SOURCES)
     quiet = Q(last_us__lte=cutoff) | Q(last_us=None)
     among = Session.objects.all() if session_id is None else Session.objects.filter(pk=session_id)
-    found = sessions_without_open_run(among).filter(
+    silent_ids = sessions_without_open_run(among).filter(
         reported, quiet, ~Exists(permission_contexts), executor_session_id__isnull=False
     )
-    return [session.pk for session in found[:1000] if now - last_session_activity(session, now) >= silent]
+    return [
+        session.pk for session in silent_ids[:1000] if now - last_session_activity(session, now) >= silent
+    ]
 
 
 def last_session_activity(session: Any, now: datetime) -> datetime:

@@ -31,9 +31,9 @@ def load_session_titles(session_ids: Iterable[str | None]) -> dict[str, str]:
     ids = sorted({session_id for session_id in session_ids if session_id})
     if not ids:
         return {}
-    kept = dict(SessionTitle.objects.filter(pk__in=ids).values_list("pk", "title"))
-    guessed = guess_session_titles([session_id for session_id in ids if session_id not in kept])
-    titles = {session_id: guess.title for session_id, guess in guessed.items()} | kept
+    stored_titles = dict(SessionTitle.objects.filter(pk__in=ids).values_list("pk", "title"))
+    guessed = guess_session_titles([session_id for session_id in ids if session_id not in stored_titles])
+    titles = {session_id: guess.title for session_id, guess in guessed.items()} | stored_titles
     return {session_id: reveal_invisible_characters(title) for session_id, title in titles.items()}
 
 
@@ -44,7 +44,7 @@ def load_session_title(session_id: str) -> str:
 
 def guess_session_titles(session_ids: Iterable[str]) -> dict[str, TitleGuess]:
     """Return what sessions' first words say: a person's, else the first run's prompt, else whatever there was."""
-    found: dict[str, TitleGuess] = {}
+    guesses: dict[str, TitleGuess] = {}
     ids = list(session_ids)
     spoken = titles_from_first_messages(ids)
     quiet = [
@@ -52,13 +52,13 @@ def guess_session_titles(session_ids: Iterable[str]) -> dict[str, TitleGuess]:
     ]
     prompts = titles_from_first_prompts(quiet)
     for session_id in ids:
-        said = spoken.get(session_id, [])
-        title = next(filter(is_meaningful_title, said), "")
+        spoken_texts = spoken.get(session_id, [])
+        title = next(filter(is_meaningful_title, spoken_texts), "")
         if title:
-            found[session_id] = TitleGuess(title, settled=True)
-        elif guess := next(filter(None, [prompts.get(session_id, ""), *said]), ""):
-            found[session_id] = TitleGuess(guess, settled=False)
-    return found
+            guesses[session_id] = TitleGuess(title, settled=True)
+        elif guess := next(filter(None, [prompts.get(session_id, ""), *spoken_texts]), ""):
+            guesses[session_id] = TitleGuess(guess, settled=False)
+    return guesses
 
 
 def titles_from_first_prompts(ids: list[str]) -> dict[str, str]:
@@ -83,7 +83,7 @@ SELECT session_id, id, head FROM (
 
 def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:
     """Return the titles that people's first messages make, in their order, for each session that has any."""
-    said: dict[str, list[str]] = {}
+    first_messages: dict[str, list[str]] = {}
     for start in range(0, len(ids), AT_ONCE):
         some = ids[start : start + AT_ONCE]
         with connection.cursor() as cursor:
@@ -91,11 +91,11 @@ def titles_from_first_messages(ids: list[str]) -> dict[str, list[str]]:
             rows = cursor.fetchall()
         for session_id, _, stored in rows:
             # Once one says what the session is about, what follows it need not be read.
-            if not any(map(is_meaningful_title, said.get(session_id, ()))) and (
+            if not any(map(is_meaningful_title, first_messages.get(session_id, ()))) and (
                 title := make_title_from_text(extract_message_text(stored))
             ):
-                said.setdefault(session_id, []).append(title)
-    return said
+                first_messages.setdefault(session_id, []).append(title)
+    return first_messages
 
 
 def extract_message_text(stored: Any) -> str:
@@ -121,8 +121,8 @@ def extract_cut_json_text(stored: str) -> str:
     # The text may be whole, or its last escape have been cut in two.
     for tried in (f'"{text}', *(f'"{text[: len(text) - cut]}"' for cut in range(7))):
         try:
-            found = str(json.JSONDecoder().raw_decode(tried)[0])
-            return found.encode("utf-8", "backslashreplace").decode()
+            decoded_text = str(json.JSONDecoder().raw_decode(tried)[0])
+            return decoded_text.encode("utf-8", "backslashreplace").decode()
         except ValueError:
             continue
     return ""

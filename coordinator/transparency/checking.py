@@ -69,16 +69,16 @@ class CompactMerkleTree:
         self._peaks.append(leaf)
         self.size += 1
         for _ in range((self.size & -self.size).bit_length() - 1):
-            right, left = self._peaks.pop(), self._peaks.pop()
-            self._peaks.append(node_hash(left, right))
+            right, left_peak = self._peaks.pop(), self._peaks.pop()
+            self._peaks.append(node_hash(left_peak, right))
 
     def current_root(self) -> bytes:
         if not self._peaks:
             return EMPTY_ROOT
-        found = self._peaks[-1]
+        root_hash = self._peaks[-1]
         for peak in reversed(self._peaks[:-1]):
-            found = node_hash(peak, found)
-        return found
+            root_hash = node_hash(peak, root_hash)
+        return root_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ def check_entire_log(
     """Check every leaf, row and checkpoint. `outside` are signed notes that were kept elsewhere, `trusted` the keys
     that may have signed them."""
     report = LogCheckReport()
-    known = sorted(
+    known_checkpoints = sorted(
         [*load_own_checkpoints(report, trusted), *parse_outside_checkpoints(report, outside, trusted)],
         key=lambda one: one.checkpoint.size,
     )
-    report.checkpoints = len(known)
-    compare_leaves_with_checkpoints(report, known, now)
+    report.checkpoints = len(known_checkpoints)
+    compare_leaves_with_checkpoints(report, known_checkpoints, now)
     find_unlogged_rows(report)
     return report
 
@@ -135,14 +135,14 @@ def parse_trusted_checkpoint(
 ) -> LogCheckpoint | None:
     try:
         parsed = SignedNote.parse(note)
-        found = LogCheckpoint.parse(parsed.text)
-        if not parsed.find_signing_keys([key for key in trusted if key.name == found.origin]):
+        checkpoint = LogCheckpoint.parse(parsed.text)
+        if not parsed.find_signing_keys([key for key in trusted if key.name == checkpoint.origin]):
             report.add_problem(f"No known key of this log has signed {where}.")
             return None
     except NoteError as problem:
         report.add_problem(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
         return None
-    return found
+    return checkpoint
 
 
 def compare_leaves_with_checkpoints(
@@ -168,10 +168,10 @@ def compare_leaves_with_checkpoints(
                 differs = True
                 report.add_problem(describe_difference(right, reached))
     report.root = tree.current_root()
-    for left in waiting:
-        if left.checkpoint.size > tree.size:
+    for later in waiting:
+        if later.checkpoint.size > tree.size:
             report.add_problem(
-                f"{left.where[0].upper()}{left.where[1:]} covers {left.checkpoint.size:,} entries, and the log has "
+                f"{later.where[0].upper()}{later.where[1:]} covers {later.checkpoint.size:,} entries, and the log has "
                 f"{tree.size:,}: its end was cut off, or an older copy of the database was restored.",
                 tree.size,
             )
@@ -180,7 +180,7 @@ def compare_leaves_with_checkpoints(
 def describe_difference(right: Sequence[ReferenceCheckpoint], reached: ReferenceCheckpoint) -> str:
     """Say between which checkpoints the log was changed; `right` are those that it agrees with."""
     size = reached.checkpoint.size
-    before = next((one for one in reversed(right) if one.checkpoint.size < size), None)
+    before = next((earlier for earlier in reversed(right) if earlier.checkpoint.size < size), None)
     since = before.checkpoint.size if before else 0
     when = f", which was right at {before.at}" if before and isinstance(before.at, datetime) else ""
     return (
@@ -230,7 +230,7 @@ def check_missing_row(
     """
     if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.build_lost_entry(leaf.audit_id)):
         return
-    sealed = next((one.at for one in waiting if isinstance(one.at, datetime)), None)
+    sealed = next((checkpoint.at for checkpoint in waiting if isinstance(checkpoint.at, datetime)), None)
     before = report.newest_kept
     if sealed is not None and sealed > now - AUDIT_KEPT:
         when = f"it was sealed at {sealed:%Y-%m-%d %H:%M} UTC"

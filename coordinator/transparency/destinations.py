@@ -202,7 +202,7 @@ def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) 
 
 def post_add_checkpoint(url: str, checkpoint: LogCheckpoint, note: str, since: int) -> tuple[int, str]:
     path = merkle.consistency_path(LogTree().compute_subtree_hash, since, checkpoint.size)
-    lines = [f"old {since}", *(encode_base64(one) for one in path)]
+    lines = [f"old {since}", *(encode_base64(path_hash) for path_hash in path)]
     body = "\n".join(lines) + "\n\n" + note
     try:
         return http_post.post_bytes(f"{url}/add-checkpoint", body.encode(), {}, seconds=TIMEOUT)

@@ -64,7 +64,8 @@ def has_single_json_form(value: Any) -> bool:
         return bool(-MOST_SAFE <= value <= MOST_SAFE)
     if kind is dict:
         return all(
-            type(name) is str and name.isascii() and has_single_json_form(one) for name, one in value.items()
+            type(name) is str and name.isascii() and has_single_json_form(inner_value)
+            for name, inner_value in value.items()
         )
     return kind is list and all(map(has_single_json_form, value))
 
@@ -92,7 +93,11 @@ def load_stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     try:
         return query_stored_columns(ids, "{}")
     except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
-        return {found: columns for one in ids for found, columns in query_columns_as_bytes(one).items()}
+        return {
+            row_id: columns
+            for audit_id in ids
+            for row_id, columns in query_columns_as_bytes(audit_id).items()
+        }
 
 
 def query_stored_columns(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:

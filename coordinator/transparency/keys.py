@@ -33,15 +33,15 @@ def load_audit_signer() -> NoteSigner:
                 raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
             create_audit_key_file(file, NoteSigner.generate_signer(find_log_origin()))
         private_files.make_file_private(file)
-        found = NoteSigner.parse(file.read_text())
+        signer = NoteSigner.parse(file.read_text())
     except (OSError, private_files.NotPrivate, NoteError) as problem:
         raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
-    if load_log_verifiers() and found.name != find_log_origin():
+    if load_log_verifiers() and signer.name != find_log_origin():
         raise KeyUnusable(
-            f"The key {file} is for the log {found.name}, and this database's log is {find_log_origin()}. "
+            f"The key {file} is for the log {signer.name}, and this database's log is {find_log_origin()}. "
             + REMEDY
         )
-    return found
+    return signer
 
 
 def replace_audit_key() -> NoteSigner:
@@ -58,13 +58,13 @@ def replace_audit_key() -> NoteSigner:
 
 def load_log_verifiers() -> list[NoteVerifier]:
     """Return the public keys that checkpoints were signed with, oldest first; one that cannot be read is left out."""
-    found = []
+    verifiers = []
     for text in AuditKey.objects.order_by("first_used_at").values_list("verifier", flat=True):
         try:
-            found.append(NoteVerifier.parse(text))
+            verifiers.append(NoteVerifier.parse(text))
         except NoteError:
             continue
-    return found
+    return verifiers
 
 
 def find_log_origin() -> str:

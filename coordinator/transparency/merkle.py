@@ -149,7 +149,7 @@ def require_empty_path(old: int, path: Sequence[bytes], old_root: bytes, expecte
 
 
 def require_hash_lengths(given: Sequence[bytes]) -> None:
-    if any(len(one) != HASH_LENGTH for one in given):
+    if any(len(given_hash) != HASH_LENGTH for given_hash in given):
         raise ProofError("The proof holds something that is not a hash of 32 bytes.")
 
 

@@ -71,10 +71,10 @@ class NoteVerifier:
         data = decode_base64(parts[2])
         if len(data) != 33 or data[0] not in {ED25519, COSIGNATURE}:
             raise NoteError("Only Ed25519 keys of logs (type 1) and of witnesses (type 4) are read here.")
-        found = cls(parts[0], data[0], data[1:])
-        if found.id.hex() != parts[1]:
+        verifier = cls(parts[0], data[0], data[1:])
+        if verifier.id.hex() != parts[1]:
             raise NoteError("The key's hash does not fit the key: a character may be wrong.")
-        return found
+        return verifier
 
     def verify_signature(self, text: str, signature: bytes) -> None:
         """Raise NoteError unless `signature` (without the key's id) is this key's over the note's text."""
@@ -126,10 +126,10 @@ class NoteSigner:
             data = b""
         if len(data) != 33 or data[0] != ED25519:
             raise NoteError("The private key is not an Ed25519 key.")
-        found = cls(parts[2], data[1:])
-        if found.public_verifier.id.hex() != parts[3]:
+        signer = cls(parts[2], data[1:])
+        if signer.public_verifier.id.hex() != parts[3]:
             raise NoteError("The private key's hash does not fit the key.")
-        return found
+        return signer
 
     def sign_note(self, text: str) -> str:
         """Return the signed note: the text, an empty line, one signature line."""
@@ -156,17 +156,17 @@ class NoteSignature:
 
 def parse_signatures(lines: str) -> list[NoteSignature]:
     """Read signature lines. Raises NoteError."""
-    found = []
+    signatures = []
     for line in lines.splitlines():
         mark, _, rest = line.partition(" ")
         name, _, data = rest.partition(" ")
         raw = decode_base64(data) if mark == "—" and _NAME.fullmatch(name) else b""
         if len(raw) <= 4:
             raise NoteError(f"This is not a signature line: {line[:60]!r}.")
-        found.append(NoteSignature(name, raw[:4], raw[4:]))
-    if not 0 < len(found) <= MOST_SIGNATURES:
-        raise NoteError(f"A note has 1 to {MOST_SIGNATURES} signatures, not {len(found)}.")
-    return found
+        signatures.append(NoteSignature(name, raw[:4], raw[4:]))
+    if not 0 < len(signatures) <= MOST_SIGNATURES:
+        raise NoteError(f"A note has 1 to {MOST_SIGNATURES} signatures, not {len(signatures)}.")
+    return signatures
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +188,14 @@ class SignedNote:
 
     def find_signing_keys(self, trusted: Iterable[NoteVerifier]) -> list[NoteVerifier]:
         """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""
-        found = []
+        signing_keys = []
         for key in trusted:
             for signature in self.signatures:
                 if (signature.name, signature.key_id) == (key.name, key.id):
                     key.verify_signature(self.text, signature.signature)
-                    found.append(key)
+                    signing_keys.append(key)
                     break
-        return found
+        return signing_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,18 +235,23 @@ class InclusionProof:
     def proof_file_text(self) -> str:
         """The file's text (extension .tlog-proof)."""
         extra = [f"extra {encode_base64(self.extra)}"] if self.extra else []
-        lines = [PROOF_HEADER, *extra, f"index {self.index}", *(encode_base64(one) for one in self.path)]
+        lines = [
+            PROOF_HEADER,
+            *extra,
+            f"index {self.index}",
+            *(encode_base64(path_hash) for path_hash in self.path),
+        ]
         return "\n".join(lines) + "\n\n" + self.note
 
 
 def split_signed_notes(text: str) -> list[str]:
     """Return the signed notes in a text, one after another, as in a file that each was appended to."""
-    found: list[str] = []
+    signed_notes: list[str] = []
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if lines and lines[-1].startswith("— ") and not line.startswith("— "):
-            found.append("".join(lines))
+            signed_notes.append("".join(lines))
             lines = []
         if lines or line.strip():
             lines.append(line)
-    return [*found, "".join(lines)] if lines else found
+    return [*signed_notes, "".join(lines)] if lines else signed_notes

@@ -120,10 +120,10 @@ def evaluate_log_entry(
 def prove_sealed_entry(
     entry: LogEntryStatus, leaf: AuditLeaf, newest: AuditCheckpoint, tree: LogTree
 ) -> LogEntryStatus:
-    index, size, found = leaf.leaf_index or 0, newest.tree_size, bytes(leaf.leaf_hash or b"")
+    index, size, leaf_hash = leaf.leaf_index or 0, newest.tree_size, bytes(leaf.leaf_hash or b"")
     try:
         path = merkle.inclusion_path(tree.compute_subtree_hash, index, size)
-        merkle.verify_inclusion(found, index, size, path, bytes(newest.root_hash))
+        merkle.verify_inclusion(leaf_hash, index, size, path, bytes(newest.root_hash))
     except (MissingLeaf, merkle.ProofError):
         return mark_entry_unproved(
             entry,

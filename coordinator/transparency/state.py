@@ -70,10 +70,10 @@ class DeliveryState:
 
 def list_deliveries() -> list[DeliveryState]:
     """Return every place of the setting. Raises ValueError where the setting cannot be read."""
-    known = {row.place: row for row in AuditDelivery.objects.all()}
+    rows_by_place = {row.place: row for row in AuditDelivery.objects.all()}
     errors = dict(Job.objects.filter(name=SEND_CHECKPOINT).values_list("subject", "error"))
     return [
-        DeliveryState(place.name, known.get(place.name), errors.get(place.name))
+        DeliveryState(place.name, rows_by_place.get(place.name), errors.get(place.name))
         for place in places.load_checkpoint_destinations()
     ]
 

@@ -31,10 +31,10 @@ class LogTree:
         base, above = (level // HEIGHT) * HEIGHT, level % HEIGHT
         first, count = position << above, 1 << above
         row = self.load_hash_row(base, first // WIDTH)
-        found = row[first % WIDTH : first % WIDTH + count]
-        if len(found) != count:
-            raise MissingLeaf(f"Leaf {(first << base) + (len(found) << base)} is missing in the log.")
-        return merkle.fold_hashes(found)
+        hash_row = row[first % WIDTH : first % WIDTH + count]
+        if len(hash_row) != count:
+            raise MissingLeaf(f"Leaf {(first << base) + (len(hash_row) << base)} is missing in the log.")
+        return merkle.fold_hashes(hash_row)
 
     def compute_root_hash(self, size: int) -> bytes:
         """Return the root over the first `count_log_entries` leaves. Raises MissingLeaf."""
@@ -56,26 +56,28 @@ class LogTree:
         rows = AuditLeaf.objects.filter(leaf_index__gte=low, leaf_index__lt=low + WIDTH).order_by(
             "leaf_index"
         )
-        found: list[bytes] = []
+        leaf_hashes: list[bytes] = []
         for index, stored in rows.values_list("leaf_index", "leaf_hash"):
-            if index != low + len(found) or stored is None or len(stored) != 32:
+            if index != low + len(leaf_hashes) or stored is None or len(stored) != 32:
                 break
-            found.append(bytes(stored))
-        return found
+            leaf_hashes.append(bytes(stored))
+        return leaf_hashes
 
     def load_node_hashes(self, level: int, number: int) -> list[bytes]:
         low = number * WIDTH
-        known: dict[int, bytes] = {}
+        hashes_by_node: dict[int, bytes] = {}
         if self._kept:
             rows = AuditNode.objects.filter(level=level, position__gte=low, position__lt=low + WIDTH)
-            known = {place: bytes(stored) for place, stored in rows.values_list("position", "node_hash")}
-        found: list[bytes] = []
+            hashes_by_node = {
+                place: bytes(stored) for place, stored in rows.values_list("position", "node_hash")
+            }
+        node_hashes: list[bytes] = []
         for place in range(low, low + WIDTH):
             try:
-                found.append(known.get(place) or self.compute_stored_node_hash(level, place))
+                node_hashes.append(hashes_by_node.get(place) or self.compute_stored_node_hash(level, place))
             except MissingLeaf:
                 break
-        return found
+        return node_hashes
 
     def compute_stored_node_hash(self, level: int, position: int) -> bytes:
         """Return the hash of a kept node from the 256 hashes below it. Raises MissingLeaf."""
@@ -102,7 +104,7 @@ def store_complete_nodes(size: int) -> int:
     """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return
     how many.
     """
-    made, level = 0, HEIGHT
+    made_count, level = 0, HEIGHT
     while complete := size >> level:
         newest = (
             AuditNode.objects.filter(level=level)
@@ -116,11 +118,15 @@ def store_complete_nodes(size: int) -> int:
             some = range(start, min(start + 500, missing.stop))
             AuditNode.objects.bulk_create(
                 [
-                    AuditNode(level=level, position=one, node_hash=tree.compute_stored_node_hash(level, one))
-                    for one in some
+                    AuditNode(
+                        level=level,
+                        position=node_row,
+                        node_hash=tree.compute_stored_node_hash(level, node_row),
+                    )
+                    for node_row in some
                 ],
                 ignore_conflicts=True,
             )
-            made += len(some)
+            made_count += len(some)
         level += HEIGHT
-    return made
+    return made_count

@@ -118,37 +118,39 @@ def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> byt
     """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
         raise InvalidEvidence("The entry's number is not in the checkpoint's tree.")
-    if any(len(one) != 32 for one in (leaf, *path)):
+    if any(len(path_hash) != 32 for path_hash in (leaf, *path)):
         raise InvalidEvidence("The proof holds something that is not a hash of 32 bytes.")
-    low, high, found = index, size - 1, leaf
+    low, high, node_hash = index, size - 1, leaf
     for sibling in path:
         if high == 0:
             raise InvalidEvidence("The proof is too long.")
         if low & 1 or low == high:
-            found = sha256_digest(b"\x01" + sibling + found)
+            node_hash = sha256_digest(b"\x01" + sibling + node_hash)
             while low and not low & 1:
                 low, high = low >> 1, high >> 1
         else:
-            found = sha256_digest(b"\x01" + found + sibling)
+            node_hash = sha256_digest(b"\x01" + node_hash + sibling)
         low, high = low >> 1, high >> 1
     if high:
         raise InvalidEvidence("The proof is too short.")
-    return found
+    return node_hash
 
 
 def root_from_peaks(peaks: list[bytes]) -> bytes:
     """Return the root from the complete subtrees, largest first."""
     if not peaks:
         return sha256_digest(b"")
-    found = peaks[-1]
+    root_hash = peaks[-1]
     for peak in reversed(peaks[:-1]):
-        found = sha256_digest(b"\x01" + peak + found)
-    return found
+        root_hash = sha256_digest(b"\x01" + peak + root_hash)
+    return root_hash
 
 
 def escape_unprintable_text(text: str) -> str:
     """Return a text in which nothing can draw over the lines of this program: other signs are escaped."""
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in text
+    )
 
 
 def format_escaped_json(value: object) -> str:
@@ -162,7 +164,7 @@ def summarize_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
         ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
         ("About", "target_id"), ("Reason", "reason"),
     )  # fmt: skip
-    found = [(name, str(entry[column])) for name, column in columns if entry.get(column) is not None]
+    summary_lines = [(name, str(entry[column])) for name, column in columns if entry.get(column) is not None]
     metadata = entry["metadata"] if isinstance(entry.get("metadata"), dict) else {}
     judged = metadata.get("judged")
     if isinstance(judged, dict) and "too_long" not in judged:
@@ -171,12 +173,16 @@ def summarize_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
             raise InvalidEvidence(
                 "The entry is in the log, but its judged_sha256 is not the digest of what it shows as judged."
             )
-        found += [("Tool", str(judged[name])) for name in ("tool_name",) if judged.get(name) is not None]
+        summary_lines += [
+            ("Tool", str(judged[name])) for name in ("tool_name",) if judged.get(name) is not None
+        ]
         if judged.get("tool_input") is not None:
-            found.append(("Input", json.dumps(judged["tool_input"], ensure_ascii=False)))
+            summary_lines.append(("Input", json.dumps(judged["tool_input"], ensure_ascii=False)))
     if entry.get("written_by") != "signalbox":
-        found.append(("Note", "Another program wrote this row. The proof shows only that it was there."))
-    return found
+        summary_lines.append(
+            ("Note", "Another program wrote this row. The proof shows only that it was there.")
+        )
+    return summary_lines
 
 
 def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey]) -> None:
@@ -193,8 +199,8 @@ def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey])
         raise InvalidEvidence("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
     print(f"The proof is valid. Entry {index} of {size:,}:\n")
-    for name, words in summarize_entry(values):
-        print(f"  {name + ':':<12}{escape_unprintable_text(words)}")
+    for name, summary_text in summarize_entry(values):
+        print(f"  {name + ':':<12}{escape_unprintable_text(summary_text)}")
     print("\nThe whole entry:\n")
     for name, value in values.items():
         if value is not None:
@@ -224,8 +230,8 @@ def verify_export_file(lines: list[str], log_key: PublicKey, witnesses: list[Pub
             if len(peaks[-1]) != 32:
                 raise InvalidEvidence(f"The hash of entry {number} does not have 32 bytes.")
         for _ in range(((number + 1) & -(number + 1)).bit_length() - 1):
-            right, left = peaks.pop(), peaks.pop()
-            peaks.append(sha256_digest(b"\x01" + left + right))
+            right, left_peak = peaks.pop(), peaks.pop()
+            peaks.append(sha256_digest(b"\x01" + left_peak + right))
     if len(lines) - 1 != size:
         raise InvalidEvidence(
             f"The checkpoint covers {size:,} entries, and the export has {len(lines) - 1:,}."

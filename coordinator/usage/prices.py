@@ -123,21 +123,23 @@ def find_list_price(name: str, day: date, how: tuple[str | None, str | None, boo
     from genai_prices import Usage, calc_price  # noqa: PLC0415
 
     speed, tier, is_batch = how
-    told = {"speed": speed, "service_tier": tier, "processing": "batch" if is_batch else None}
-    context = {key: value for key, value in told.items() if value}
+    price_conditions = {"speed": speed, "service_tier": tier, "processing": "batch" if is_batch else None}
+    context = {key: value for key, value in price_conditions.items() if value}
     at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
     for provider, model in list_price_references(name):
-        asked: dict[str, Any] = {"provider_id": provider, "genai_request_timestamp": at}
+        price_query: dict[str, Any] = {"provider_id": provider, "genai_request_timestamp": at}
         try:
-            plain = calc_price(Usage(input_tokens=1), model, **asked)
-            found = (
-                calc_price(Usage(input_tokens=1), model, price_context=context, **asked) if context else plain
+            plain = calc_price(Usage(input_tokens=1), model, **price_query)
+            list_price = (
+                calc_price(Usage(input_tokens=1), model, price_context=context, **price_query)
+                if context
+                else plain
             )
         except (LookupError, ValueError):
             continue
-        if speed == "fast" and found.model_price == plain.model_price:
+        if speed == "fast" and list_price.model_price == plain.model_price:
             return None
-        return build_list_price(found.model_price, found.provider.id)
+        return build_list_price(list_price.model_price, list_price.provider.id)
     return None
 
 
@@ -183,12 +185,12 @@ def read_listed_price(listed: Any, prompt_tokens: int) -> TokenPrice:
         tiers = [tier.price for tier in getattr(value, "tiers", ()) if prompt_tokens > tier.start]
         return float(tiers[-1] if tiers else getattr(value, "base", value))
 
-    given = per_million("input_mtok", 0.0)
-    written = per_million("cache_write_mtok", given)
+    input_price = per_million("input_mtok", 0.0)
+    written = per_million("cache_write_mtok", input_price)
     return TokenPrice(
-        input=given,
+        input=input_price,
         output=per_million("output_mtok", 0.0),
-        cache_read=per_million("cache_read_mtok", given),
+        cache_read=per_million("cache_read_mtok", input_price),
         cache_write=written,
         listed=True,
         cache_write_1h=per_million("cache_write_1h_mtok", written),

@@ -187,11 +187,12 @@ def load_usage_by_dimensions(
             f" LEFT JOIN sessions s ON s.session_id = g.session_id GROUP BY {groups}",
             parameters,
         )
-        found = cursor.fetchall()
+        usage_rows = cursor.fetchall()
     size = len(keys)
     names_of_sums = [f"sum_{name}" for name in FIELDS]
     return {
-        tuple(row[:size]): usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True))) for row in found
+        tuple(row[:size]): usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
+        for row in usage_rows
     }
 
 

@@ -120,8 +120,10 @@ def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
     if request.method != "POST":
         names = ("code", "state", "iss", "error")
-        sent = {name: request.GET[name] for name in names if name in request.GET}
-        return render(request, "accounts/provider_back.html", {"sent": sent, "provider": settings.OIDC_NAME})
+        parameters = {name: request.GET[name] for name in names if name in request.GET}
+        return render(
+            request, "accounts/provider_back.html", {"sent": parameters, "provider": settings.OIDC_NAME}
+        )
     try:
         return finish_provider_flow(request, timezone.now())
     except SignalboxError as refusal:
@@ -215,8 +217,8 @@ def set_provider_device_cookie(answer: HttpResponse, request: HttpRequest) -> Ht
 
 def find_session_user_id(session: SessionStore) -> int | None:
     """Return whose session it is, as the table has it; None where it has been ended."""
-    found = session.get(SESSION_KEY)
-    return int(found) if found else None
+    user_id = session.get(SESSION_KEY)
+    return int(user_id) if user_id else None
 
 
 def render_provider_refusal(request: HttpRequest, refusal: SignalboxError) -> HttpResponse:

@@ -88,8 +88,10 @@ class PeriodFilter(ListFilter):
             if name in params:
                 value = params.pop(name)
                 self.used_parameters[name] = value[-1] if isinstance(value, list) else value
-        kept = {name for name in request.GET if name not in {*self.expected_parameters(), "p", "e"}}
-        self.kept = [(name, value) for name in sorted(kept) for value in request.GET.getlist(name)]
+        kept_parameters = {
+            name for name in request.GET if name not in {*self.expected_parameters(), "p", "e"}
+        }
+        self.kept = [(name, value) for name in sorted(kept_parameters) for value in request.GET.getlist(name)]
 
     def expected_parameters(self) -> list[Any]:
         """Return the names in the query: the span, the first and the last day."""

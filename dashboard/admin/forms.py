@@ -51,8 +51,8 @@ class TextColumnField(forms.CharField):
         super().__init__(**{"strip": False, **options})
 
     def to_python(self, value: Any) -> Any:
-        found = super().to_python(value)
-        return normalize_line_breaks(found) if isinstance(found, str) else found
+        python_value = super().to_python(value)
+        return normalize_line_breaks(python_value) if isinstance(python_value, str) else python_value
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         return normalize_line_breaks(str(initial or "")) != normalize_line_breaks(str(data or ""))
@@ -97,10 +97,12 @@ class JsonColumnField(forms.CharField):
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         try:
-            found = self.to_python(data)
+            python_value = self.to_python(data)
         except ValidationError:
             return True
-        return type(found) is not type(initial) or dump_for_comparison(found) != dump_for_comparison(initial)
+        return type(python_value) is not type(initial) or dump_for_comparison(
+            python_value
+        ) != dump_for_comparison(initial)
 
 
 class TypedText(str):
@@ -149,16 +151,16 @@ def build_form_field(column: models.Field[Any, Any]) -> forms.Field | None:
     """Return the form field for a TEXT or JSON column, or None for other kinds of columns."""
     if not isinstance(column, models.TextField):
         return None
-    given: dict[str, Any] = {
+    field_options: dict[str, Any] = {
         "required": not column.blank,
         "label": str(column.verbose_name).capitalize(),
         "help_text": column.help_text,
     }
     if column.has_default():
-        given["initial"] = column.get_default()
+        field_options["initial"] = column.get_default()
     if isinstance(column, JsonTextField):
-        return JsonColumnField(**given)
-    return TextColumnField(**given, empty_value=None if column.null else "")
+        return JsonColumnField(**field_options)
+    return TextColumnField(**field_options, empty_value=None if column.null else "")
 
 
 class PermissionsField(forms.MultipleChoiceField):

@@ -25,14 +25,14 @@ class McpServerForm(StoredForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        words = [
+        help_parts = [
             (DefaultPolicy.OPT_IN.value, "opt-in: denied without a grant"),
             (DefaultPolicy.OPT_OUT.value, "opt-out: allowed without a grant"),
         ]
         stored = self.instance.default_policy
         if stored not in DefaultPolicy.values:
-            words.append((stored, f"{stored}: as stored, denies"))
-        self.fields["default_policy"].choices = words  # type: ignore[attr-defined]
+            help_parts.append((stored, f"{stored}: as stored, denies"))
+        self.fields["default_policy"].choices = help_parts  # type: ignore[attr-defined]
 
 
 @admin.register(McpServer)

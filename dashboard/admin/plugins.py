@@ -96,8 +96,8 @@ class PluginValueRows(OwnedRows):
 
     def build_initial_values(self, row: Any) -> dict[str, Any]:
         value = self.read_row_value(row)
-        shown = mask_if_secret(self.read_row_key(row), value)
-        return {"value": shown if shown is None or len(shown) <= LONGEST else ""}
+        shown_value = mask_if_secret(self.read_row_key(row), value)
+        return {"value": shown_value if shown_value is None or len(shown_value) <= LONGEST else ""}
 
     def prepare_row_form(self, form: Any) -> None:
         if not form.is_stored:
@@ -118,8 +118,8 @@ class PluginValueRows(OwnedRows):
         if typed == MASK and looks_secret(form.stored_key, now):
             return True
         crlf = typed.replace("\n", "\r\n")
-        shown = [typed, crlf] if typed else [typed, None]
-        if form.seen in {plugin_values.compute_value_version(value) for value in shown}:
+        unchanged_values = [typed, crlf] if typed else [typed, None]
+        if form.seen in {plugin_values.compute_value_version(value) for value in unchanged_values}:
             return True
         # Line breaks of both kinds in one value: no typed form of it has its version.
         unchanged = form.row is not None and form.seen == self.compute_row_version(form.row)
@@ -163,12 +163,12 @@ def foreign_permissions(row: PluginSetting) -> Any:
     if allowed_permissions is None:
         return NOTHING
     if not isinstance(allowed_permissions, list):
-        shown = (
+        foreign_rows = (
             str(allowed_permissions)
             if isinstance(allowed_permissions, UnreadableText)
             else pretty_json(allowed_permissions)
         )
-        return format_html('Not a list of permissions: <pre class="code">{}</pre>', shown)
+        return format_html('Not a list of permissions: <pre class="code">{}</pre>', foreign_rows)
     foreign = [name for name in allowed_permissions if name not in PluginPermission.values]
     return format_html_join(", ", "<code>{}</code>", ((pretty_json(name),) for name in foreign)) or NOTHING
 
@@ -251,10 +251,12 @@ class PluginAdmin(OwnedRowsAdmin):
         strays = PluginConfig.objects.exclude(plugin_id__in=plugin_setting_rows).values_list(
             "plugin_id", flat=True
         )
-        found = list(strays.distinct().order_by("plugin_id")[:10])
-        if found:
+        stray_plugins = list(strays.distinct().order_by("plugin_id")[:10])
+        if stray_plugins:
             add = reverse("admin:coordinator_pluginsetting_add")
-            links = ((f"{add}?{urlencode({'plugin_id': plugin_id})}", plugin_id) for plugin_id in found)
+            links = (
+                (f"{add}?{urlencode({'plugin_id': plugin_id})}", plugin_id) for plugin_id in stray_plugins
+            )
             names = format_html_join(", ", '<a href="{}">{}</a>', links)
             messages.warning(
                 request,

@@ -193,8 +193,8 @@ class OwnedRows:
 
     def load_row_page(self, request: HttpRequest, owner: Any) -> RowPage:
         beginning = request.GET.get(f"{self.prefix}-begins", "")
-        asked = request.GET.get(f"{self.prefix}-page", "1")
-        number = max(int(asked), 1) if asked.isdecimal() and len(asked) < 7 else 1
+        page_number = request.GET.get(f"{self.prefix}-page", "1")
+        number = max(int(page_number), 1) if page_number.isdecimal() and len(page_number) < 7 else 1
         owned_rows = self.query_owned_rows(owner)
         if beginning:
             owned_rows = owned_rows.filter(**{f"{self.key_name}__startswith": beginning})

@@ -75,10 +75,10 @@ class EventAdmin(ViewOnlyAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         """Find by what an index serves, or at least by what a scan compares quickly."""
         for term in search_term.split():
-            wanted = Q(session=term) | Q(tool_name=term) | Q(event_type=term)
+            term_condition = Q(session=term) | Q(tool_name=term) | Q(event_type=term)
             if term.isdecimal() and int(term) <= LARGEST_ID:
-                wanted |= Q(pk=int(term))
-            queryset = queryset.filter(wanted)
+                term_condition |= Q(pk=int(term))
+            queryset = queryset.filter(term_condition)
         return queryset, False
 
 

@@ -77,15 +77,15 @@ def role_cell(row: User) -> str:
 @admin.display(description="password")
 def password_cell(row: User) -> Any:
     url = reverse("admin:auth_user_password_change", args=[row.pk])
-    words = "Set a new password"
+    link_text = "Set a new password"
     if not row.has_usable_password():
         way = (
             "signs in with single sign-on"
             if provider_sign_ins.is_provider_connected(row)
             else "cannot sign in"
         )
-        words = f"No password: {way}. Set a password"
-    return format_html('<a href="{}">{}</a>', url, words)
+        link_text = f"No password: {way}. Set a password"
+    return format_html('<a href="{}">{}</a>', url, link_text)
 
 
 @admin.display(description="passkeys")
@@ -93,8 +93,8 @@ def passkeys_cell(row: User) -> Any:
     """Return how many passkeys the person has, with a link to where they are removed."""
     count = len(passkeys.list_passkeys(row))
     url = f"{reverse('admin:coordinator_passkey_changelist')}?user_id={row.pk}"
-    words = f"{count} passkey{'' if count == 1 else 's'}: see or remove"
-    return format_html('<a href="{}">{}</a>', url, words) if count else "none"
+    link_text = f"{count} passkey{'' if count == 1 else 's'}: see or remove"
+    return format_html('<a href="{}">{}</a>', url, link_text) if count else "none"
 
 
 SEEN = (columns.time_column("last_login"), columns.time_column("date_joined", label="joined"))
@@ -135,8 +135,8 @@ class PersonAdmin(ActionAdmin):
         return user.get_username() if user else object_id
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        given = {} if obj else {"form": NewPersonForm}
-        return super().get_form(request, obj, change=change, **{**kwargs, **given})
+        form_options = {} if obj else {"form": NewPersonForm}
+        return super().get_form(request, obj, change=change, **{**kwargs, **form_options})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is None:

@@ -48,8 +48,8 @@ class AgentForm(forms.Form):
 
     def clean_required_capabilities(self) -> list[str]:
         """Return the words, each once."""
-        words = [word.strip() for word in self.cleaned_data["required_capabilities"].split(",")]
-        return list(dict.fromkeys(word for word in words if word))
+        capability_names = [word.strip() for word in self.cleaned_data["required_capabilities"].split(",")]
+        return list(dict.fromkeys(word for word in capability_names if word))
 
     def clean_metadata(self) -> Any:
         text = self.cleaned_data["metadata"].strip()

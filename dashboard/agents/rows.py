@@ -53,8 +53,8 @@ def list_stored_words(value: Any) -> list[str]:
 
 def load_agent_rows(agents: Iterable[Agent], now: datetime) -> list[AgentRow]:
     """Return agents as rows, with what is counted of all of them in one query a table."""
-    found = list(agents)
-    ids = [agent.pk for agent in found]
+    agent_list = list(agents)
+    ids = [agent.pk for agent in agent_list]
     plugins = count_by_agent(AgentPlugin.objects.filter(agent__in=ids))
     messages = count_by_agent(ChatMessage.objects.filter(agent__in=ids))
     grants = count_by_agent(Grant.objects.not_ended(now).filter(agent_id__in=ids))
@@ -66,7 +66,7 @@ def load_agent_rows(agents: Iterable[Agent], now: datetime) -> list[AgentRow]:
             messages.get(agent.pk, 0),
             grants.get(agent.pk, 0),
         )
-        for agent in found
+        for agent in agent_list
     ]
 
 

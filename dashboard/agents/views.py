@@ -23,9 +23,9 @@ from dashboard.lists.status_facets import build_status_facets
 @require_viewer
 def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
     """List the agents by name, with how many are in each state."""
-    words, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
+    search_text, state = request.GET.get("q", "")[:200], request.GET.get("status", "")
     agents = Agent.objects.order_by("name", "pk")
-    for word in words.replace("\0", "").split():
+    for word in search_text.replace("\0", "").split():
         agents = agents.filter(
             Q(pk__icontains=word)
             | Q(name__icontains=word)
@@ -36,7 +36,7 @@ def list_agents_page(request: HtmxHttpRequest) -> HttpResponse:
     context = {
         "statuses": build_status_facets(count_agents_by_status(rows), request.GET),
         "rows": [row for row in rows if state in ("", row.status)],
-        "words": words,
+        "words": search_text,
         "state": state,
     }
     template = "agents/_results.html" if wants_fragment(request) else "agents/list.html"

@@ -146,8 +146,8 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
         name, judged, version, place, values, slots = carried.read_values_for_person(whose, PURPOSE, text)
         rule = None if values is None else build_rule_from_values(values)
         edits = tuple(
-            GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), seen=seen or None)
-            for agent, server, tool, seen in slots
+            GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), seen=seen_version or None)
+            for agent, server, tool, seen_version in slots
         )
     except (ValueError, TypeError):
         raise UnprocessableRequest(
@@ -166,6 +166,6 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
 
 
 def build_rule_from_values(values: list[Any]) -> DecisionRule:
-    said = dict(zip(DecisionRule.__slots__, values, strict=True))
-    agents = said.pop("agents")
-    return DecisionRule(agents=None if agents is None else tuple(agents), **said)
+    rule_fields = dict(zip(DecisionRule.__slots__, values, strict=True))
+    agents = rule_fields.pop("agents")
+    return DecisionRule(agents=None if agents is None else tuple(agents), **rule_fields)

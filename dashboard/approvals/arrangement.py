@@ -46,16 +46,18 @@ class InboxArrangement:
     @classmethod
     def from_query(cls, query: QueryDict) -> Self:
         """Read a query; what is no choice is as if it were not there."""
-        said = {one.name: query.get(one.name, "").replace("\0", "")[:LONGEST] for one in fields(cls)}
+        values_by_name = {
+            field.name: query.get(field.name, "").replace("\0", "")[:LONGEST] for field in fields(cls)
+        }
         return cls(
-            **said
+            **values_by_name
             | {
-                "group": choose_or_default(GROUPS, said["group"], "same"),
-                "sort": choose_or_default(SORTS, said["sort"], "fair"),
-                "taken": choose_or_default(TAKEN, said["taken"], ""),
-                "marked": "1" if said["marked"] else "",
-                "snoozed": "1" if said["snoozed"] else "",
-                "all": "1" if said["all"] else "",
+                "group": choose_or_default(GROUPS, values_by_name["group"], "same"),
+                "sort": choose_or_default(SORTS, values_by_name["sort"], "fair"),
+                "taken": choose_or_default(TAKEN, values_by_name["taken"], ""),
+                "marked": "1" if values_by_name["marked"] else "",
+                "snoozed": "1" if values_by_name["snoozed"] else "",
+                "all": "1" if values_by_name["all"] else "",
             }
         )
 
@@ -63,7 +65,7 @@ class InboxArrangement:
     def has_filters(self) -> bool:
         """Say whether some of what waits may be left out."""
         return any(
-            getattr(self, one.name) for one in fields(self) if one.name not in {"group", "sort", "all"}
+            getattr(self, field.name) for field in fields(self) if field.name not in {"group", "sort", "all"}
         )
 
     @property
@@ -75,10 +77,10 @@ class InboxArrangement:
     def query_string(self) -> str:
         """Return the query string that means this arrangement, whatever was chosen before."""
         query = QueryDict(mutable=True)
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value and (one.name == "group" or value != "fair"):
-                query[one.name] = value
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value and (field.name == "group" or value != "fair"):
+                query[field.name] = value
         return query.urlencode()
 
 
@@ -97,17 +99,17 @@ def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
 
 
 def names_arrangement(query: QueryDict) -> bool:
-    return any(one.name in query for one in fields(InboxArrangement) if one.name != "all")
+    return any(field.name in query for field in fields(InboxArrangement) if field.name != "all")
 
 
 def save_arrangement_cookie(
     arrangement: InboxArrangement, request: HttpRequest, response: HttpResponse
 ) -> HttpResponse:
     """Have this person's browser keep the arrangement that the address names."""
-    kept: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
-    name, said = inbox_cookie_name(request.user), arrangement.own_query_string[:LONGEST_KEPT]
-    if names_arrangement(request.GET) and request.COOKIES.get(name) != said:
-        response.set_cookie(name, said, COOKIE_AGE, path=request.path, **kept)
+    cookie_options: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
+    name, cookie_value = inbox_cookie_name(request.user), arrangement.own_query_string[:LONGEST_KEPT]
+    if names_arrangement(request.GET) and request.COOKIES.get(name) != cookie_value:
+        response.set_cookie(name, cookie_value, COOKIE_AGE, path=request.path, **cookie_options)
     return response
 
 

@@ -52,15 +52,15 @@ class RequestBackground:
 
 def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) -> dict[str, Spans]:
     """Return, by its text, what these pieces of the lines put together are in each line that has any of them."""
-    found: dict[str, Spans] = {}
+    spans_by_line: dict[str, Spans] = {}
     start = 0
     for line in lines:
         end = start + len(line)
         here = [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]
         if here:
-            found[line] = tuple(here)
+            spans_by_line[line] = tuple(here)
         start = end + 1
-    return found
+    return spans_by_line
 
 
 def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> list[RequestBackground]:
@@ -71,14 +71,14 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
     danger_marks = marks.load_danger_marks()
     return [
         RequestBackground(
-            found,
+            steps,
             answered.get(approvals.request_call_digest(row), ""),
             tuple(marks.find_request_review_reasons(row, danger_marks)),
             describe_rule_outcome(row),
             approvals.request_subject(row).tool_name or "",
             danger_marks,
         )
-        for row, found in zip(firsts, load_recent_steps(firsts), strict=True)
+        for row, steps in zip(firsts, load_recent_steps(firsts), strict=True)
     ]
 
 
@@ -94,15 +94,19 @@ def describe_rule_outcome(row: PermissionRequest) -> str:
 def load_recent_steps(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
     """Return what each request's session did before; nothing where it names none."""
     contexts = [approvals.request_context(row) for row in rows]
-    known_contexts = [one for one in contexts if one is not None and one.session_id]
+    known_contexts = [context for context in contexts if context is not None and context.session_id]
     newest = 0 if all(one.event_id for one in known_contexts) else next_event_id()
     activity = recent.load_activity_before_events(
         [(str(one.session_id), one.event_id or newest) for one in known_contexts]
     )
-    found = {
-        one.pk: drop_requested_call(one, said) for one, said in zip(known_contexts, activity, strict=True)
+    steps_by_context = {
+        one.pk: drop_requested_call(one, steps_before)
+        for one, steps_before in zip(known_contexts, activity, strict=True)
     }
-    return [found.get(one.pk, RecentActivity()) if one is not None else RecentActivity() for one in contexts]
+    return [
+        steps_by_context.get(context.pk, RecentActivity()) if context is not None else RecentActivity()
+        for context in contexts
+    ]
 
 
 def next_event_id() -> int:
@@ -120,7 +124,9 @@ def load_previous_answers(calls: set[str], shown: set[str]) -> dict[str, str]:
     """Return, by the digest of a call, how it was answered before, in words; those that are shown do not count."""
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(
-        subject_key__in=calls, closed_at__isnull=False, request__status__in=[one for one, _ in ANSWERS]
+        subject_key__in=calls,
+        closed_at__isnull=False,
+        request__status__in=[status_name for status_name, _ in ANSWERS],
     )
     rows = rows.exclude(request__request_id__in=shown)
     for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
@@ -129,6 +135,6 @@ def load_previous_answers(calls: set[str], shown: set[str]) -> dict[str, str]:
 
 
 def describe_answer_counts(counts: Counter[str]) -> str:
-    told = ", ".join(f"{counts[status]} {word}" for status, word in ANSWERS if counts[status])
+    counts_text = ", ".join(f"{counts[status]} {word}" for status, word in ANSWERS if counts[status])
     total = counts.total()
-    return f"Asked {'once' if total == 1 else f'{total} times'} before: {told}."
+    return f"Asked {'once' if total == 1 else f'{total} times'} before: {counts_text}."

@@ -183,8 +183,12 @@ class CardMember:
         if context is None or context.scope is None:
             return OLD_SCOPE if scope == Scope.EVERYWHERE else COVERS[Scope.CALL]
         which = "The edited" if approvals.has_edited_input(self.row) else "The same"
-        known = {str(one): words for one, words in COVERS.items()}
-        return known[scope].format(which=which, **requester_location(self.row)) if scope in known else scope
+        covers_labels = {str(covers_value): covers_label for covers_value, covers_label in COVERS.items()}
+        return (
+            covers_labels[scope].format(which=which, **requester_location(self.row))
+            if scope in covers_labels
+            else scope
+        )
 
     @property
     def required_approver_count(self) -> int:
@@ -318,9 +322,9 @@ class ApprovalCard:
         """Return why the person who looks may not decide some, where `waits_for` does not say it."""
         refusal_reasons = (member.refusal_reason for member in self.waiting_members if member.refusal_reason)
         return [
-            words
-            for words in dict.fromkeys(refusal_reasons)
-            if not words.startswith(tuple(self.all_awaited_deciders or "\0"))
+            reason
+            for reason in dict.fromkeys(refusal_reasons)
+            if not reason.startswith(tuple(self.all_awaited_deciders or "\0"))
         ]
 
     @property
@@ -331,7 +335,7 @@ class ApprovalCard:
             for member in self.waiting_members
             if member.rights
         )
-        return [words for words in dict.fromkeys(problems) if words]
+        return [problem for problem in dict.fromkeys(problems) if problem]
 
     @cached_property
     def input_parts(self) -> list[DisplayPart]:
@@ -342,8 +346,11 @@ class ApprovalCard:
     @property
     def is_longer_than_gist(self) -> bool:
         """Say whether a list that shows the gist alone would leave out much of what is asked."""
-        shown = len(self.members[0].requested_call_gist)
-        return any(part.is_tall for part in self.input_parts) or self.input_text_length > shown + MOST_UNSHOWN
+        gist_length = len(self.members[0].requested_call_gist)
+        return (
+            any(part.is_tall for part in self.input_parts)
+            or self.input_text_length > gist_length + MOST_UNSHOWN
+        )
 
     @property
     def input_text_length(self) -> int:
@@ -388,7 +395,7 @@ class ApprovalCard:
         return [
             (scope.value, CHOICES[scope].format(**requester_location(self.first_request)))
             for scope in Scope
-            if all(scope in one.possible_scopes for one in requesters)
+            if all(scope in requester.possible_scopes for requester in requesters)
         ]
 
     @cached_property
@@ -486,11 +493,11 @@ def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str,
 
 def load_votes_by_request(rows: Iterable[PermissionRequest]) -> dict[str, list[PermissionVote]]:
     """Return the approvals that are in, by request; no query where none takes several people."""
-    found: dict[str, list[PermissionVote]] = {}
+    votes_by_request: dict[str, list[PermissionVote]] = {}
     several = [row for row in rows if approvals.required_approver_count(row) > 1]
     for vote in PermissionVote.objects.filter(request__in=several).order_by("id") if several else ():
-        found.setdefault(vote.request_id, []).append(vote)
-    return found
+        votes_by_request.setdefault(vote.request_id, []).append(vote)
+    return votes_by_request
 
 
 def find_request_session_id(row: PermissionRequest) -> str | None:

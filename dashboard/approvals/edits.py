@@ -44,7 +44,7 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
         return None
     in_words = describe_agent_option if dialect is None or is_driven else dialect.offer_in_words
     offered = approvals.find_offered_rules(row) if with_rules else []
-    rules = [(compute_rule_digest(one), in_words(one)) for one in offered]
+    rules = [(compute_rule_digest(offered_rule), in_words(offered_rule)) for offered_rule in offered]
     is_shown = is_call_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)
 

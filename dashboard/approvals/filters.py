@@ -49,18 +49,18 @@ class PermissionRequestFilter(DayRangeFilter):
         """Keep rows that stand so now: a pending one past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
         if standing == "waiting":
-            kept = everything.awaiting_decision(now)
+            waiting_requests = everything.awaiting_decision(now)
         elif standing == Status.EXPIRED:
-            kept = everything.past_deadline(now)
+            waiting_requests = everything.past_deadline(now)
         elif standing == "in-force":
-            kept = everything.approvals_in_force(now)
+            waiting_requests = everything.approvals_in_force(now)
         elif standing == "over":
-            kept = everything.filter(status=Status.APPROVED).exclude(
+            waiting_requests = everything.filter(status=Status.APPROVED).exclude(
                 pk__in=everything.approvals_in_force(now).values("pk")
             )
         else:
-            kept = everything.filter(status=standing)
-        return rows.filter(pk__in=kept.values("pk"))
+            waiting_requests = everything.filter(status=standing)
+        return rows.filter(pk__in=waiting_requests.values("pk"))
 
     def with_person(self, rows: Rows, _name: str, name: str) -> Rows:
         """Keep what this person decided, alone or with another, or revoked."""

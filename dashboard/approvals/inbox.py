@@ -140,7 +140,9 @@ class InboxPage:
     def decider_names(self) -> list[str]:
         """Return who may decide requests at all, by name, to assign one to."""
         return (
-            [one.get_username() for one in self.rights.book.approvers_by_id.values()] if self.rights else []
+            [approver.get_username() for approver in self.rights.book.approvers_by_id.values()]
+            if self.rights
+            else []
         )
 
     @property
@@ -165,7 +167,7 @@ def load_inbox_page(
     """
     everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
     page = Paginator(group_equal_calls(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
-    left_out = {one.name for one in everything} - {one.name for one in fitting}
+    left_out = {waiting_request.name for waiting_request in everything} - {one.name for one in fitting}
     rows = load_page_requests(page, [name for name in shown if name not in left_out])
     return InboxPage(
         build_card_groups(
@@ -177,7 +179,7 @@ def load_inbox_page(
         page,
         len(everything),
         len(fitting),
-        sum(one.name in snoozed for one in everything),
+        sum(waiting_request.name in snoozed for waiting_request in everything),
         min(snoozed.values(), default=None),
         arrangement,
         rights,
@@ -196,9 +198,9 @@ def load_group_digests(
     """
     fitting = arrange_waiting_requests(now, arrangement, rights).fitting
     ids = [
-        one.name
-        for one in fitting
-        if hash_group_name(find_group_name(one, arrangement.group), arrangement.group) == key
+        waiting_request.name
+        for waiting_request in fitting
+        if hash_group_name(find_group_name(waiting_request, arrangement.group), arrangement.group) == key
     ]
     rows = PermissionRequest.objects.with_context().filter(request_id__in=ids[:MOST_AT_ONCE])
     digests = {row.request_id: judged_card_digest(row) for row in rows.iterator(IN_HAND)}
@@ -252,14 +254,14 @@ def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
 def filter_waiting_requests(
     waiting: Iterable[WaitingRequest], wanted: InboxArrangement, snoozed: Mapping[str, datetime], person: str
 ) -> list[WaitingRequest]:
-    said = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
-    chosen = [(name, value) for name, value in said if value]
+    wanted_values = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
+    chosen = [(name, value) for name, value in wanted_values if value]
     return [
-        one
-        for one in waiting
-        if (not chosen or all(getattr(one, name) == value for name, value in chosen))
-        and (one.name in snoozed) is bool(wanted.snoozed)
-        and matches_assignment(one, wanted.taken, person)
+        waiting_request
+        for waiting_request in waiting
+        if (not chosen or all(getattr(waiting_request, name) == value for name, value in chosen))
+        and (waiting_request.name in snoozed) is bool(wanted.snoozed)
+        and matches_assignment(waiting_request, wanted.taken, person)
     ]
 
 
@@ -270,11 +272,13 @@ def matches_assignment(one: WaitingRequest, taken: str, person: str) -> bool:
 def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
     """Keep those that bear a mark of danger."""
     danger_marks = marks.load_danger_marks()
-    rows = PermissionRequest.objects.with_context().filter(pk__in=[one.pk for one in waiting])
+    rows = PermissionRequest.objects.with_context().filter(
+        pk__in=[waiting_request.pk for waiting_request in waiting]
+    )
     bearing = {
         row.pk for row in rows.iterator(IN_HAND) if marks.find_request_review_reasons(row, danger_marks)
     }
-    return [one for one in waiting if one.pk in bearing]
+    return [waiting_request for waiting_request in waiting if waiting_request.pk in bearing]
 
 
 def sort_waiting_requests(waiting: Sequence[WaitingRequest], sort: str) -> list[WaitingRequest]:
@@ -294,17 +298,19 @@ def take_turns_by_owner(
     """Return the same with owners taking turns, each in the order in which its own stand."""
     before: Counter[Hashable] = Counter()
     turns = []
-    for one in waiting:
-        turns.append((before[whose(one)], one))
-        before[whose(one)] += 1
+    for waiting_request in waiting:
+        turns.append((before[whose(waiting_request)], waiting_request))
+        before[whose(waiting_request)] += 1
     return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
 
 
 def group_equal_calls(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
     """Return the requests for the same call together where the first of them stands, group by group."""
     lanes: dict[str, dict[str, list[WaitingRequest]]] = {}
-    for one in waiting:
-        lanes.setdefault(find_group_name(one, group), {}).setdefault(one.call, []).append(one)
+    for waiting_request in waiting:
+        lanes.setdefault(find_group_name(waiting_request, group), {}).setdefault(
+            waiting_request.call, []
+        ).append(waiting_request)
     return [alike for lane in lanes.values() for alike in lane.values()]
 
 
@@ -313,7 +319,7 @@ def find_group_name(one: WaitingRequest, group: str) -> str:
 
 
 def load_page_requests(page: Page[list[WaitingRequest]], shown: Sequence[str]) -> list[PermissionRequest]:
-    ids = [one.pk for alike in page.object_list for one in alike]
+    ids = [waiting_request.pk for alike in page.object_list for waiting_request in alike]
     permission_requests = PermissionRequest.objects.with_triage().filter(
         Q(pk__in=ids) | Q(request_id__in=shown)
     )
@@ -335,7 +341,7 @@ def build_card_groups(
         by_lane.setdefault(find_group_name(convert_to_waiting_request(row), group), []).append(row)
     groups = [(name, alike) for name, some in by_lane.items() for alike in group_requests_by_card(some)]
     cards = draw([alike for _, alike in groups])
-    numbers = Counter(find_group_name(one, group) for one in fitting)
+    numbers = Counter(find_group_name(waiting_request, group) for waiting_request in fitting)
     called = titles.load_session_titles(by_lane) if group == "session" else {}
     lanes: list[CardGroup] = []
     for (name, _), card in zip(groups, cards, strict=True):
@@ -361,11 +367,11 @@ def count_filter_choices(
     waiting: Sequence[WaitingRequest], chosen: InboxArrangement
 ) -> dict[str, list[tuple[str, str]]]:
     """Return what each filter offers, with how many requests have it: the commonest, and what is chosen."""
-    found = {}
+    choices = {}
     for name in ("tool", "agent", "session", "type", "host"):
-        counter = Counter(getattr(one, name) for one in waiting)
+        counter = Counter(getattr(waiting_request, name) for waiting_request in waiting)
         offered = dict(counter.most_common(MOST_CHOICES))
         if value := getattr(chosen, name):
             offered.setdefault(value, counter[value])
-        found[name] = [(value, f"{value} ({number})") for value, number in offered.items() if value]
-    return found
+        choices[name] = [(value, f"{value} ({number})") for value, number in offered.items() if value]
+    return choices

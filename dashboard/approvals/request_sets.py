@@ -49,10 +49,10 @@ def list_chosen_requests(
         for card in build_approval_cards([[row] for row in rows], now, rights=rights)
     }
     listed = []
-    for name, seen in chosen.items():
+    for name, seen_digest in chosen.items():
         card = cards.get(name)
-        problem = explain_undecidable_request(card.members[0], seen) if card else GONE
-        listed.append(ChosenRequest(name, seen, card, problem))
+        problem = explain_undecidable_request(card.members[0], seen_digest) if card else GONE
+        listed.append(ChosenRequest(name, seen_digest, card, problem))
     return listed
 
 

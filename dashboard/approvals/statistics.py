@@ -160,8 +160,8 @@ def build_median_columns(
     medians = {day: median_duration(waits) or timedelta(0) for day, waits in waits_by_day.items()}
     tallest = max(medians.values(), default=None)
     heights = {
-        day: (found / tallest if tallest else 0.0, describe_day_median(found, len(waits_by_day[day])))
-        for day, found in medians.items()
+        day: (median / tallest if tallest else 0.0, describe_day_median(median, len(waits_by_day[day])))
+        for day, median in medians.items()
     }
     return build_day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
 

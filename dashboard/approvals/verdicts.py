@@ -50,8 +50,8 @@ class DecisionForm(forms.Form):
     def __init__(self, data: object) -> None:
         super().__init__(data)  # type: ignore[arg-type]
         for name in ("ids", "judged", "suggestion"):
-            told = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
-            offered = [one for one in told if is_storable_text(one)]
+            sent_values = self.data.getlist(name)[:MOST_ON_A_CARD] if hasattr(self.data, "getlist") else []
+            offered = [sent_value for sent_value in sent_values if is_storable_text(sent_value)]
             self.fields[name].choices = [(one, one) for one in offered]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
@@ -66,7 +66,10 @@ class DecisionForm(forms.Form):
             Validity.ONCE if this_call else Validity(cleaned_data.get("validity") or Validity.ONCE)
         )
         cleaned_data["seen"] = {
-            name: seen for seen, _, name in (one.partition(":") for one in cleaned_data.get("judged", []))
+            name: seen_digest
+            for seen_digest, _, name in (
+                judged_text.partition(":") for judged_text in cleaned_data.get("judged", [])
+            )
         }
         changed = "edited" in self.data and cleaned_data.get("edited") != cleaned_data.get("edited_from", "")
         cleaned_data["additions"] = ApprovalAdditions(
@@ -125,16 +128,16 @@ def parse_chosen_requests(values: Iterable[str], *, most: int = MOST_AT_ONCE) ->
 
     Each value is a card's (`Card.choice`). Raises BadRequest for what is none, and for more than `most`.
     """
-    found: dict[str, str] = {}
+    digests_by_id: dict[str, str] = {}
     for value in values:
         try:
-            pairs = [one.partition(":") for one in json.loads(value)]
+            pairs = [chosen_text.partition(":") for chosen_text in json.loads(value)]
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise BadRequest("The choice could not be read. Reload the page.") from None
         # No request has an id that a database cannot hold.
-        found |= {name: seen for seen, _, name in pairs if is_storable_text(name)}
-        if len(found) > most:
+        digests_by_id |= {name: seen_digest for seen_digest, _, name in pairs if is_storable_text(name)}
+        if len(digests_by_id) > most:
             raise BadRequest(f"Choose at most {most:,} requests at once.")
-    if not found:
+    if not digests_by_id:
         raise BadRequest("Choose at least one request.")
-    return found
+    return digests_by_id

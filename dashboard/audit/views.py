@@ -119,8 +119,10 @@ def list_audit_field_changes(metadata: Any) -> list[AuditFieldChange]:
 
 def find_permission_request_url(row: AuditLog) -> str:
     """Return the page of the permission request that the row is about, or nothing."""
-    known = PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
-    return reverse("approvals:detail", args=[row.target_id]) if known else ""
+    is_known_request = (
+        PermissionRequest.objects.filter(request_id=row.target_id).exists() if row.target_id else False
+    )
+    return reverse("approvals:detail", args=[row.target_id]) if is_known_request else ""
 
 
 def remaining_audit_metadata(metadata: Any) -> Any:

@@ -27,7 +27,9 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
         rows = budgets.budget_usage_rows(budget, now).order_by().values("session_id")
         tokens = Sum("input_tokens") + Sum("output_tokens") + Sum("calls")
         busiest = rows.annotate(most=tokens).order_by("-most").values_list("session_id", flat=True)
-        sessions = [budgets.current_budget_state(budget, now, one) for one in busiest[:MOST_LOOKED_AT]]
+        sessions = [
+            budgets.current_budget_state(budget, now, session_id) for session_id in busiest[:MOST_LOOKED_AT]
+        ]
         return sorted(sessions, key=lambda one: -one.used_fraction)[:MOST_SESSIONS]
     current_budget_state = budgets.current_budget_state(budget, now)
     if budget.measure == BudgetMeasure.CALLS:
@@ -48,5 +50,7 @@ def find_budget_warnings(session: Session, now: datetime) -> Sequence[BudgetStat
     names = budgets.session_agent_names(session.pk)
     concerned = [budget_state for budget_state in in_force if budget_state.can_apply_to_agents(names)]
     return [
-        one for one in budgets.session_budget_states(concerned, names, session.pk, now) if one.is_near_limit
+        state
+        for state in budgets.session_budget_states(concerned, names, session.pk, now)
+        if state.is_near_limit
     ]

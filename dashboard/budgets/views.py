@@ -114,8 +114,8 @@ def render_budgets_page(request: HtmxHttpRequest, form: BudgetForm, status: int 
     now = timezone.now()
     rows = Budget.objects.in_bulk()
     standings = [
-        (budget, rows[budget.id], found)
-        for budget, found in list_current_budget_states(now)
+        (budget, rows[budget.id], state)
+        for budget, state in list_current_budget_states(now)
         if budget.id in rows
     ]
     context = {"form": form, "budgets": standings, "time_zone": str(settings.LOCAL_ZONE)}

@@ -188,11 +188,13 @@ def build_unknown_block(block: Mapping[str, Any]) -> ChatBlock:
 
 
 def build_tool_result_block(block: Mapping[str, Any]) -> ChatBlock:
-    held = next((block[name] for name in ("output", "content", "result", "text") if block.get(name)), None)
+    output_value = next(
+        (block[name] for name in ("output", "content", "result", "text") if block.get(name)), None
+    )
     name = next((v for key in ("tool_name", "name", "tool") if isinstance(v := block.get(key), str)), "")
     failed = block.get("is_error") is True or block.get("success") is False
     title = f"{'Failed' if failed else 'Result'}{f' of {name}' if name else ''}"
-    return ChatBlock("json", text=pretty_json(block if held is None else held), title=title)
+    return ChatBlock("json", text=pretty_json(block if output_value is None else output_value), title=title)
 
 
 def find_block_file(block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]) -> AttachmentFacts | None:
@@ -258,29 +260,33 @@ def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageV
     return {
         pk: MessageVersion(
             number,
-            len(found),
+            len(versions),
             f"{reverse('chat:thread', args=[agents[pk]])}?{urlencode({'message': parent})}",
         )
-        for parent, found in places.items()
-        if len(found) > 1
-        for number, pk in enumerate(found, 1)
+        for parent, versions in places.items()
+        if len(versions) > 1
+        for number, pk in enumerate(versions, 1)
         if pk in agents
     }
 
 
 def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, AttachmentFacts]]:
     """Return the files of each message: those attached to it, and those of other messages that its blocks name."""
-    named = {message.pk: list_named_attachment_ids(message) for message in messages}
-    wanted = Q(message__in=list(named)) | Q(pk__in=set().union(*named.values()))
-    rows = ChatAttachment.objects.filter(wanted).order_by("created_at", "id").values_list(*_FACTS)
-    found: dict[str, dict[str, AttachmentFacts]] = {pk: {} for pk in named}
+    attachment_ids = {message.pk: list_named_attachment_ids(message) for message in messages}
+    attachment_condition = Q(message__in=list(attachment_ids)) | Q(
+        pk__in=set().union(*attachment_ids.values())
+    )
+    rows = (
+        ChatAttachment.objects.filter(attachment_condition).order_by("created_at", "id").values_list(*_FACTS)
+    )
+    facts_by_message: dict[str, dict[str, AttachmentFacts]] = {pk: {} for pk in attachment_ids}
     for pk, owner, filename, mime_type, size in rows:
-        for message_id, ids in named.items():
+        for message_id, ids in attachment_ids.items():
             if message_id == owner or pk in ids:
-                found[message_id][pk] = AttachmentFacts(
+                facts_by_message[message_id][pk] = AttachmentFacts(
                     pk, filename, mime_type, read_stored_size(size), alt=filename
                 )
-    return found
+    return facts_by_message
 
 
 def list_named_attachment_ids(message: ChatMessage) -> set[str]:
@@ -296,8 +302,8 @@ def message_fragments(change: FeedChange) -> Sequence[PageFragment]:
     message = ChatMessage.objects.select_related("agent").filter(pk=change.key).first()
     if message is None:
         return []
-    (one,) = prepare_chat_messages([message], message.agent.name)
-    html = render_to_string("chat/_message.html", {"shown": one})
+    (chat_message,) = prepare_chat_messages([message], message.agent.name)
+    html = render_to_string("chat/_message.html", {"shown": chat_message})
     if change.op == "insert":
         return [PageFragment(f'[data-thread="{escape_css_string(message.agent_id)}"]', html, "beforeend")]
     return [PageFragment(f'[data-message="{quoted}"]', html)]

@@ -29,9 +29,11 @@ class ChatRow:
     def last_message_preview(self) -> str:
         if self.last is None:
             return "No messages yet"
-        words = " ".join(message_search_text(self.last.content).split())[:BEGINNING]
-        who = "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
-        return f"{who}{words or 'An attachment'}"
+        preview_text = " ".join(message_search_text(self.last.content).split())[:BEGINNING]
+        speaker = (
+            "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
+        )
+        return f"{speaker}{preview_text or 'An attachment'}"
 
 
 def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) -> list[ChatRow]:

@@ -112,8 +112,8 @@ def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         return answer_chat_refusal(request, agent_id, refusal)
     if not wants_fragment(request):
         return redirect("chat:thread", agent_id)
-    (one,) = prepare_chat_messages([message], message.agent.name)
-    return render(request, "chat/_message.html", {"shown": one})
+    (chat_message,) = prepare_chat_messages([message], message.agent.name)
+    return render(request, "chat/_message.html", {"shown": chat_message})
 
 
 def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
@@ -159,13 +159,13 @@ def mark_chat_read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_admin
 def delete_chat_message_view(request: HtmxHttpRequest, message_id: str) -> HttpResponse:
     try:
-        gone = actions.remove_chat_message(message_id, by=person_actor(request.user), now=timezone.now())
+        removal = actions.remove_chat_message(message_id, by=person_actor(request.user), now=timezone.now())
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     if wants_fragment(request):
         return HttpResponse("")
     messages.success(request, "The message was deleted.")
-    return redirect("chat:thread", gone.agent_id)
+    return redirect("chat:thread", removal.agent_id)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -195,11 +195,11 @@ def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
 @require_viewer
 def search_chat_messages_view(request: HtmxHttpRequest) -> HttpResponse:
     """Find messages in all chats, or in one agent's, by their words."""
-    words, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]
+    search_text, agent_id = request.GET.get("q", "")[:300], request.GET.get("agent", "")[:300]
     context = {
-        "words": words,
+        "words": search_text,
         "agent_id": agent_id,
-        "hits": chat_search.find_chat_messages(words, agent_id=agent_id),
+        "hits": chat_search.find_chat_messages(search_text, agent_id=agent_id),
         "most": chat_search.MOST_HITS,
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("pk", "name"),
     }

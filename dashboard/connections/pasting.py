@@ -92,15 +92,17 @@ def build_mcp_client_blocks(url: str) -> list[ConfigBlock]:
 def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
     """Return what gives an agent the gateway, as `signalbox connect` writes it."""
     if agent.mcp is not None and agent.mcp_file is not None:
-        wanted, place = agent.mcp(call), agent.mcp_file
+        wanted_entry, place = agent.mcp(call), agent.mcp_file
         place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
-        if isinstance(wanted, TomlTable):
-            return ConfigBlock(place, toml_tables.format_toml_table(wanted).rstrip(), True)
-        if isinstance(wanted, YamlEntry):
-            return ConfigBlock(place, yaml_entries.format_yaml_entry(wanted).rstrip(), True)
-        return ConfigBlock(place, indent_json(nest_config_values(wanted.values)), True)
+        if isinstance(wanted_entry, TomlTable):
+            return ConfigBlock(place, toml_tables.format_toml_table(wanted_entry).rstrip(), True)
+        if isinstance(wanted_entry, YamlEntry):
+            return ConfigBlock(place, yaml_entries.format_yaml_entry(wanted_entry).rstrip(), True)
+        return ConfigBlock(place, indent_json(nest_config_values(wanted_entry.values)), True)
     if agent.file and agent.wanted:
-        servers = {path: one for path, one in agent.wanted(call).values.items() if GATEWAY in path}
+        servers = {
+            path: entry_value for path, entry_value in agent.wanted(call).values.items() if GATEWAY in path
+        }
         return (
             ConfigBlock(f"~/{agent.home}/{agent.file}", indent_json(nest_config_values(servers)), True)
             if servers
@@ -111,11 +113,11 @@ def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> Config
 
 def nest_config_values(values: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     value: dict[str, Any] = {}
-    for path, one in values.items():
+    for path, nested_value in values.items():
         holder = value
         for name in path[:-1]:
             holder = holder.setdefault(name, {})
-        holder[path[-1]] = one
+        holder[path[-1]] = nested_value
     return value
 
 

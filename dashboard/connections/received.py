@@ -23,13 +23,13 @@ class LatestAgentSession:
 
 def list_latest_agent_sessions() -> list[LatestAgentSession]:
     """Return the latest session of each agent program that has one."""
-    found = []
+    latest_sessions = []
     for name, title in AGENT_TITLES.items():
         latest = Session.objects.filter(executor_profile=name).order_by("-created_at").first()
         if latest is not None:
-            found.append(
+            latest_sessions.append(
                 LatestAgentSession(
                     title, latest.pk, titles.load_session_title(latest.pk), latest.hostname, latest.created_at
                 )
             )
-    return found
+    return latest_sessions

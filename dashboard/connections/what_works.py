@@ -169,7 +169,9 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
 
 def list_support_rows() -> list[SupportRow]:
     """Return a row for each agent that can be connected."""
-    return [found for name in CONNECTABLE_AGENTS if (found := build_support_row(name)) is not None]
+    return [
+        support_row for name in CONNECTABLE_AGENTS if (support_row := build_support_row(name)) is not None
+    ]
 
 
 def build_support_row(name: str) -> SupportRow | None:

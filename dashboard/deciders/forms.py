@@ -51,8 +51,8 @@ class DecidingRuleForm(forms.Form):
     @property
     def is_empty_row(self) -> bool:
         """Say whether nothing stands in the row, as in the one for a new row."""
-        named = any(self[name].value() for name in (*TERMS, "groups", "people"))
-        return not named and str(self["needed"].value() or 1) == "1"
+        has_value = any(self[name].value() for name in (*TERMS, "groups", "people"))
+        return not has_value and str(self["needed"].value() or 1) == "1"
 
 
 RowForms = forms.formset_factory(
@@ -68,9 +68,9 @@ RowForms = forms.formset_factory(
 def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
     """Return whom rows can name."""
     people = [(pk, user.get_username()) for pk, user in book.approvers_by_id.items()]
-    known = set(dict(people))
-    named = {one for rule in book.rules for one in rule.people} - known
-    user_rows = User.objects.filter(pk__in=named).values_list("pk", "username")
+    known_ids = set(dict(people))
+    missing_ids = {person_id for rule in book.rules for person_id in rule.people} - known_ids
+    user_rows = User.objects.filter(pk__in=missing_ids).values_list("pk", "username")
     people += [(pk, f"{name} (may not decide)") for pk, name in user_rows]
     return {
         "known_groups": sorted(book.group_names_by_id.items(), key=lambda one: one[1].lower()),
@@ -101,12 +101,12 @@ def read_deciding_rules(forms_: Any) -> list[DecidingRuleRow]:
     return [
         DecidingRuleRow(
             number,
-            **{name: one[name].strip() for name in TERMS},
-            groups=tuple(one["groups"]),
-            people=tuple(one["people"]),
-            needed=one["needed"] or 1,
+            **{name: form_row[name].strip() for name in TERMS},
+            groups=tuple(form_row["groups"]),
+            people=tuple(form_row["people"]),
+            needed=form_row["needed"] or 1,
         )
-        for number, one in enumerate(form_rows, 1)
+        for number, form_row in enumerate(form_rows, 1)
     ]
 
 
@@ -129,11 +129,11 @@ class DeciderGroupForm(forms.Form):
 def build_group_form(group: Group, book: DeciderBook) -> DeciderGroupForm:
     """Return the form of a group that exists; members who may not decide stand there, too."""
     members = {user.pk: user.get_username() for user in group.user_set.all()}
-    known = {pk: user.get_username() for pk, user in book.approvers_by_id.items()}
-    others = {pk: f"{name} (may not decide)" for pk, name in members.items() if pk not in known}
+    known_names = {pk: user.get_username() for pk, user in book.approvers_by_id.items()}
+    other_members = {pk: f"{name} (may not decide)" for pk, name in members.items() if pk not in known_names}
     return DeciderGroupForm(
         initial={"name": group.name, "people": list(members), "seen": groups.compute_group_version(group)},
-        known_people={**known, **others}.items(),
+        known_people={**known_names, **other_members}.items(),
         auto_id=f"group-{group.pk}-%s",
     )
 
@@ -171,7 +171,11 @@ class DelegationForm(forms.Form):
 def build_empty_delegation_form(user: User, book: DeciderBook) -> DelegationForm:
     """Return the form as a person finds it: from now on, for a week."""
     now = timezone.now()
-    others = [(pk, one.get_username()) for pk, one in book.approvers_by_id.items() if pk != user.pk]
+    other_approvers = [
+        (pk, approver.get_username()) for pk, approver in book.approvers_by_id.items() if pk != user.pk
+    ]
     return DelegationForm(
-        initial={"starts_at": now, "ends_at": now + timedelta(days=7)}, others=others, auto_id="delegate-%s"
+        initial={"starts_at": now, "ends_at": now + timedelta(days=7)},
+        others=other_approvers,
+        auto_id="delegate-%s",
     )

@@ -26,21 +26,21 @@ class DeciderPreview:
 
 def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPreview | None:
     """Return who would decide; None where nothing is asked."""
-    words = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
-    if not any(words.values()):
+    term_texts = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
+    if not any(term_texts.values()):
         return None
     request_terms = build_request_terms(
-        words["permission_type"],
-        tool=words["tool"],
-        server=words["server"],
-        agents={words["agent"]},
-        host=words["host"],
+        term_texts["permission_type"],
+        tool=term_texts["tool"],
+        server=term_texts["server"],
+        agents={term_texts["agent"]},
+        host=term_texts["host"],
         known=book.servers or servers_named_in_rules(book.rules),
     )
     rule = book.find_rule_by_terms(request_terms)
-    two = 2 if words["permission_type"] in settings.TWO_PERSON_TYPES else 1
+    two = 2 if term_texts["permission_type"] in settings.TWO_PERSON_TYPES else 1
     return DeciderPreview(
-        words,
+        term_texts,
         rule,
         book.describe_deciding_rule(rule) if rule else "No row matches: every approver may decide.",
         book.describe_rule_deciders(rule),

@@ -98,7 +98,7 @@ def list_known_term_names() -> dict[str, list[str]]:
         "types": sorted({"ToolCall", PERMISSION_TYPE, *map(str, latest)}),
         "servers": [str(server) for server in servers[:MOST_OFFERED]],
         "agents": sorted({*map(str, agents), *AGENT_TITLES}),
-        "hosts": [str(one) for one in hosts.distinct()[:MOST_OFFERED]],
+        "hosts": [str(host) for host in hosts.distinct()[:MOST_OFFERED]],
     }
 
 
@@ -119,10 +119,10 @@ def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_admin
 def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
-    name, people, seen = parse_posted_group(request)
+    name, people, seen_version = parse_posted_group(request)
     with refusals.show_refusal_as_message(request):
         groups.update_decider_group(
-            group_id, name, people, seen=seen, by=person_actor(request.user), now=timezone.now()
+            group_id, name, people, seen=seen_version, by=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, f"The group {name} was saved.")
     return redirect("deciders:home")
@@ -139,8 +139,8 @@ def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpRe
 
 def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
     """Return the name, the people and the version; the action refuses what is wrong with them."""
-    told = request.POST.getlist("people")
-    people = [person_id for text in told if (person_id := parse_database_id(text)) is not None]
+    posted_people = request.POST.getlist("people")
+    people = [person_id for text in posted_people if (person_id := parse_database_id(text)) is not None]
     return request.POST.get("name", ""), people, request.POST.get("seen", "")
 
 
@@ -149,11 +149,11 @@ def parse_posted_group(request: HtmxHttpRequest) -> tuple[str, list[int], str]:
 def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
     """Hand the person's own right to decide to another approver."""
     user = signed_in_decider(request)
-    others = [
-        (pk, one.get_username())
-        for pk, one in policy.load_decider_book(timezone.now()).approvers_by_id.items()
+    other_people = [
+        (pk, approver.get_username())
+        for pk, approver in policy.load_decider_book(timezone.now()).approvers_by_id.items()
     ]
-    form = forms.DelegationForm(request.POST, others=others)
+    form = forms.DelegationForm(request.POST, others=other_people)
     if not form.is_valid():
         for field, errors in form.errors.items():
             label = form.fields[field].label if field in form.fields else "Form"

@@ -29,10 +29,14 @@ def session_device_mark(request: HttpRequest) -> str:
     A page then ties its device to the session anew.
     """
     session = getattr(request, "session", None)
-    held = session.get(HELD) if session is not None else None
-    if not isinstance(held, dict) or not isinstance(request.user, User):
+    held_mark = session.get(HELD) if session is not None else None
+    if not isinstance(held_mark, dict) or not isinstance(request.user, User):
         return ""
-    return str(held.get("mark", "")) if held.get("sign_in") == push.hash_sign_in_state(request.user) else ""
+    return (
+        str(held_mark.get("mark", ""))
+        if held_mark.get("sign_in") == push.hash_sign_in_state(request.user)
+        else ""
+    )
 
 
 def sign_in_mark(request: HttpRequest) -> str:
@@ -42,6 +46,6 @@ def sign_in_mark(request: HttpRequest) -> str:
 
 def remove_session_device(request: HttpRequest) -> None:
     """Remove this session's device: what requests say is no longer for whoever holds it."""
-    held = request.session.get(HELD)
-    if isinstance(held, dict) and isinstance(request.user, User):
-        push.remove_signed_out_device(held.get("target"), by=request.user, now=timezone.now())
+    held_mark = request.session.get(HELD)
+    if isinstance(held_mark, dict) and isinstance(request.user, User):
+        push.remove_signed_out_device(held_mark.get("target"), by=request.user, now=timezone.now())

@@ -60,14 +60,14 @@ def build_web_app_manifest() -> dict[str, Any]:
 def build_service_worker() -> str:
     """Return the service worker: what it has to know of this release, and its source."""
     source = Path(settings.BASE_DIR, SOURCE).read_text()
-    told = {
+    worker_settings = {
         "version": release_digest(),
         "offline": reverse("push:offline"),
         "shell": [reverse("push:offline"), *(static(name) for name in SHELL)],
         "icon": build_picture_data_url("icon-192.png"),
         "badge": build_picture_data_url("icon-badge-96.png"),
     }
-    return f"const RELEASE = {json.dumps(told)};\n{source}"
+    return f"const RELEASE = {json.dumps(worker_settings)};\n{source}"
 
 
 def build_picture_data_url(picture: str) -> str:

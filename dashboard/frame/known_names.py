@@ -28,7 +28,7 @@ def is_known_name(kind: str, name: str) -> bool:
         )
     if kind == "host":
         hosts = (Session.objects.filter(hostname=name), Runner.objects.filter(hostname=name))
-        return any(found.exists() for found in hosts)
+        return any(host_rows.exists() for host_rows in hosts)
     return kind != "person" or User.objects.filter(username=name).exists()
 
 

@@ -89,8 +89,8 @@ class RequireProof(MiddlewareMixin):
             return ask_for_proof(request, str(refusal.detail), ways, refusal)
         if confirmed_by is None:
             if lack != "unconfirmed":
-                what = f"{request.method} {request.path}"
-                accounts.record_unproven_sign_in(request.user, client_address(request), what, now)
+                request_line = f"{request.method} {request.path}"
+                accounts.record_unproven_sign_in(request.user, client_address(request), request_line, now)
             return ask_for_proof(request, f"{MESSAGES[lack]} {confirmation_instruction(ways)}", ways)
         if offered.new_secret:
             proofs.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)

@@ -45,10 +45,10 @@ def build_provider_sign_out_url(request: HttpRequest) -> str:
         return ""  # signing out here does not depend on anybody
     if not endpoint:
         return ""
-    asked = {
+    query_values = {
         "client_id": settings.OIDC_CLIENT_ID,
         "post_logout_redirect_uri": f"{settings.PUBLIC_URL}/ui/sign-in/",
         "id_token_hint": request.session[BY_PROVIDER],
     }
-    query = urlencode({name: value for name, value in asked.items() if value})
+    query = urlencode({name: value for name, value in query_values.items() if value})
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"

@@ -44,12 +44,21 @@ def offer_choices(
     offered = list(choices)
     values = {str(value) for value, _ in offered} | {""}
     initial = form.initial.get(name)
-    kept = [*(initial if isinstance(initial, list | tuple) else [initial]), *saved]
-    kept = list(dict.fromkeys(str(value) for value in kept if value is not None and str(value) not in values))
+    offered_values = [*(initial if isinstance(initial, list | tuple) else [initial]), *saved]
+    offered_values = list(
+        dict.fromkeys(
+            str(value) for value in offered_values if value is not None and str(value) not in values
+        )
+    )
     key = form.add_prefix(name)
     posted = form.data.getlist(key) if hasattr(form.data, "getlist") else [form.data.get(key)]
-    gone = list(
-        dict.fromkeys(value for value in posted if value is not None and value not in {*values, *kept})
+    missing_values = list(
+        dict.fromkeys(
+            value for value in posted if value is not None and value not in {*values, *offered_values}
+        )
     )
-    field.choices = [*offered, *((value, f"Deleted ({value})") for value in (*kept, *gone))]
-    field.unavailable = frozenset(gone)
+    field.choices = [
+        *offered,
+        *((value, f"Deleted ({value})") for value in (*offered_values, *missing_values)),
+    ]
+    field.unavailable = frozenset(missing_values)

@@ -50,7 +50,9 @@ def search_help(query: str) -> list[SearchResult]:
 
 def score_section(section: Section, terms: list[str]) -> int:
     """Return how well a section fits; 0 where a term is missing, or stands in the page's title alone."""
-    title, heading, text = (one.casefold() for one in (section.page.title, section.heading, section.text))
+    title, heading, text = (
+        section_text.casefold() for section_text in (section.page.title, section.heading, section.text)
+    )
     in_title = title if section.level == 1 else ""
     score = 0
     for term in terms:
@@ -85,7 +87,7 @@ def mark_terms(text: str, terms: list[str]) -> SafeString:
     )
     pieces: list[tuple[str, str]] = []
     end = 0
-    for found in pattern.finditer(text):
-        pieces.append((text[end : found.start()], found[0]))
-        end = found.end()
+    for term_match in pattern.finditer(text):
+        pieces.append((text[end : term_match.start()], term_match[0]))
+        end = term_match.end()
     return format_html_join("", "{}<mark>{}</mark>", pieces) + format_html("{}", text[end:])

@@ -32,15 +32,15 @@ class Section:
 def page_sections(name: str) -> tuple[Section, ...]:
     """Return a page's sections; read once in each process."""
     page = PAGES[name]
-    found: list[tuple[int, str, list[str]]] = []
+    sections: list[tuple[int, str, list[str]]] = []
     in_code = False
     for line in page.read_markdown().splitlines():
         in_code ^= line.lstrip().startswith("```")
         heading = None if in_code else _HEADING.fullmatch(line)
         if heading:
-            found.append((len(heading[1]), heading[2], []))
-        elif found:
-            found[-1][2].append(line)
+            sections.append((len(heading[1]), heading[2], []))
+        elif sections:
+            sections[-1][2].append(line)
     return tuple(
         Section(
             page,
@@ -49,7 +49,7 @@ def page_sections(name: str) -> tuple[Section, ...]:
             "" if level == 1 else heading_anchor(heading),
             strip_markdown(lines),
         )
-        for level, heading, lines in found
+        for level, heading, lines in sections
     )
 
 

@@ -31,15 +31,15 @@ def show_help_index(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_sign_in
 def show_help_page(request: HtmxHttpRequest, name: str) -> HttpResponse:
-    shown = PAGES.get(name)
-    if shown is None:
+    help_page = PAGES.get(name)
+    if help_page is None:
         raise Http404(f"There is no help page {name}.")
     names = list(PAGES)
     place = names.index(name)
     context = {
         "subjects": SUBJECTS,
-        "shown": shown,
-        "body": render_page(shown, read_theme_cookie(request).scheme),
+        "shown": help_page,
+        "body": render_page(help_page, read_theme_cookie(request).scheme),
         "contents": [section for section in page_sections(name) if section.level > 1],
         "previous": PAGES[names[place - 1]] if place else None,
         "next": PAGES[names[place + 1]] if place + 1 < len(names) else None,

@@ -29,17 +29,17 @@ def load_keyset_page(rows: QuerySet[M], query: QueryDict, size: int = PAGE) -> K
     """Return the page that `?before=ID` or `?after=ID` names; without either, the newest rows."""
     before, after = parse_row_id(query.get("before")), parse_row_id(query.get("after"))
     if after is not None:
-        found = list(reversed(rows.filter(pk__gt=after).order_by("pk")[: size + 1]))
-        has_newer, has_older = len(found) > size, True
-        found = found[-size:]
+        newer_rows = list(reversed(rows.filter(pk__gt=after).order_by("pk")[: size + 1]))
+        has_newer, has_older = len(newer_rows) > size, True
+        newer_rows = newer_rows[-size:]
     else:
         older_rows = rows if before is None else rows.filter(pk__lt=before)
-        found = list(older_rows.order_by("-pk")[: size + 1])
-        has_newer, has_older = before is not None, len(found) > size
-        found = found[:size]
-    newer = build_keyset_query(query, after=found[0].pk) if has_newer and found else ""
-    older = build_keyset_query(query, before=found[-1].pk) if has_older and found else ""
-    return KeysetPage(found, newer, older)
+        newer_rows = list(older_rows.order_by("-pk")[: size + 1])
+        has_newer, has_older = before is not None, len(newer_rows) > size
+        newer_rows = newer_rows[:size]
+    newer = build_keyset_query(query, after=newer_rows[0].pk) if has_newer and newer_rows else ""
+    older = build_keyset_query(query, before=newer_rows[-1].pk) if has_older and newer_rows else ""
+    return KeysetPage(newer_rows, newer, older)
 
 
 def parse_row_id(text: str | None) -> int | None:
@@ -48,9 +48,9 @@ def parse_row_id(text: str | None) -> int | None:
 
 
 def build_keyset_query(query: QueryDict, **place: Any) -> str:
-    kept = query.copy()
-    kept.pop("before", None)
-    kept.pop("after", None)
+    new_query = query.copy()
+    new_query.pop("before", None)
+    new_query.pop("after", None)
     for name, value in place.items():
-        kept[name] = str(value)
-    return f"?{kept.urlencode()}"
+        new_query[name] = str(value)
+    return f"?{new_query.urlencode()}"

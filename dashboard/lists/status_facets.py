@@ -50,8 +50,8 @@ def load_status_facets(
     with connection.cursor() as cursor:
         cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST_STATUSES))
         numbers: dict[str, int] = dict(cursor.fetchall())
-    words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
-    return build_status_facets({word: numbers[word] for word in words}, query)
+    status_words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
+    return build_status_facets({word: numbers[word] for word in status_words}, query)
 
 
 def build_status_facets(
@@ -79,12 +79,12 @@ def build_status_facets(
 
 def build_query_with(query: QueryDict, **values: str) -> str:
     """Return the query string with `values` set (an empty one is left out), back on the first page."""
-    kept = query.copy()
+    new_query = query.copy()
     for name, value in {"page": "", **values}.items():
-        kept.pop(name, None)
+        new_query.pop(name, None)
         if value:
-            kept[name] = value
-    return f"?{kept.urlencode()}"
+            new_query[name] = value
+    return f"?{new_query.urlencode()}"
 
 
 def select_query_values(query: QueryDict, *names: str) -> list[tuple[str, str]]:

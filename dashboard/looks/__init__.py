@@ -29,16 +29,16 @@ def build_call_display(
 ) -> CallDisplay:
     """Return how a call looks, whatever its values are; nothing in them is trusted to have a shape."""
     name = tool_name or "tool"
-    given = tool_input.value if tool_input else None
-    came = tool_output.value if tool_output else None
+    input_value = tool_input.value if tool_input else None
+    output_value = tool_output.value if tool_output else None
     draw = FAMILIES.get(name.lower().replace("_", "").replace("-", ""))
     look = None
     if name.startswith("mcp__"):
-        look = mcp.display_mcp_call(name, given, came)
-    elif draw and isinstance(given, dict):
-        look = draw(name, given, came)
+        look = mcp.display_mcp_call(name, input_value, output_value)
+    elif draw and isinstance(input_value, dict):
+        look = draw(name, input_value, output_value)
     if look is None:
-        look = build_default_display(name, given, came)
+        look = build_default_display(name, input_value, output_value)
     if error is not None:
         look = replace(look, outputs=[build_error_part(error), *look.outputs], note=first_text_line(error))
     return look

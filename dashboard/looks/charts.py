@@ -57,9 +57,9 @@ def build_day_columns(
     columns = []
     for index in range(days):
         day = last - timedelta(days=days - 1 - index)
-        share, words = heights.get(day, (0.0, ""))
+        share, label = heights.get(day, (0.0, ""))
         columns.append(
-            DayColumn(day, words, round(index * each, 3), round(each * COLUMN, 3), round(100 * share, 3))
+            DayColumn(day, label, round(index * each, 3), round(each * COLUMN, 3), round(100 * share, 3))
         )
     return columns
 
@@ -100,10 +100,10 @@ def build_stacked_columns(
     for index, slot in enumerate(slots):
         pieces, top = [], 100.0
         for number, name in enumerate(series, 1):
-            value, words = values.get((slot, name), (0.0, ""))
+            value, label = values.get((slot, name), (0.0, ""))
             height = 100 * value / tallest
             top -= height
             if value > 0:
-                pieces.append(ColumnPiece(number, f"{name}: {words}", round(top, 3), round(height, 3)))
+                pieces.append(ColumnPiece(number, f"{name}: {label}", round(top, 3), round(height, 3)))
         columns.append(StackedColumn(slot, round(index * each, 3), round(each * COLUMN, 3), tuple(pieces)))
     return columns

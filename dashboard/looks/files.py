@@ -146,9 +146,11 @@ def display_file_search(name: str, given: dict[str, Any], came: Any) -> CallDisp
     text = extract_output_text(came)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
-        found = content or "\n".join(files)
+        search_result = content or "\n".join(files)
         outputs = [
-            build_text_part(found, label="Results") if found else DisplayPart("text", "", label="No results")
+            build_text_part(search_result, label="Results")
+            if search_result
+            else DisplayPart("text", "", label="No results")
         ]
         note = (
             format_line_count(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"

@@ -79,12 +79,12 @@ class InputFields:
         Exactly, only what holds a text before and one after is a change, and one of `edits` holds nothing else.
         """
         many = self.left.get("edits")
-        found = []
+        changes = []
         if self.exact or not isinstance(many, list):
-            found += [self.take_one_change()] if self.is_text_change(self.left) else []
+            changes += [self.take_one_change()] if self.is_text_change(self.left) else []
         if isinstance(many, list) and 0 < len(many) <= MOST_FACTS and all(map(self.is_complete_change, many)):
-            found += [InputFields(one).take_one_change() for one in self.left.pop("edits")]
-        return found
+            changes += [InputFields(edit).take_one_change() for edit in self.left.pop("edits")]
+        return changes
 
     def take_one_change(self) -> Change:
         texts = ([name for name in names if isinstance(self.left.get(name), str)] for names in (OLD, NEW))
@@ -107,7 +107,12 @@ class InputFields:
         if self.exact:
             return [*build_exact_field_parts(self.left)]
         return build_value_parts(
-            {name: one for name, one in self.left.items() if one not in (None, False)}, "Other inputs"
+            {
+                name: field_value
+                for name, field_value in self.left.items()
+                if field_value not in (None, False)
+            },
+            "Other inputs",
         )
 
 
@@ -132,7 +137,7 @@ def build_exact_field_parts(fields: Mapping[str, Any]) -> Iterator[DisplayPart]:
     short = [(name, line) for name, line in lines.items() if len(line) <= SHORT and "\n" not in line]
     if short:
         yield DisplayPart("facts", short, exact=True)
-    shown = dict(short)
+    shown_fields = dict(short)
     for name, value in fields.items():
-        if str(name) not in shown:
+        if str(name) not in shown_fields:
             yield DisplayPart("text", json_text.format_json(value), str(name), exact=True)

@@ -51,8 +51,10 @@ def summarize_arguments(given: Any) -> str:
         return given.strip().partition("\n")[0][:200] if isinstance(given, str) else ""
     lowered = {str(key).lower(): value for key, value in given.items()}
     telling = (lowered[key] for key in TELLING if isinstance(lowered.get(key), str) and lowered[key].strip())
-    found = next(telling, None) or next((v for v in given.values() if isinstance(v, str) and v.strip()), "")
-    return found.strip().partition("\n")[0][:200]
+    telling_value = next(telling, None) or next(
+        (v for v in given.values() if isinstance(v, str) and v.strip()), ""
+    )
+    return telling_value.strip().partition("\n")[0][:200]
 
 
 def summarize_mcp_output(text: str | None) -> str:

@@ -53,22 +53,24 @@ _NAMED = {
 
 def describe_named_event(event: TimelineEvent) -> str:
     """Return what an event of `_NAMED` tells, with the first words of what it is about."""
-    words, fields = _NAMED[event.event_type]
-    held = event.tool_input.value if event.tool_input else None
-    told = held if isinstance(held, dict) else {}
-    about = next((text for name in fields if isinstance(text := told.get(name), str) and text.strip()), "")
+    event_text, fields = _NAMED[event.event_type]
+    input_value = event.tool_input.value if event.tool_input else None
+    input_fields = input_value if isinstance(input_value, dict) else {}
+    about = next(
+        (text for name in fields if isinstance(text := input_fields.get(name), str) and text.strip()), ""
+    )
     about = " ".join(about[:MOST_OF_A_NOTE].split())
-    return f"{words}: {about}" if about else words
+    return f"{event_text}: {about}" if about else event_text
 
 
 def describe_model_request(event: TimelineEvent) -> str:
     """Return which model was asked, and the tokens that it read and wrote."""
-    words = [f"Asked {event.model or 'a model'}"]
+    text_parts = [f"Asked {event.model or 'a model'}"]
     if event.tokens_in is not None:
-        words.append(f"{event.tokens_in:,} tokens in")
+        text_parts.append(f"{event.tokens_in:,} tokens in")
     if event.tokens_out is not None:
-        words.append(f"{event.tokens_out:,} out")
-    return " · ".join(words)
+        text_parts.append(f"{event.tokens_out:,} out")
+    return " · ".join(text_parts)
 
 
 # How a turn ended, as the Agent Client Protocol has it; in good order it is not worth a word.
@@ -81,48 +83,48 @@ _ENDS = {
 
 
 def describe_turn_end(event: TimelineEvent) -> str:
-    why = _ENDS.get(event.reason or "")
-    return f"Turn ended: {why}" if why else "Turn ended"
+    end_text = _ENDS.get(event.reason or "")
+    return f"Turn ended: {end_text}" if end_text else "Turn ended"
 
 
 def read_new_mode(event: TimelineEvent) -> str:
-    held = event.tool_input.value if event.tool_input else None
-    return str(held.get("to", "")) if isinstance(held, dict) else ""
+    input_value = event.tool_input.value if event.tool_input else None
+    return str(input_value.get("to", "")) if isinstance(input_value, dict) else ""
 
 
 def describe_transcript_origin(facts: StoredValue | None) -> str:
     """Return where a history comes from, in words: with Claude Code's version and the branch."""
-    held = facts.value if facts is not None and isinstance(facts.value, dict) else {}
-    version, branch = held.get("version"), held.get("gitBranch")
-    words = ["Read from a transcript", f"Claude Code {version}" if version else "", str(branch or "")]
-    return " · ".join(word for word in words if word)
+    transcript_facts = facts.value if facts is not None and isinstance(facts.value, dict) else {}
+    version, branch = transcript_facts.get("version"), transcript_facts.get("gitBranch")
+    text_parts = ["Read from a transcript", f"Claude Code {version}" if version else "", str(branch or "")]
+    return " · ".join(word for word in text_parts if word)
 
 
 def describe_session_note(event: TimelineEvent) -> str:
     """Return who wrote a note, and its beginning."""
-    held = event.tool_input.value if event.tool_input else None
-    text = str(held.get("text", "")) if isinstance(held, dict) else ""
-    shown = text if len(text) <= MOST_OF_A_NOTE else f"{text[:MOST_OF_A_NOTE]}…"
-    return f"Note from {event.reason or 'somebody'}: {' '.join(shown.split())}"
+    input_value = event.tool_input.value if event.tool_input else None
+    text = str(input_value.get("text", "")) if isinstance(input_value, dict) else ""
+    shown_note = text if len(text) <= MOST_OF_A_NOTE else f"{text[:MOST_OF_A_NOTE]}…"
+    return f"Note from {event.reason or 'somebody'}: {' '.join(shown_note.split())}"
 
 
 def describe_agent_message(event: TimelineEvent) -> str:
     """Return which message of the agent's own protocol it is, in words."""
-    held = event.tool_input.value if event.tool_input else None
-    told = held if isinstance(held, dict) else {}
-    name = told.get("method") or told.get("sessionUpdate")
+    input_value = event.tool_input.value if event.tool_input else None
+    input_fields = input_value if isinstance(input_value, dict) else {}
+    name = input_fields.get("method") or input_fields.get("sessionUpdate")
     if not isinstance(name, str):
-        match = _METHOD.search(str(told.get("message", ""))[:2_000])
+        match = _METHOD.search(str(input_fields.get("message", ""))[:2_000])
         name = match[1] if match else ""
     return f"Message of the agent: {identifier_to_words(name).lower()}" if name else "Message of the agent"
 
 
 def identifier_to_words(name: str) -> str:
     """Return an identifier as words: `_auth/status_update` is "Auth status update"."""
-    words = " ".join(
+    spaced_words = " ".join(
         word if word.isupper() else word.lower() for word in _WORD.findall(name[:MOST_OF_A_NAME])
     )
-    return f"{words[:1].upper()}{words[1:]}" or name[:MOST_OF_A_NAME]
+    return f"{spaced_words[:1].upper()}{spaced_words[1:]}" or name[:MOST_OF_A_NAME]
 
 
 # Icon, words, and tone where it does not follow from whether it failed.
@@ -148,8 +150,12 @@ _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
 
 def has_milestone_wording(event: TimelineEvent) -> bool:
     """Say whether there are words of ours for an event of this type."""
-    known = _OF_OURS if event.source == notes.SOURCE else _WORDS
-    return event.event_type in known or event.event_type in {*_MILESTONES, "session_stop", "run_completed"}
+    known_words = _OF_OURS if event.source == notes.SOURCE else _WORDS
+    return event.event_type in known_words or event.event_type in {
+        *_MILESTONES,
+        "session_stop",
+        "run_completed",
+    }
 
 
 def describe_milestone(event: TimelineEvent) -> tuple[str, str, str]:
@@ -164,9 +170,9 @@ def describe_milestone(event: TimelineEvent) -> tuple[str, str, str]:
         # Nobody's own type reads like what Signalbox itself tells.
         name = event.event_type if event.event_type in _OF_OURS else identifier_to_words(event.event_type)
         return "st-info", name, "bad" if event.error else "calm"
-    what = "Session" if event.event_type == "session_stop" else "Run"
-    words = [event.reason or "", f"exit {event.exit_code}" if event.exit_code else ""]
-    tail = " · ".join(word for word in words if word)
+    subject = "Session" if event.event_type == "session_stop" else "Run"
+    text_parts = [event.reason or "", f"exit {event.exit_code}" if event.exit_code else ""]
+    tail = " · ".join(word for word in text_parts if word)
     bad = (
         bool(event.exit_code)
         or event.error is not None
@@ -179,4 +185,4 @@ def describe_milestone(event: TimelineEvent) -> tuple[str, str, str]:
         if event.reason == "stopped"
         else ("st-check", "good")
     )
-    return icon, f"{what} ended{f' · {tail}' if tail else ''}", tone
+    return icon, f"{subject} ended{f' · {tail}' if tail else ''}", tone

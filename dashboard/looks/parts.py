@@ -51,8 +51,10 @@ class DisplayPart:
     @property
     def drawn_texts(self) -> list[str]:
         """Return every text that is drawn of it."""
-        held = [self.value] if isinstance(self.value, str) else [text for pair in self.value for text in pair]
-        return [self.label, *held]
+        drawn_values = (
+            [self.value] if isinstance(self.value, str) else [text for pair in self.value for text in pair]
+        )
+        return [self.label, *drawn_values]
 
     @property
     def line_count(self) -> int:
@@ -121,15 +123,15 @@ def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
         return DisplayPart("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
     if is_drawn_in_full():
         return DisplayPart("diff", lines, label=label)
-    shown: list[Line] = []
+    shown_lines: list[Line] = []
     room = SHOW_CHARACTERS
     for sign, line in lines[:SHOW_LINES]:
         if room <= 0:
             break
-        shown.append((sign, line[:room]))
+        shown_lines.append((sign, line[:room]))
         room -= len(line)
-    cut = len(shown) < len(lines) or room < 0
-    return DisplayPart("diff", shown, label=label, cut=cut)
+    cut = len(shown_lines) < len(lines) or room < 0
+    return DisplayPart("diff", shown_lines, label=label, cut=cut)
 
 
 def build_error_part(text: str) -> DisplayPart:

@@ -44,11 +44,11 @@ def describe_subagent_effort(came: Any) -> str:
     if not isinstance(came, dict):
         return ""
     calls, tokens = came.get("totalToolUseCount"), came.get("totalTokens")
-    words = [
+    text_parts = [
         f"{calls:,} calls" if isinstance(calls, int) else "",
         f"{tokens:,} tokens" if isinstance(tokens, int) else "",
     ]
-    return ", ".join(word for word in words if word)
+    return ", ".join(word for word in text_parts if word)
 
 
 def display_plan(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
@@ -78,15 +78,15 @@ def display_question(name: str, given: dict[str, Any], came: Any) -> CallDisplay
         return None
     fields = InputFields(given)
     fields.remove_fields("questions")
-    asked = [
+    asked_questions = [
         (first_string_value(question, "question"), " · ".join(list_question_choices(question)))
         for question in questions
     ]
     return CallDisplay(
         "chat",
         name,
-        title=asked[0][0] if asked else "",
-        inputs=[DisplayPart("facts", asked, label="Question"), *fields.build_remaining_parts()],
+        title=asked_questions[0][0] if asked_questions else "",
+        inputs=[DisplayPart("facts", asked_questions, label="Question"), *fields.build_remaining_parts()],
         outputs=build_output_parts(came, "Answer"),
     )
 

@@ -82,13 +82,13 @@ class AccessSheet:
 
 
 def describe_verdict_source(verdict: Verdict) -> str:
-    words = {
+    source_words = {
         access.TOOL_GRANT: "grant of this tool",
         access.SERVER_GRANT: "grant of the server",
         access.DEFAULT_POLICY: f"default policy {verdict.default_policy}",
         access.UNKNOWN_SERVER: "unknown server",
     }
-    source = words[verdict.source]
+    source = source_words[verdict.source]
     if verdict.is_unknown and verdict.source != access.UNKNOWN_SERVER:
         source = f"{source}, unknown server"
     return f"{source}, definition changed" if verdict.changed_at else source
@@ -97,14 +97,16 @@ def describe_verdict_source(verdict: Verdict) -> str:
 def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> AccessSheet:
     """The tree of one agent on one server: the server's slot first, then each tool's."""
     tools = mcp_tools.list_tool_names([server_id], seen_by=now)[server_id]
-    known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
+    known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
     labels = {slot: slot[2] or "The whole server" for slot in slots}
     marks: dict[Slot, list[str]] = {
-        (agent_id, server_id, name): list_tool_marks(known.get(name)) for name in tools
+        (agent_id, server_id, name): list_tool_marks(known_tools.get(name)) for name in tools
     }
     titles: dict[Slot, str] = {
-        (agent_id, server_id, name): known[name].description or "" for name in tools if name in known
+        (agent_id, server_id, name): known_tools[name].description or ""
+        for name in tools
+        if name in known_tools
     }
     return build_access_sheet(slots, labels, now, marks=marks, titles=titles)
 
@@ -152,8 +154,8 @@ def build_access_sheet(
     marks: Mapping[Slot, list[str]] | None = None,
     titles: Mapping[Slot, str] | None = None,
 ) -> AccessSheet:
-    shown = slots[:MOST_LINES]
-    agents, servers = {slot[0] for slot in shown}, {slot[1] for slot in shown}
+    shown_slots = slots[:MOST_LINES]
+    agents, servers = {slot[0] for slot in shown_slots}, {slot[1] for slot in shown_slots}
     policy = access.load_policy_for_agents(agents, servers, now)
     grant_slots = grants.load_grant_slots(agents, servers)
     lines = [
@@ -167,10 +169,10 @@ def build_access_sheet(
             title=(titles or {}).get(slot, ""),
             marks=(marks or {}).get(slot, []),
         )
-        for slot in shown
+        for slot in shown_slots
     ]
     capabilities = Grant.objects.filter(entry_type="capability", agent_id__in=agents, server_id__in=servers)
-    return AccessSheet(lines, list(capabilities[:50]), len(slots) - len(shown))
+    return AccessSheet(lines, list(capabilities[:50]), len(slots) - len(shown_slots))
 
 
 def build_sheet_line(
@@ -187,7 +189,7 @@ def build_sheet_line(
         [row for row in rows if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
-    row = next((one for one in live if own is not None and one.pk == own.id), None)
+    row = next((grant_row for grant_row in live if own is not None and grant_row.pk == own.id), None)
     choice = INHERIT if row is None else convert_to_grant_row(row).effective_decision
     faults = [
         fault
@@ -230,28 +232,28 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     `choice-N` and, to renew it, `renew-N`.
     """
     until = grant_lengths.parse_grant_end(form.get("until", grant_lengths.DEFAULT), now)
-    why = form.get("why", "")
+    reason = form.get("why", "")
     edits = []
     for place, text in enumerate(form.getlist("slot")):
-        agent_id, server_id, tool_name, current, seen = parse_posted_slot(text)
+        agent_id, server_id, tool_name, current, seen_version = parse_posted_slot(text)
         choice = form.get(f"choice-{place}", form.get("choice", current))
         renewed = f"renew-{place}" in form and choice != INHERIT
         if choice != current or renewed:
             end = None if choice == INHERIT else until
-            edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, why, seen))
+            edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, reason, seen_version))
     return edits
 
 
 def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]:
     try:
-        agent_id, server_id, tool_name, current, seen = json.loads(text)
+        agent_id, server_id, tool_name, current, seen_version = json.loads(text)
     except (ValueError, TypeError, RecursionError):
         raise UnprocessableRequest("This form could not be read. Reload the page.") from None
     if not all(isinstance(part, str) for part in (agent_id, server_id, current)) or not all(
-        part is None or isinstance(part, str) for part in (tool_name, seen)
+        part is None or isinstance(part, str) for part in (tool_name, seen_version)
     ):
         raise UnprocessableRequest("This form could not be read. Reload the page.")
-    return agent_id, server_id, tool_name, current, seen
+    return agent_id, server_id, tool_name, current, seen_version
 
 
 def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:
@@ -285,9 +287,15 @@ def unpack_grant_edits(text: str) -> list[GrantEdit]:
         rows = json.loads(text)
         edits = [
             GrantEdit(
-                str(a), str(s), t, str(p), instants.parse_instant(u) if u is not None else None, why, seen
+                str(a),
+                str(s),
+                t,
+                str(p),
+                instants.parse_instant(u) if u is not None else None,
+                reason,
+                seen_version,
             )
-            for a, s, t, p, u, why, seen in rows
+            for a, s, t, p, u, reason, seen_version in rows
         ]
     except (ValueError, TypeError, RecursionError):
         raise UnprocessableRequest("These changes could not be read. Go back and start again.") from None

@@ -56,7 +56,8 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         start = now - timedelta(days=int(days))
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
         used = {
-            (one.agent_id, one.server_id, one.tool_name) for one in calls.count_calls_since(start, servers)
+            (call_count.agent_id, call_count.server_id, call_count.tool_name)
+            for call_count in calls.count_calls_since(start, servers)
         }
         pairs = {(agent, server) for agent, server, _ in used}
         rows = rows.not_ended(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]
@@ -72,7 +73,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
 def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
     """Return the rows that stand so at `now`."""
     live = rows.not_ended(now)  # type: ignore[attr-defined]
-    found: dict[str, Rows] = {
+    rows_by_state: dict[str, Rows] = {
         "standing": live,
         "soon": live.filter(expires_at__lte=now + SOON),
         "over": rows.already_ended(now),  # type: ignore[attr-defined]
@@ -85,4 +86,4 @@ def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
             | ~Q(server_id__in=McpServer.objects.values("name"))
         ),
     }
-    return found.get(standing, rows)
+    return rows_by_state.get(standing, rows)

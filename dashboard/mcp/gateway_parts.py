@@ -90,15 +90,20 @@ class IsolationFacts:
 
 
 def describe_isolation(upstream: McpUpstream | None) -> IsolationFacts:
-    wanted, mechanism, problem = isolation.build_isolation(upstream), "", ""
+    wanted_isolation, mechanism, problem = isolation.build_isolation(upstream), "", ""
     try:
         mechanism = isolation.find_isolation_mechanism().value
     except isolation.IsolationUnavailable as refusal:
         problem = str(refusal.detail)
     return IsolationFacts(
-        mechanism, problem, wanted.is_off, wanted.network, Network(wanted.network).label, wanted.folders,
-        wanted.writable_folders,
-    )  # fmt: skip
+        mechanism,
+        problem,
+        wanted_isolation.is_off,
+        wanted_isolation.network,
+        Network(wanted_isolation.network).label,
+        wanted_isolation.folders,
+        wanted_isolation.writable_folders,
+    )
 
 
 def mask_command_line(server: McpServer) -> str:
@@ -122,7 +127,7 @@ def list_server_credentials(server_id: str) -> list[CredentialLine]:
 
 
 def build_credential_line(row: McpCredential) -> CredentialLine:
-    named = row.value.startswith(FROM_ENVIRONMENT)
-    variable = row.value.removeprefix(FROM_ENVIRONMENT) if named else None
+    is_variable_name = row.value.startswith(FROM_ENVIRONMENT)
+    variable = row.value.removeprefix(FROM_ENVIRONMENT) if is_variable_name else None
     label = CredentialKind(row.kind).label if row.kind in CredentialKind.values else row.kind
     return CredentialLine(row.kind, label, row.name, variable, row.set_by, row.set_at)

@@ -57,14 +57,14 @@ class VisibleMatrix:
 
     @property
     def column_groups(self) -> list[ServerColumnGroup]:
-        found: list[list[Any]] = []
+        groups: list[list[Any]] = []
         for server_id, tool in self.tools:
-            if found and found[-1][0] == server_id:
-                found[-1][1] += 1
+            if groups and groups[-1][0] == server_id:
+                groups[-1][1] += 1
             else:
                 unknown = bool(self.agents) and self.matrix[self.agents[0], server_id][tool].is_unknown
-                found.append([server_id, 1, unknown])
-        return [ServerColumnGroup(*one) for one in found]
+                groups.append([server_id, 1, unknown])
+        return [ServerColumnGroup(*group_fields) for group_fields in groups]
 
     @property
     def drawn_lines(self) -> Iterable[tuple[str, SafeString]]:
@@ -110,11 +110,11 @@ def load_tool_names(servers: list[str], now: datetime) -> dict[str, list[str]]:
     if cached_tools is None:
         cached_tools = mcp_tools.find_recently_called_tools(servers, now)
         cache.set(key, cached_tools, SEEN_KEPT)
-    found = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
+    tools_by_server = {name: set(tools) for name, tools in mcp_tools.list_tool_names(servers).items()}
     for name, tool in cached_tools:
-        if name in found:
-            found[name].add(tool)
-    return {name: sorted(tools) for name, tools in found.items()}
+        if name in tools_by_server:
+            tools_by_server[name].add(tool)
+    return {name: sorted(tools) for name, tools in tools_by_server.items()}
 
 
 def contains_all_words(text: str, words: str) -> bool:

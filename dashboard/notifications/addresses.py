@@ -55,5 +55,5 @@ def list_address_kinds() -> list[tuple[str, str]]:
 
 def describe_address_topics(target: NotificationTarget) -> str:
     """Return of which requests an address hears, as its owner chose."""
-    words = dict(About.choices).get(target.about, About.EVERYTHING.label)
-    return f"{words}: {target.patterns}" if target.patterns else words
+    topic_label = dict(About.choices).get(target.about, About.EVERYTHING.label)
+    return f"{topic_label}: {target.patterns}" if target.patterns else topic_label

@@ -29,11 +29,13 @@ class PushDevice:
 def list_push_devices(person: str) -> list[PushDevice]:
     """Return a person's devices in the order in which they were added."""
     targets = NotificationTarget.objects.filter(person=person, kind=NotificationTarget.Kind.PUSH)
-    kept = {
+    subscriptions_by_target = {
         push_subscription.pk: push_subscription
         for push_subscription in PushSubscription.objects.filter(target__in=targets)
     }
-    return [build_push_device(target, kept.get(target.pk)) for target in targets.order_by("id")]
+    return [
+        build_push_device(target, subscriptions_by_target.get(target.pk)) for target in targets.order_by("id")
+    ]
 
 
 def build_push_device(target: NotificationTarget, kept: PushSubscription | None) -> PushDevice:

@@ -54,5 +54,8 @@ def list_step_recipients() -> list[tuple[str, list[tuple[str, str]]]]:
     people = people_with_role(APPROVER).order_by("username")
     return [
         ("Groups", [(f"group:{group.pk}", group.name) for group in groups]),
-        ("People", [(f"person:{one.get_username()}", one.get_username()) for one in people]),
+        (
+            "People",
+            [(f"person:{recipient.get_username()}", recipient.get_username()) for recipient in people],
+        ),
     ]

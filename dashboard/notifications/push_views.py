@@ -48,12 +48,12 @@ def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
     """Return what waits for this person now, and the token that a Deny from a notification needs beside the proof."""
     now = timezone.now()
     rows = decidable_waiting_requests(signed_in_subscriber(request), now).order_by("-id")
-    told = {
+    push_payload = {
         "at": now.isoformat(),
         "count": rows.count(),
         "requests": list_waiting_for_offline(rows[:MOST_LISTED], now),
     }
-    return JsonResponse(told | {"csrf": get_token(request)})
+    return JsonResponse(push_payload | {"csrf": get_token(request)})
 
 
 @require_POST

@@ -75,7 +75,7 @@ def load_plugin_rows(now: datetime) -> list[PluginRow]:
     pending = dict(waiting.order_by().values_list("plugin_id").annotate(number=Count("*")))
     counts = [count_by_plugin(model) for model in (AgentPlugin, PluginConfig, PluginData)]
     agents, configs, values = counts
-    known = {*settings, *runtime, *agents, *configs, *values} - {"", None}
+    known_ids = {*settings, *runtime, *agents, *configs, *values} - {"", None}
     return [
         PluginRow(
             plugin_id,
@@ -86,7 +86,7 @@ def load_plugin_rows(now: datetime) -> list[PluginRow]:
             configs.get(plugin_id, 0),
             values.get(plugin_id, 0),
         )
-        for plugin_id in sorted(known)
+        for plugin_id in sorted(known_ids)
     ]
 
 
@@ -196,11 +196,11 @@ def build_plugin_value(key: str, value: str | None, updated_at: Any = None) -> P
 
 def list_permission_lines(plugin_id: str, setting: PluginSetting | None) -> list[PluginPermissionLine]:
     stored = setting.allowed_permissions if setting else None
-    held = [str(name) for name in stored] if isinstance(stored, list) else []
+    held_names = [str(name) for name in stored] if isinstance(stored, list) else []
     entries = load_last_permission_audits(plugin_id)
-    foreign = [name for name in dict.fromkeys(held) if name not in PluginPermission.values]
+    foreign = [name for name in dict.fromkeys(held_names) if name not in PluginPermission.values]
     return [
-        PluginPermissionLine(name, name in held, entries.get(name))
+        PluginPermissionLine(name, name in held_names, entries.get(name))
         for name in [*PluginPermission.values, *foreign]
     ]
 

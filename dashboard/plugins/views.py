@@ -27,14 +27,14 @@ LABELS = {"unknown": "Not registered"}
 @require_safe
 @require_viewer
 def list_plugins(request: HtmxHttpRequest) -> HttpResponse:
-    words, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
-    rows = [row for row in load_plugin_rows(timezone.now()) if matches_plugin_words(row, words)]
+    search_text, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
+    rows = [row for row in load_plugin_rows(timezone.now()) if matches_plugin_words(row, search_text)]
     numbers = {name: sum(row.plugin_state == name for row in rows) for name in STATES}
-    shown = {name: number for name, number in numbers.items() if number or name == state}
+    shown_counts = {name: number for name, number in numbers.items() if number or name == state}
     context = {
-        "statuses": build_status_facets(shown, request.GET, "state", LABELS),
+        "statuses": build_status_facets(shown_counts, request.GET, "state", LABELS),
         "rows": [row for row in rows if state in ("", row.plugin_state)],
-        "words": words,
+        "words": search_text,
         "state": state,
     }
     return render(request, "plugins/list.html", context)
@@ -49,9 +49,9 @@ def matches_plugin_words(row: Any, words: str) -> bool:
 @require_viewer
 def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     """Show one plugin; one that is not known has a page too, which says so."""
-    asked = {name: request.GET.get(name, "")[:500] for name in ("prefix", "after")}
-    details = load_plugin_details(plugin_id, timezone.now(), **asked)
-    context: dict[str, Any] = {"details": details, "prefix": asked["prefix"]}
+    query_values = {name: request.GET.get(name, "")[:500] for name in ("prefix", "after")}
+    details = load_plugin_details(plugin_id, timezone.now(), **query_values)
+    context: dict[str, Any] = {"details": details, "prefix": query_values["prefix"]}
     if details.runtime is not None:
         context["code"] = highlight_code(details.runtime.code_content, filename=details.runtime.script_name)
     return render(request, "plugins/detail.html", context)
@@ -108,11 +108,11 @@ def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpRespon
 def run_plugin_action(request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]) -> HttpResponse:
     """Act on the version the person has seen, say what came of it, and go back to the plugin."""
     with refusals.show_refusal_as_message(request):
-        said = act(
+        message = act(
             by=person_actor(request.user),
             seen=request.POST.get("version") or None,
             reason=request.POST.get("reason", "").strip()[:500] or None,
             now=timezone.now(),
         )
-        messages.success(request, said)
+        messages.success(request, message)
     return redirect("plugins:detail", plugin_id)

@@ -101,16 +101,16 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
     Raises RenderingTooExpensive, and RenderingNotReady where the allowance in force is used up.
     """
     key = hashlib.sha256("\0".join([job, *facts.values(), ""]).encode("utf-8", "replace") + body).digest()
-    made = _answers.get(key)
-    if made is None:
+    cached_result = _answers.get(key)
+    if cached_result is None:
         wait_for_sandbox_start()
         try:
-            made = wait_for_outcome(_answers.request_answer(key, job, body, facts))
+            cached_result = wait_for_outcome(_answers.request_answer(key, job, body, facts))
         except Overloaded:
             raise RenderingNotReady from None
-    if made.body is None:
+    if cached_result.body is None:
         raise RenderingTooExpensive
-    return made.body if made.known else None
+    return cached_result.body if cached_result.known else None
 
 
 def wait_for_outcome(future: Future[JobResult]) -> CachedAnswer:

@@ -209,9 +209,9 @@ def _render_picture(
     """Return a picture in the reader's colour scheme: `pictures/NAME-light.webp` stands beside a dark one."""
     light = env["base"] + str(tokens[index].attrGet("src")).removesuffix(".webp") + "/"
     dark = light.replace("-light/", "-dark/")
-    shown = dark if env["scheme"] == "dark" else light
+    chosen_colors = dark if env["scheme"] == "dark" else light
     alt = escape(tokens[index].content)
-    picture = f'<img src="{escape(shown)}" alt="{alt}" loading="lazy">'
+    picture = f'<img src="{escape(chosen_colors)}" alt="{alt}" loading="lazy">'
     if env["scheme"] != "light dark":
         return picture
     source = f'<source srcset="{escape(dark)}" media="(prefers-color-scheme: dark)">'

@@ -132,5 +132,5 @@ def build_trial_rule(number: int, row: Any) -> DecisionRule:
         raise ValueError(UNREADABLE)
     if not all(isinstance(text, str) for text in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
-    named = None if agents is None else tuple(agents)
-    return DecisionRule(number, tool, verdict, pattern, named, reason, wait, bool(deny), program, *terms)
+    agent_ids = None if agents is None else tuple(agents)
+    return DecisionRule(number, tool, verdict, pattern, agent_ids, reason, wait, bool(deny), program, *terms)

@@ -33,8 +33,8 @@ def read_values_for_person(person: int, purpose: str, text: str) -> Any:
 
     Raises UnprocessableRequest for a text that is not from here, another's, or too old.
     """
-    whose, values = read_carried_values(purpose, text, seconds=HOUR)
-    if whose != person:
+    user_id, values = read_carried_values(purpose, text, seconds=HOUR)
+    if user_id != person:
         raise UnprocessableRequest("This page belongs to somebody else. Reload it.")
     return values
 

@@ -31,13 +31,13 @@ class RunDemandsForm(forms.Form):
         """Return what is demanded, as actions.runs takes it, or None."""
         data = self.cleaned_data
         tags = [tag.strip() for tag in data["tags"].split(",") if tag.strip()]
-        named = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
-        named = self.chosen_runner_demands() | named
+        named_demands = {name: data[name] for name in ("hostname", "executor_profile") if data[name]}
+        named_demands = self.chosen_runner_demands() | named_demands
         if forked := Session.objects.filter(pk=data.get("fork_of") or None).first():
             # Its agent's memory is where it ran.
-            known = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
-            named = {name: value for name, value in known.items() if value} | named
-        return {**named, "tags": tags} if named or tags else None
+            forked_demands = {"hostname": forked.hostname, "executor_profile": forked.executor_profile}
+            named_demands = {name: value for name, value in forked_demands.items() if value} | named_demands
+        return {**named_demands, "tags": tags} if named_demands or tags else None
 
     def chosen_runner_demands(self) -> dict[str, Any]:
         """Return what only the chosen runner is; nothing where any will do."""
@@ -187,5 +187,5 @@ class StartRunForm(RunDemandsForm):
     @staticmethod
     def driven_run_parameters(data: dict[str, Any]) -> dict[str, Any] | None:
         """Return what a runner is told that drives agents; None where the prompt is all."""
-        told = {name: data[name] for name in ("agent", "fork_of", "worktree") if data.get(name)}
-        return {"prompt": data["prompt"], **told} if told else None
+        run_parameters = {name: data[name] for name in ("agent", "fork_of", "worktree") if data.get(name)}
+        return {"prompt": data["prompt"], **run_parameters} if run_parameters else None

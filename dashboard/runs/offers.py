@@ -37,8 +37,8 @@ class OnlineRunnerOffers:
     @property
     def runner_choices(self) -> list[tuple[str, str]]:
         """Each runner's id and name: its host, and its directory and profile where the host has several."""
-        per_host = Counter(one.hostname for one in self.by_id.values())
-        per_folder = Counter((one.hostname, one.project_dir) for one in self.by_id.values())
+        per_host = Counter(runner.hostname for runner in self.by_id.values())
+        per_folder = Counter((runner.hostname, runner.project_dir) for runner in self.by_id.values())
         return [
             (
                 runner_id,
@@ -56,7 +56,9 @@ class OnlineRunnerOffers:
         """Return what is offered at this moment: two queries."""
         now = timezone.now()
         online = [
-            one for one in Runner.objects.filter(deregistered_at__isnull=True) if is_runner_alive(one, now)
+            missing_agent
+            for missing_agent in Runner.objects.filter(deregistered_at__isnull=True)
+            if is_runner_alive(missing_agent, now)
         ]
         runner_offers = offers.load_runner_offers(runner.pk for runner in online)
         hosts: dict[str, list[str]] = {}
@@ -66,17 +68,17 @@ class OnlineRunnerOffers:
         for runner in online:
             offered = runner_offers.get(runner.pk)
             for agent in offers.offered_agents(offered):
-                words = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
-                titles.setdefault(agent["name"], " ".join(filter(None, words)))
+                title_parts = [str(agent.get("title") or agent["name"]), str(agent.get("version") or "")]
+                titles.setdefault(agent["name"], " ".join(filter(None, title_parts)))
                 hosts.setdefault(agent["name"], []).append(runner.hostname)
             directories |= dict.fromkeys(offers.offered_directories(offered))
             for agent in offers.missing_agents(offered):
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
-        known = {title.partition(" ")[0] for title in titles.values()}
+        known_titles = {title.partition(" ")[0] for title in titles.values()}
         return cls(
             [(name, f"{titles[name]} on {format_host_list(hosts[name])}") for name in titles][:MOST_OFFERS],
             list(directories)[:MOST_OFFERS],
-            [one for one in missing.items() if one[0] not in known][:MOST_OFFERS],
+            [one for one in missing.items() if one[0] not in known_titles][:MOST_OFFERS],
             any(isinstance(one, dict) and one.get("worktrees") is True for one in runner_offers.values()),
             {one.pk: one for one in online if one.pk in runner_offers},
             len(online),
@@ -84,12 +86,12 @@ class OnlineRunnerOffers:
 
 
 def format_runner_name(runner: Runner, *, with_folder: bool, with_profile: bool) -> str:
-    words = [
+    name_parts = [
         runner.hostname,
         f"in {runner.project_dir}" if with_folder else "",
         f"({runner.executor_profile})" if with_profile else "",
     ]
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, name_parts))
 
 
 def format_host_list(hosts: list[str]) -> str:

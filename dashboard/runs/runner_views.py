@@ -41,19 +41,19 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     active = list(Run.objects.filter(status__in=ACTIVE).select_related("session").order_by("created_at"))
     session_titles = titles.load_session_titles(run.session_id for run in active)
-    held: dict[str | None, list[tuple[Run, str]]] = {}
+    runs_by_runner: dict[str | None, list[tuple[Run, str]]] = {}
     for run in active:
-        held.setdefault(run.runner_id, []).append((run, session_titles.get(run.session_id, "")))
-    known = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
-    offered = offers.load_runner_offers(runner.pk for runner in known)
+        runs_by_runner.setdefault(run.runner_id, []).append((run, session_titles.get(run.session_id, "")))
+    known_runners = list(Runner.objects.order_by("hostname", "project_dir", "runner_id"))
+    offered = offers.load_runner_offers(runner.pk for runner in known_runners)
     rows = [
         RunnerRow(
             runner,
             "online" if is_runner_alive(runner, now) else "stale",
-            held.get(runner.pk, []),
+            runs_by_runner.get(runner.pk, []),
             offers.offered_agents(offered.get(runner.pk)),
         )
-        for runner in known
+        for runner in known_runners
     ]
     context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
     return render(

@@ -123,12 +123,12 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_approver
 def order_run_view(request: HtmxHttpRequest) -> HttpResponse:
-    asked = {
+    initial_values = {
         name: request.GET[name]
         for name in ("agent_name", "project_dir", "parent_session_id")
         if name in request.GET
     }
-    form = StartRunForm(request.POST or None, initial=copy_earlier_run_form(request) | asked)
+    form = StartRunForm(request.POST or None, initial=copy_earlier_run_form(request) | initial_values)
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
@@ -148,8 +148,12 @@ def copy_earlier_run_form(request: HtmxHttpRequest) -> dict[str, Any]:
     ordered_with = getattr(run, "ordered_with", None)
     parameters = ordered_with.parameters if ordered_with is not None else {}
     agent = parameters.get("agent", "") if isinstance(parameters, dict) else ""
-    asked = {"agent": agent, "agent_name": run.agent_name or "", "project_dir": run.project_dir or ""}
-    return asked | ({"prompt": mask_secrets(run.prompt)} if again else {"fork_of": fork_of})
+    initial_values = {
+        "agent": agent,
+        "agent_name": run.agent_name or "",
+        "project_dir": run.project_dir or "",
+    }
+    return initial_values | ({"prompt": mask_secrets(run.prompt)} if again else {"fork_of": fork_of})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -39,17 +39,17 @@ class FileTouchRow:
 @require_viewer
 def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls that touched the files that `path` means, newest first."""
-    asked = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
+    query_values = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
     before = request.GET.get("before", "")
-    named_files = files.find_named_files(asked["path"])
+    named_files = files.find_named_files(query_values["path"])
     file_touches = files.load_file_touches(
         named_files,
-        tool=asked["tool"],
-        agent=asked["agent"],
+        tool=query_values["tool"],
+        agent=query_values["agent"],
         before=parse_database_id(before),
     )
     context = {
-        "asked": asked,
+        "asked": query_values,
         "files": named_files[:MOST_SHOWN],
         "more_files": len(named_files) - MOST_SHOWN,
         "most_files": files.MOST_FILES,

@@ -89,7 +89,7 @@ def build_changes_context(session: Session, chosen: str, number: str = "") -> di
     """Return what `sessions/_changes.html` draws: of the turn `chosen`, else of the whole session."""
     rows = SessionChange.objects.filter(session=session)
     turns = list_changed_turns(session)
-    turn = next((one for one in turns if str(one.id) == chosen), None)
+    turn = next((run_turn for run_turn in turns if str(run_turn.id) == chosen), None)
     row = rows.filter(pk=turn.id).first() if turn else rows.filter(run_id="").first()
     if row is None and turn is None and turns:  # nothing is known of the whole: the newest turn says why
         turn = turns[0]
@@ -114,7 +114,10 @@ def build_worktree_context(session: Session) -> dict[str, Any]:
     """Return what is known of the session's own work tree and of the last order to remove it."""
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     orders = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:50]
-    order = next((one for one in orders if "remove_worktree" in (one.command or {})), None)
+    order = next(
+        (worktree_order for worktree_order in orders if "remove_worktree" in (worktree_order.command or {})),
+        None,
+    )
     return {"driven": driven, "worktree": driven.worktree if driven else None, "removal": order}
 
 
@@ -145,13 +148,13 @@ def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComp
     listed = list_file_reports(row)
     stretches = patches.split_diff_by_file(row.diff or "")
     files, room = [], MOST_LINES
-    for number, told in list(enumerate(listed))[:MOST_FILES]:
+    for number, file_entry in list(enumerate(listed))[:MOST_FILES]:
         if alone is not None and number != alone:
             continue
-        lines = stretches.get(told["path"], [])
+        lines = stretches.get(file_entry["path"], [])
         most = min(room, MOST_LINES if alone is not None else MOST_OF_A_FILE)
         is_open = alone is not None or MOST_LINES - room + len(lines) <= OPEN_LINES
-        files.append(build_changed_file_row(number, told, lines, most, is_open))
+        files.append(build_changed_file_row(number, file_entry, lines, most, is_open))
         room -= len(files[-1].lines)
     return ChangeComparison(
         row,

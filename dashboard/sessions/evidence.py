@@ -71,13 +71,13 @@ def find_session_requests(session: Session) -> QuerySet[PermissionRequest]:
 
 def load_session_audit_entries(session: Session) -> list[SessionAuditEntry]:
     """Return audit entries about the session and its requests, oldest first; at most MOST_ENTRIES."""
-    asked = find_session_requests(session).values("request_id")
-    about = Q(target_id=session.pk) | Q(target_id__in=asked)
+    request_ids = find_session_requests(session).values("request_id")
+    about = Q(target_id=session.pk) | Q(target_id__in=request_ids)
     audit_logs = AuditLog.objects.filter(about)
     # Whoever asks very often must not push the decisions out.
     decided = list(audit_logs.filter(event_type__in=VERDICTS).order_by("pk")[:MOST_ENTRIES])
-    others = audit_logs.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
-    rows = sorted([*decided, *others], key=lambda row: row.pk)
+    other_entries = audit_logs.exclude(event_type__in=VERDICTS).order_by("pk")[: MOST_ENTRIES - len(decided)]
+    rows = sorted([*decided, *other_entries], key=lambda row: row.pk)
     return [
         SessionAuditEntry(row, entry)
         for row, entry in zip(rows, proofs.find_log_entry_statuses(rows), strict=True)
@@ -110,13 +110,15 @@ def write_evidence_files(made: zipfile.ZipFile, session: Session, found: list[Se
     )
     made.writestr("decisions.json", format_evidence_json(list_session_decisions(found)))
     write_zip_lines(
-        made, "audit.ndjson", (one.entry.canonical.decode() + "\n" for one in found if one.entry.canonical)
+        made,
+        "audit.ndjson",
+        (audit_entry.entry.canonical.decode() + "\n" for audit_entry in found if audit_entry.entry.canonical),
     )
-    for one in found:
-        if one.entry.standing is proofs.EntryState.SEALED:
+    for audit_entry in found:
+        if audit_entry.entry.standing is proofs.EntryState.SEALED:
             made.writestr(
-                f"proofs/audit-{one.row.pk}.tlog-proof",
-                proofs.build_proof_for_entry(one.entry).proof_file_text,
+                f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
+                proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
             )
     made.writestr("policy.json", format_evidence_json(export_current_policy()))
     write_zip_lines(made, "policy.ndjson", walk_policy_changes(found))
@@ -142,11 +144,11 @@ def format_evidence_json(value: Any) -> str:
 
 def describe_evidence_problems(found: list[SessionAuditEntry]) -> str:
     wrong = [
-        f"Entry {one.entry.index} (audit row {one.row.pk}): {one.entry.problem}"
-        for one in found
-        if one.entry.problem
+        f"Entry {audit_entry.entry.index} (audit row {audit_entry.row.pk}): {audit_entry.entry.problem}"
+        for audit_entry in found
+        if audit_entry.entry.problem
     ]
-    waiting = sum(one.entry.standing is proofs.EntryState.WAITING for one in found)
+    waiting = sum(audit_entry.entry.standing is proofs.EntryState.WAITING for audit_entry in found)
     lines = ["\nDO NOT TRUST:", *wrong] if wrong else []
     if len(found) == MOST_ENTRIES:
         lines.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")
@@ -161,12 +163,12 @@ def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
         "decided_by": row.approved_by,
         "decided_at": format_request_instant(row.approved_at),
     }
-    asked = {
+    request_fields = {
         "request_id": row.request_id,
         "asked_at": format_request_instant(row.created_at),
         "until": format_request_instant(row.expires_at),
     }
-    return asked | decided | judged_content_for_audit(row)
+    return request_fields | decided | judged_content_for_audit(row)
 
 
 def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any]]:
@@ -174,17 +176,17 @@ def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any
     rules = load_rules_by_version()
     return [
         {
-            "audit_row": one.row.pk,
-            "entry": one.entry.index,
-            "at": format_request_instant(one.row.timestamp),
-            "decision": VERDICTS[one.row.event_type],
-            "decided_by": one.row.actor_id,
-            "request_id": one.row.target_id,
-            "reason": one.row.reason,
-            "in_force": one.policy_in_force.export_as_dict(rules),
+            "audit_row": decision_row.row.pk,
+            "entry": decision_row.entry.index,
+            "at": format_request_instant(decision_row.row.timestamp),
+            "decision": VERDICTS[decision_row.row.event_type],
+            "decided_by": decision_row.row.actor_id,
+            "request_id": decision_row.row.target_id,
+            "reason": decision_row.row.reason,
+            "in_force": decision_row.policy_in_force.export_as_dict(rules),
         }
-        for one in found
-        if one.policy_in_force is not None
+        for decision_row in found
+        if decision_row.policy_in_force is not None
     ]
 
 

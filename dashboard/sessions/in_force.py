@@ -55,13 +55,13 @@ class PolicyInForce:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.rules_version is None:
             return values
-        found = known.get(self.rules_version)
-        if found is None:
+        rules_then = known.get(self.rules_version)
+        if rules_then is None:
             return values | {
                 "rules": None,
                 "rules_unknown": "The list of this version is no longer in the audit log.",
             }
-        return values | {"rules": [asdict(rule) for rule in found]}
+        return values | {"rules": [asdict(rule) for rule in rules_then]}
 
 
 def describe_grant_in_force(grant: Mapping[str, Any]) -> str:
@@ -103,9 +103,9 @@ def walk_audited_rules() -> Iterator[Sequence[DecisionRule]]:
 
 def parse_audited_rules(stored: Any) -> Sequence[DecisionRule] | None:
     names = {field.name for field in fields(DecisionRule)}
-    if not isinstance(stored, list) or not all(isinstance(one, dict) for one in stored):
+    if not isinstance(stored, list) or not all(isinstance(rule_fields, dict) for rule_fields in stored):
         return None
     added = {"program", *tool_rules.TERM_FIELDS}  # which older saves did not name
-    if not all(set(one) | added == names for one in stored):
+    if not all(set(rule_fields) | added == names for rule_fields in stored):
         return None
-    return [DecisionRule(**one) for one in stored]
+    return [DecisionRule(**rule_fields) for rule_fields in stored]

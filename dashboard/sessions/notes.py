@@ -36,11 +36,11 @@ class ShownNote:
 def build_notes_context(session: Session) -> dict[str, Any]:
     """Return what `sessions/_notes.html` draws."""
     driven = session.status in LIVE and DrivenSession.objects.filter(pk=session.pk).exists()
-    words, is_doubtful = describe_note_delivery(session, driven=driven)
+    delivery_text, is_doubtful = describe_note_delivery(session, driven=driven)
     return {
         "session": session,
         "notes": [build_shown_note(note, session) for note in notes.load_newest_notes(session.pk)],
-        "note_way": words,
+        "note_way": delivery_text,
         "note_is_doubtful": is_doubtful,
         "takes_notes": session.status in LIVE,
         "longest_note": notes.LONGEST,

@@ -51,11 +51,11 @@ class SessionRow:
 
 
 def load_session_rows(sessions: Iterable[Session]) -> list[SessionRow]:
-    found = list(sessions)
-    facts = load_session_list_facts(session.pk for session in found)
-    running = [session.pk for session in found if session.status == Session.Status.RUNNING]
+    session_list = list(sessions)
+    facts = load_session_list_facts(session.pk for session in session_list)
+    running = [session.pk for session in session_list if session.status == Session.Status.RUNNING]
     idle = silence.find_idle_session_ids(running, timezone.now()) if running else set()
-    return [SessionRow(session, facts[session.pk], session.pk in idle) for session in found]
+    return [SessionRow(session, facts[session.pk], session.pk in idle) for session in session_list]
 
 
 def row_fragments(change: FeedChange) -> Sequence[PageFragment]:

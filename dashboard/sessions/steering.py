@@ -99,29 +99,35 @@ def count_prompt_images(ordered_with: RunParameters | None) -> int:
 
 def list_agent_settings(driven: DrivenSession) -> list[AgentSetting]:
     """Return what can be set: modes and models as the protocol has them, else as options of the session."""
-    found = []
+    settings_rows = []
     modes = list_setting_choices(driven.mode_choices, "id")
     models = list_setting_choices(driven.model_choices, "modelId")
     if modes:
-        found.append(AgentSetting("set_mode", "mode", "Mode", driven.mode or "", modes))
+        settings_rows.append(AgentSetting("set_mode", "mode", "Mode", driven.mode or "", modes))
     if models:
-        found.append(AgentSetting("set_model", "model", "Model", driven.model or "", models))
-    known = {one.key for one in found}
+        settings_rows.append(AgentSetting("set_model", "model", "Model", driven.model or "", models))
+    known_keys = {setting.key for setting in settings_rows}
     for option in driven.config_options or []:
         choices = list_setting_choices(option.get("options"), "value")
         key = option.get("id")
-        if isinstance(key, str) and key not in known and choices:
+        if isinstance(key, str) and key not in known_keys and choices:
             name, current = option.get("name"), option.get("currentValue")
-            found.append(AgentSetting("set_config", key, str(name or key), str(current or ""), choices))
-    return found
+            settings_rows.append(
+                AgentSetting("set_config", key, str(name or key), str(current or ""), choices)
+            )
+    return settings_rows
 
 
 def list_setting_choices(listed: Any, key: str) -> list[tuple[str, str, str]]:
     rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
     return [
-        (str(one[key]), str(one.get("name") or one[key]), str(one.get("description") or ""))
-        for one in rows[:MOST_CHOICES]
-        if isinstance(one.get(key), str)
+        (
+            str(choice_row[key]),
+            str(choice_row.get("name") or choice_row[key]),
+            str(choice_row.get("description") or ""),
+        )
+        for choice_row in rows[:MOST_CHOICES]
+        if isinstance(choice_row.get(key), str)
     ]
 
 
@@ -129,7 +135,9 @@ def list_open_commands(session: Session) -> list[DrivenCommand]:
     """Return what the runner was told and has not done, and what it lately could not do."""
     rows = DrivenCommand.objects.filter(session=session).order_by("-ordered_at")[:5]
     newest = list(rows)
-    return [one for one in newest if one.done_at is None or (one.error and one is newest[0])]
+    return [
+        command for command in newest if command.done_at is None or (command.error and command is newest[0])
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +154,14 @@ class AgentPlan:
     @property
     def current_entry(self) -> str:
         """What is being done."""
-        return next((words for words, status in self.entries if status == "in_progress"), "")
+        return next((entry_text for entry_text, status in self.entries if status == "in_progress"), "")
 
 
 def build_agent_plan(driven: DrivenSession | None) -> AgentPlan | None:
     entries = [
-        (str(one.get("content") or ""), str(one.get("status") or "pending"))
-        for one in (driven.plan if driven else None) or []
-        if isinstance(one, Mapping)
+        (str(plan_entry.get("content") or ""), str(plan_entry.get("status") or "pending"))
+        for plan_entry in (driven.plan if driven else None) or []
+        if isinstance(plan_entry, Mapping)
     ]
     return AgentPlan(entries) if entries else None
 
@@ -199,5 +207,5 @@ def reported_cost(driven: DrivenSession | None) -> str:
     if not isinstance(cost, Mapping) or not is_countable_amount(amount) or not amount:
         return ""
     unit = str(cost.get("currency") or "")[:8]
-    words = f"{amount:,.{2 if amount >= 0.1 else 4}f}"
-    return f"${words}" if unit in {"", "USD"} else f"{words} {unit}"
+    cost_text = f"{amount:,.{2 if amount >= 0.1 else 4}f}"
+    return f"${cost_text}" if unit in {"", "USD"} else f"{cost_text} {unit}"

@@ -104,8 +104,10 @@ def card_tools(context: Context, card: Any) -> SafeString:
 @lru_cache(maxsize=8)
 def render_card_tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
     token, key, chosen, link = PLACES
-    said = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
-    return render_to_string("approvals/_tools.html", said | {"snoozed": snoozed, "assigned": assigned})
+    template_context = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
+    return render_to_string(
+        "approvals/_tools.html", template_context | {"snoozed": snoozed, "assigned": assigned}
+    )
 
 
 @register.simple_tag
@@ -124,8 +126,13 @@ def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
 def render_decision_fields(
     scopes: tuple[tuple[str, str], ...], validities: tuple[tuple[str, str], ...], gives_access: bool
 ) -> str:
-    said = {"key": PLACES[1], "scopes": scopes, "validities": validities, "gives_access": gives_access}
-    return render_to_string("approvals/_decide_words.html", said)
+    template_context = {
+        "key": PLACES[1],
+        "scopes": scopes,
+        "validities": validities,
+        "gives_access": gives_access,
+    }
+    return render_to_string("approvals/_decide_words.html", template_context)
 
 
 @register.filter

@@ -98,7 +98,10 @@ def filters(content: str, list: str, search: str, words: str, *, filtered: bool 
 @register.inclusion_tag("components/_choice.html")
 def choice(name: str, label: str, any: str, choices: Iterable[Any], chosen: str) -> dict[str, Any]:
     """Draw a filter's select. `any` says that nothing is chosen; choices are texts, or pairs of value and label."""
-    pairs = [(one, one) if isinstance(one, str) else one for one in choices]
+    pairs = [
+        (choice_value, choice_value) if isinstance(choice_value, str) else choice_value
+        for choice_value in choices
+    ]
     return {"name": name, "label": label, "any": any, "pairs": pairs, "chosen": chosen}
 
 
@@ -155,9 +158,9 @@ def time(value: object, empty: str = "") -> SafeString:
 def with_code(text: str) -> SafeString:
     """Draw a text of our own with what stands between backticks, as in Markdown, as code."""
     pieces, at = [], 0
-    for found in CODE_SPAN.finditer(text):
-        pieces += [(text[at : found.start()],), (format_html("<code>{}</code>", found[2].strip()),)]
-        at = found.end()
+    for code_match in CODE_SPAN.finditer(text):
+        pieces += [(text[at : code_match.start()],), (format_html("<code>{}</code>", code_match[2].strip()),)]
+        at = code_match.end()
     return format_html_join("", "{}", [*pieces, (text[at:],)])
 
 
@@ -196,12 +199,12 @@ def countdown(end: object) -> SafeString:
     """Draw how long is left until `end` (it ticks in the browser and says when it has passed)."""
     if not isinstance(end, datetime):
         return time(end)
-    left = end - timezone.now()
+    remaining_time = end - timezone.now()
     return format_html(
         '<time class="num" datetime="{}" data-clock="until" title="until {}">{}</time>',
         end.isoformat(),
         format_exact_time(end),
-        format_clock_duration(left) if left > timedelta(0) else "passed",
+        format_clock_duration(remaining_time) if remaining_time > timedelta(0) else "passed",
     )
 
 
@@ -251,8 +254,8 @@ def at(held: Mapping[str, Any], key: str) -> Any:
 @register.filter
 def count_of(number: int, words: str) -> str:
     """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`, with thousands apart."""
-    one, _, many = words.partition(",")
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    singular, _, many = words.partition(",")
+    return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 
 @register.filter

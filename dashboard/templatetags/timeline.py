@@ -39,7 +39,9 @@ def span(shown: TimelineRowDisplay) -> RowSpan:
 @register.filter
 def urlize_plain(text: object) -> SafeString | str:
     """Draw a text that is one web address as a link, anything else as it stands."""
-    words = str(text)
-    if words.startswith(("https://", "http://")) and not any(character.isspace() for character in words):
-        return format_html('<a href="{}" rel="noopener noreferrer nofollow">{}</a>', words, words)
-    return words
+    plain_text = str(text)
+    if plain_text.startswith(("https://", "http://")) and not any(
+        character.isspace() for character in plain_text
+    ):
+        return format_html('<a href="{}" rel="noopener noreferrer nofollow">{}</a>', plain_text, plain_text)
+    return plain_text

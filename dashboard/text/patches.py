@@ -14,13 +14,13 @@ _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 def split_diff_by_file(diff: str) -> dict[str, list[str]]:
     """Return the lines of each file in a diff, from the first `@@` on, by its path; of one that moved, the new path."""
-    found: dict[str, list[str]] = {}
+    lines_by_file: dict[str, list[str]] = {}
     for part in walk_file_diffs(diff.split("\n")):
         head, lines = split_diff_head(part)
         path = find_diff_path(head)
         if path:
-            found.setdefault(path, []).extend(lines)
-    return found
+            lines_by_file.setdefault(path, []).extend(lines)
+    return lines_by_file
 
 
 def walk_signed_lines(lines: list[str]) -> Iterator[Marked]:
@@ -53,17 +53,17 @@ def split_diff_head(part: list[str]) -> tuple[list[str], list[str]]:
 
 def find_diff_path(head: list[str]) -> str:
     """Return the path that a file's head names; "" where it cannot be told."""
-    named: dict[str, str] = {}
+    paths_by_mark: dict[str, str] = {}
     for line in head[1:]:
         for word in ("+++ ", "--- ", "rename to ", "copy to "):
             if line.startswith(word):
-                named.setdefault(word, unquote_git_path(line.removeprefix(word)))
+                paths_by_mark.setdefault(word, unquote_git_path(line.removeprefix(word)))
     for word in ("rename to ", "copy to "):
-        if word in named:
-            return named[word]
+        if word in paths_by_mark:
+            return paths_by_mark[word]
     for word in ("+++ ", "--- "):
-        if named.get(word, "/dev/null") != "/dev/null":
-            return named[word][2:]
+        if paths_by_mark.get(word, "/dev/null") != "/dev/null":
+            return paths_by_mark[word][2:]
     return find_repeated_path(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
 
 
@@ -78,10 +78,10 @@ def unquote_git_path(path: str) -> str:
     """Return a path out of git's quotes; a tab ends one that has spaces."""
     if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
         return path.partition("\t")[0]
-    said = _ESCAPED.sub(
+    unescaped = _ESCAPED.sub(
         lambda sign: chr(int(sign[1], 8)) if len(sign[1]) == 3 else _LETTERS.get(sign[1], sign[1]), path[1:-1]
     )
     try:
-        return said.encode("latin-1").decode("utf-8", "replace")
+        return unescaped.encode("latin-1").decode("utf-8", "replace")
     except UnicodeEncodeError:
-        return said
+        return unescaped

@@ -69,5 +69,5 @@ STATES: dict[str, StatusStyle] = {
 def find_status_style(word: object) -> StatusStyle:
     """Return how `word` looks; a word nobody knows keeps its own text."""
     text = "" if word is None else str(word)
-    known = STATES.get(text.lower())
-    return known or StatusStyle("calm", "st-unknown", text or "Unknown")
+    known_style = STATES.get(text.lower())
+    return known_style or StatusStyle("calm", "st-unknown", text or "Unknown")

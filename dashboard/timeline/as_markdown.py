@@ -21,9 +21,9 @@ def render_session_markdown(session: Session) -> Iterator[str]:
     yield f"# {join_into_one_line(titles.load_session_title(session.pk) or 'Untitled session')}\n\n"
     yield "".join(f"- {name}: {value}\n" for name, value in generate_session_facts(session))
     allowance = RenderingAllowance()  # for the diffs of the whole document
-    began = session_began_us(session)
+    started_at = session_began_us(session)
     for row in walk_session_rows(session):
-        for timeline_row in prepare_timeline_rows([row], session, began):
+        for timeline_row in prepare_timeline_rows([row], session, started_at):
             with allowance.share_in_block():
                 text = render_markdown_row(row, timeline_row)
             yield "\n" + text
@@ -55,8 +55,10 @@ def render_markdown_row(row: TimelineRow, one: TimelineRowDisplay) -> str:
         return f"### {when}{one.call_display.name}{title} ({row.call_state}{took})\n{parts}"
     if isinstance(row, ApprovalRow):
         by = f" by {row.request.approved_by}" if row.request.approved_by else ""
-        asked = f"{one.requested_call_display.name} {join_into_one_line(one.requested_call_display.title)}"
-        return f"### {when}Asked for permission: {asked}: {row.request.status}{by}\n"
+        request_text = (
+            f"{one.requested_call_display.name} {join_into_one_line(one.requested_call_display.title)}"
+        )
+        return f"### {when}Asked for permission: {request_text}: {row.request.status}{by}\n"
     if isinstance(row, ChildRow):
         child = row.child
         return (

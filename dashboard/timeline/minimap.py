@@ -103,19 +103,21 @@ def build_minimap(
             )
         )
         x += width
-    left, right = compute_window_frame(slices, window)
-    return Minimap(slices, round(left, 2), round(right - left, 2), any(slot.asked for slot in slots))
+    left_edge, right = compute_window_frame(slices, window)
+    return Minimap(
+        slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.asked for slot in slots)
+    )
 
 
 def describe_slice(slot: DensitySlot, began_us: int) -> str:
     """Return what is in a slice: `From 9:12:30, for 4m 10s: 1,204 events, 3 errors, 1 question`."""
-    words = [format_counted_noun(slot.events, "event")]
-    words += [format_counted_noun(slot.errors, "error")] if slot.errors else []
-    words += (
+    text_parts = [format_counted_noun(slot.events, "event")]
+    text_parts += [format_counted_noun(slot.errors, "error")] if slot.errors else []
+    text_parts += (
         [format_counted_noun(slot.asked, "question to people", "questions to people")] if slot.asked else []
     )
     lasts = format_duration(timedelta(microseconds=slot.to_us - slot.from_us))
-    return f"From {format_time_offset(slot.from_us, began_us)}, for {lasts}: {', '.join(words)}"
+    return f"From {format_time_offset(slot.from_us, began_us)}, for {lasts}: {', '.join(text_parts)}"
 
 
 def format_counted_noun(number: int, one: str, many: str = "") -> str:
@@ -131,7 +133,10 @@ def compute_window_frame(slices: Sequence[MinimapSlice], window: EventWindow | N
 
 
 def compute_minimap_percent(slices: Sequence[MinimapSlice], at_us: int) -> float:
-    here = next((one for one in reversed(slices) if one.slot.from_us <= at_us), slices[0])
+    here = next(
+        (current_slice for current_slice in reversed(slices) if current_slice.slot.from_us <= at_us),
+        slices[0],
+    )
     span = here.slot.to_us - here.slot.from_us
     share = min(max((at_us - here.slot.from_us) / span, 0), 1) if span else 0
     return here.x + share * here.width

@@ -87,12 +87,12 @@ class TimelineRowDisplay:
     @property
     def css_classes(self) -> str:
         """Return what the look of the row goes by: its type, its state or speaker, and whether a subagent's."""
-        words = [self.row_type]
+        class_names = [self.row_type]
         if isinstance(self.row, CallRow):
-            words.append(slugify(self.row.call_state))
+            class_names.append(slugify(self.row.call_state))
         elif isinstance(self.row, MessageRow):
-            words.append(f"from-{slugify(self.speaker_role)}")
-        return " ".join([*words, "nested"] if self.subagent else words)
+            class_names.append(f"from-{slugify(self.speaker_role)}")
+        return " ".join([*class_names, "nested"] if self.subagent else class_names)
 
     @property
     def dom_id(self) -> str:
@@ -229,17 +229,17 @@ class TimelineRowDisplay:
     def unknown_event_parts(self) -> list[DisplayPart]:
         """What an event of a type that we do not know holds."""
         event = self.event
-        held: dict[str, Any] = {"tool": event.tool_name, "reason": event.reason, "error": event.error}
+        event_fields: dict[str, Any] = {"tool": event.tool_name, "reason": event.reason, "error": event.error}
         if has_milestone_wording(event):
-            held = {}
+            event_fields = {}
         elif self.milestone_display[1] != event.event_type:
-            held["event"] = event.event_type
+            event_fields["event"] = event.event_type
         for name in JSON_COLUMNS:
             stored = getattr(event, name)
             if stored is not None:
-                held[name] = stored.value
-        held = {name: value for name, value in held.items() if value is not None}
-        return [build_json_part(held)] if held else []
+                event_fields[name] = stored.value
+        event_fields = {name: value for name, value in event_fields.items() if value is not None}
+        return [build_json_part(event_fields)] if event_fields else []
 
 
 def build_result_blocks(kept: Any) -> Iterable[MessageBlock]:

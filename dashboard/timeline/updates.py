@@ -73,27 +73,32 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
         return {"too_many": True}
     timeline = SessionTimeline(session_id)
     arrived = build_arrived_rows(timeline, timeline.read_arrived_events(event_ids), session)
-    began = session_began_us(session)
+    started_at = session_began_us(session)
     rows = [
-        *draw_arrived_rows(arrived, session, began),
-        *draw_unfiltered_rows(load_request_rows(session, request_ids), session, began),
+        *draw_arrived_rows(arrived, session, started_at),
+        *draw_unfiltered_rows(load_request_rows(session, request_ids), session, started_at),
     ]
     if changed_ids:
         changed = build_arrived_rows(timeline, timeline.read_arrived_events(changed_ids), session)
-        rows += [one | {"completes": True} for one in draw_arrived_rows(changed, session, began)]
+        rows += [
+            arrived_row | {"completes": True}
+            for arrived_row in draw_arrived_rows(changed, session, started_at)
+        ]
     return {"rows": rows} if rows else None
 
 
 def changed_event_ids(changes: Sequence[FeedChange], op: str, session_id: str) -> list[int]:
-    wanted = ("events", op, session_id)
-    return [int(change.key) for change in changes if (change.topic, change.op, change.parent) == wanted]
+    wanted_change = ("events", op, session_id)
+    return [
+        int(change.key) for change in changes if (change.topic, change.op, change.parent) == wanted_change
+    ]
 
 
 def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[TimelineRow]:
     """Return the rows of those permission requests that this session's agent made."""
-    wanted = list(request_ids)
-    permission_requests = PermissionRequest.objects.filter(pk__in=wanted, context__session_id=session.pk)
-    return [*build_approval_rows(permission_requests.with_listed_input())] if wanted else []
+    wanted_ids = list(request_ids)
+    permission_requests = PermissionRequest.objects.filter(pk__in=wanted_ids, context__session_id=session.pk)
+    return [*build_approval_rows(permission_requests.with_listed_input())] if wanted_ids else []
 
 
 def draw_session_summary(session_id: str) -> Drawing | None:

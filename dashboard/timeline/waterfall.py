@@ -101,7 +101,7 @@ def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def build_waterfall(rows: Iterable[TimelineRowDisplay], now_us: int) -> Waterfall | None:
     """Return the waterfall of these rows, or None where there is nothing to draw."""
-    drawn = [shown for shown in rows if shown.row.happened_at is not None]
+    drawn = [drawn_row for drawn_row in rows if drawn_row.row.happened_at is not None]
     if not drawn:
         return None
     row_spans = [build_row_span(shown) for shown in drawn]
@@ -124,5 +124,5 @@ def build_waterfall(rows: Iterable[TimelineRowDisplay], now_us: int) -> Waterfal
         for offset, gap in scale.folded
         if len(scale.folded) <= MOST_FOLDS
     ]
-    whole = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
-    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, format_duration(whole))
+    total_time = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
+    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, format_duration(total_time))

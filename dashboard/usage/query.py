@@ -33,7 +33,7 @@ class UsageQuery:
     def from_query(cls, data: Mapping[str, Any]) -> Self:
         days, by, measure, zone = (str(data.get(name) or "") for name in ("days", "by", "measure", "zone"))
         return cls(
-            int(days) if days in {str(one) for one in PERIODS} else 7,
+            int(days) if days in {str(period) for period in PERIODS} else 7,
             by if by in DIMENSIONS else "model",
             measure if measure in MEASURES else "cost",
             zone if zone and find_time_zone(zone) else "UTC",
@@ -83,10 +83,10 @@ def load_usage_slots(query: UsageQuery, now: datetime) -> dict[tuple[str, str], 
     start = query.start_instant(now)
     rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(start))
     offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, now)}
-    whole = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
-    size = HOUR_US if whole else QUARTER_US
-    found: dict[tuple[str, str], TokenUsage] = {}
+    has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
+    size = HOUR_US if has_whole_hours else QUARTER_US
+    usage_by_slot: dict[tuple[str, str], TokenUsage] = {}
     for (slot, name), usage in load_usage_by_dimensions(rows, query.by, slot_us=size).items():
         key = (query.name_slot(instants.from_microseconds(int(slot) * size)), str(name))
-        found[key] = found.get(key, TokenUsage()) + usage
-    return found
+        usage_by_slot[key] = usage_by_slot.get(key, TokenUsage()) + usage
+    return usage_by_slot

@@ -49,11 +49,11 @@ class PriceForm(forms.Form):
             self.fields[name].widget.attrs["aria-label"] = label
 
     def clean(self) -> dict[str, Any]:
-        said = super().clean() or {}
-        missing = [kind for kind in KINDS if said.get(kind) is None]
-        if said.get("model") and missing and not self.errors:
-            raise forms.ValidationError(f"{said['model']} has no price for: {', '.join(missing)}.")
-        return said
+        cleaned = super().clean() or {}
+        missing = [kind for kind in KINDS if cleaned.get(kind) is None]
+        if cleaned.get("model") and missing and not self.errors:
+            raise forms.ValidationError(f"{cleaned['model']} has no price for: {', '.join(missing)}.")
+        return cleaned
 
 
 class BasePriceFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
@@ -100,9 +100,11 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
     if not forms_.is_valid():
         return render_costs_page(request, forms_, status=422)
     rows = [form.cleaned_data for form in forms_ if form.cleaned_data.get("model")]
-    wanted = {row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")}
+    wanted_prices = {
+        row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
+    }
     with refusals.show_refusal_as_message(request):
-        prices.replace_model_prices(wanted, by=person_actor(request.user), now=timezone.now())
+        prices.replace_model_prices(wanted_prices, by=person_actor(request.user), now=timezone.now())
         messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
 
@@ -139,7 +141,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
 
 def build_choice_links(query: UsageQuery) -> list[tuple[str, list[tuple[str, str, bool]]]]:
     """Return the page's choices: what each is about, and its links with whether they are the current ones."""
-    periods = [(one, "24 hours" if one == 1 else f"{one} days") for one in PERIODS]
+    periods = [(day_count, "24 hours" if day_count == 1 else f"{day_count} days") for day_count in PERIODS]
     return [
         ("Period", [(label, query.query_string(days=one), one == query.days) for one, label in periods]),
         (

@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(
         "settle: another question",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if asked.binding.question_digest != key:",
+        "if original_question.binding.question_digest != key:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_question_is_settled_by_its_own_call_alone",),
     ),
@@ -289,8 +289,8 @@ MUTANTS = (
     Mutant(
         "gone tool is called",
         "coordinator/mcp/gateway/policy.py",
-        "if known is None or known.is_gone:",
-        "if known is None:",
+        "if known_tool is None or known_tool.is_gone:",
+        "if known_tool is None:",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         "changed tool is not held back",
         "coordinator/mcp/gateway/policy.py",
-        "if is_definition_unaccepted(server, verdict, known):",
+        "if is_definition_unaccepted(server, verdict, known_tool):",
         "if False:",
         (
             "tests/gateway/test_begin.py::test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it",
@@ -354,7 +354,7 @@ MUTANTS = (
     Mutant(
         "message: key twice",
         "coordinator/mcp/protocol/messages.py",
-        "if len(found) != len(pairs):",
+        "if len(fields_by_key) != len(pairs):",
         "if False:",
         ("tests/gateway/test_methods.py::test_messages_that_can_be_read_in_two_ways_are_refused",),
     ),
@@ -403,8 +403,8 @@ MUTANTS = (
     Mutant(
         "members of _meta",
         "coordinator/client/mcp_methods.py",
-        "found = {name: value for name, value in meta.items() if name in META}",
-        "found = dict(meta)",
+        "allowed_meta = {name: value for name, value in meta.items() if name in META}",
+        "allowed_meta = dict(meta)",
         ("tests/client/test_mcp_guard_attacks.py::test_what_else_goes_along_with_a_call_reaches_no_server",),
     ),
     Mutant(
@@ -417,15 +417,15 @@ MUTANTS = (
     Mutant(
         "unknown method",
         "coordinator/client/mcp_methods.py",
-        'known = REQUESTS.get(message.get("method", ""))',
-        'known = REQUESTS.get(message.get("method", ""), REQUESTS["ping"])',
+        'request_members = REQUESTS.get(message.get("method", ""))',
+        'request_members = REQUESTS.get(message.get("method", ""), REQUESTS["ping"])',
         ("tests/gateway/test_methods.py::test_requests_with_unknown_methods_are_refused_and_recorded",),
     ),
     Mutant(
         "subscription to resources",
         "coordinator/client/mcp_methods.py",
-        "        return RequestUse.READ\n    return known[0]",
-        "        return known[0]\n    return known[0]",
+        "        return RequestUse.READ\n    return request_members[0]",
+        "        return request_members[0]\n    return request_members[0]",
         ("tests/gateway/test_methods.py::test_a_read_is_refused_where_policy_denies_or_asks",),
     ),
     Mutant(
@@ -438,15 +438,15 @@ MUTANTS = (
     Mutant(
         "header that contradicts an argument",
         "coordinator/edge/gateway/exchange.py",
-        "if found is not None and not is_repeated_argument(found, x, path):",
+        "if header_value is not None and not is_repeated_argument(header_value, x, path):",
         "if False:",
         ("tests/gateway/test_bound_calls.py::test_a_header_that_contradicts_its_argument_is_refused",),
     ),
     Mutant(
         "header that contradicts the body",
         "coordinator/edge/gateway/exchange.py",
-        "if found is not None and wanted is not None and decode_header_value(found) != wanted:",
-        "if False:",
+        "and decode_header_value(header_value) != expected_value\n        ):",
+        "and False\n        ):",
         ("tests/gateway/test_methods.py::test_a_header_that_contradicts_a_stateless_body_is_refused",),
     ),
     Mutant(
@@ -473,7 +473,7 @@ MUTANTS = (
     Mutant(
         "gateway: another agent's name",
         "coordinator/edge/gateway/exchange.py",
-        "if named and not admission.caller.can_speak_for(named):",
+        "if named_agent and not admission.caller.can_speak_for(named_agent):",
         "if False:",
         ("tests/gateway/test_methods.py::test_a_bound_key_calls_as_no_other_agent",),
     ),
@@ -749,7 +749,7 @@ MUTANTS = (
     Mutant(
         "proof: wrong",
         "coordinator/identity/proofs.py",
-        'if not hmac.compare_digest(str(held.get("hash", "")), hash_browser_secret(secret)):',
+        'if not hmac.compare_digest(str(held_proof.get("hash", "")), hash_browser_secret(secret)):',
         "if False:",
         ("tests/accounts/test_proof.py::test_another_proof_is_none",),
     ),
@@ -763,8 +763,8 @@ MUTANTS = (
     Mutant(
         "proof: old",
         "coordinator/identity/proofs.py",
-        'return "old" if now - given',
-        "return None if now - given",
+        'return "old" if now - proven_at',
+        "return None if now - proven_at",
         ("tests/accounts/test_proof.py::test_an_old_sign_in_is_asked_for_the_password_again",),
     ),
     Mutant(
@@ -812,8 +812,8 @@ MUTANTS = (
     Mutant(
         "passkey: challenge replayed",
         "coordinator/actions/people/passkeys.py",
-        "        taken, _ = PasskeyChallenge.objects.filter(digest=digest).delete()",
-        "        taken = 1",
+        "        deleted_count, _ = PasskeyChallenge.objects.filter(digest=digest).delete()",
+        "        deleted_count = 1",
         ("tests/passkeys/test_signing_in.py::test_a_challenge_is_good_once",),
     ),
     Mutant(
@@ -877,8 +877,8 @@ MUTANTS = (
     Mutant(
         "confirmation: too old",
         "coordinator/identity/proofs.py",
-        'int(held.get("at", 0)), UTC) <= within',
-        'int(held.get("at", 0)), UTC) is not None',
+        'int(held_proof.get("at", 0)), UTC) <= within',
+        'int(held_proof.get("at", 0)), UTC) is not None',
         (
             "tests/passkeys/test_confirming.py::test_a_decision_later_waits_for_a_confirmation_and_goes_on_with_what_was_typed",
         ),
@@ -1071,7 +1071,7 @@ MUTANTS = (
     Mutant(
         "hooks: approval that another call took",
         "coordinator/edge/hooks/pending_hooks.py",
-        'return taken or not settled["allowed"]',
+        'return settled_verdict or not settled["allowed"]',
         "return True",
         ("tests/claude_code/test_equal_calls.py",),
     ),
@@ -1247,8 +1247,8 @@ MUTANTS = (
     Mutant(
         "rule: whole text",
         "coordinator/policy/rules/tool_rules.py",
-        "if not expression.fullmatch(shown):",
-        "if not expression.search(shown):",
+        "if not expression.fullmatch(allow_text):",
+        "if not expression.search(allow_text):",
         (
             "tests/claude_code/test_rules.py::test_allow_must_match_the_whole_of_one_line_deny_and_ask_look_anywhere",
         ),
@@ -1256,7 +1256,7 @@ MUTANTS = (
     Mutant(
         "rule: second line",
         "coordinator/policy/rules/tool_rules.py",
-        'if ("\\n" in shown or "\\r" in shown) and not allows_multiline_text(self.pattern):',
+        'if ("\\n" in allow_text or "\\r" in allow_text) and not allows_multiline_text(self.pattern):',
         "if False:",
         ("tests/claude_code/test_rules.py",),
     ),
@@ -1447,7 +1447,7 @@ MUTANTS = (
     Mutant(
         "client: key twice",
         "coordinator/client/mcp_lines.py",
-        "    if len(found) != len(pairs):",
+        "    if len(members) != len(pairs):",
         "    if False:",
         ("tests/client/test_mcp_guard.py::test_what_two_parsers_could_read_differently_is_refused",),
     ),
@@ -1503,8 +1503,8 @@ MUTANTS = (
     Mutant(
         "claims: call with other arguments",
         "coordinator/actions/mcp/gateway_timelines.py",
-        "for row in reported_rows\n        if canonical_json_bytes(row[3] or {}) == given",
-        "for row in reported_rows if claimed or canonical_json_bytes(row[3] or {}) == given",
+        "for row in reported_rows\n        if canonical_json_bytes(row[3] or {}) == argument_bytes",
+        "for row in reported_rows if claimed or canonical_json_bytes(row[3] or {}) == argument_bytes",
         ("tests/gateway/test_claimed_calls.py::test_a_claim_of_another_call_joins_nothing",),
     ),
     Mutant(
@@ -1534,15 +1534,15 @@ MUTANTS = (
     Mutant(
         "tasks: another agent's or session's",
         "coordinator/actions/mcp/gateway_tasks.py",
-        "told = json.dumps([*astuple(owner), task_id])",
-        "told = json.dumps([owner.server_id, task_id])",
+        "owner_text = json.dumps([*astuple(owner), task_id])",
+        "owner_text = json.dumps([owner.server_id, task_id])",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(
         "tasks: list of everybody's",
         "coordinator/mcp/gateway/server_tasks.py",
-        "kept = [raw for task_id, raw in parse_task_list(response) if task_id in own]",
-        "kept = [raw for task_id, raw in parse_task_list(response)]",
+        "own_tasks = [raw for task_id, raw in parse_task_list(response) if task_id in own]",
+        "own_tasks = [raw for task_id, raw in parse_task_list(response)]",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(

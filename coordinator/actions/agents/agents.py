@@ -53,8 +53,8 @@ def build_agent_id(name: str) -> str:
     number of its own.
     """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    words = "_".join(re.findall(r"[a-z0-9]+", plain))[:60]
-    return f"agent.{words or hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    id_words = "_".join(re.findall(r"[a-z0-9]+", plain))[:60]
+    return f"agent.{id_words or hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def compute_agent_version(row: Agent) -> str:

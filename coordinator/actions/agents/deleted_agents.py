@@ -41,7 +41,7 @@ def require_unused_agent_id(agent_id: str | None) -> None:
     reference_counts = {label: count for label, count in count_agent_references(agent_id).items() if count}
     if not reference_counts:
         return
-    reference_list = "; ".join(f"{what}: {count}" for what, count in reference_counts.items())
+    reference_list = "; ".join(f"{referrer}: {count}" for referrer, count in reference_counts.items())
     when = deleted.deleted_at  # text where another program wrote what cannot be read
     day = when.strftime("%Y-%m-%d") if isinstance(when, datetime) else when
     raise Conflict(

@@ -49,7 +49,7 @@ def find_request_for_call(
         place |= Q(context__session_id__in=over.values("session_id"))
     # A client of the gateway has a session of its own for each time that it connects.
     place |= Q(plugin_id=GATEWAY)
-    found = PermissionRequest.objects.without_bodies().filter(
+    requests = PermissionRequest.objects.without_bodies().filter(
         place,
         Q(status="pending", expires_at__gt=now)
         | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
@@ -57,7 +57,7 @@ def find_request_for_call(
         context__used_at__isnull=True,
         context__revoked_at__isnull=True,
     )
-    candidates = list(found.order_by("-id")[:MOST_CANDIDATES])
+    candidates = list(requests.order_by("-id")[:MOST_CANDIDATES])
     decided = [row for row in candidates if row.status != "pending" and is_single_use_verdict(row)]
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)

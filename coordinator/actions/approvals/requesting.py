@@ -135,9 +135,9 @@ def deny_request_by_rules(
     validate_new_request(ask, now)
     question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
     with transaction.atomic():
-        found = find_request_denied_by_rules(question, now)
-        if found is not None:
-            return PermissionRequestResult(found, created=False)
+        denied_request = find_request_denied_by_rules(question, now)
+        if denied_request is not None:
+            return PermissionRequestResult(denied_request, created=False)
         return PermissionRequestResult(create_request_row(question, now, ruling), created=True)
 
 

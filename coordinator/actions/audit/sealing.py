@@ -143,8 +143,8 @@ def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
     if newest is None:
         return
     destinations = {place.name: place for place in places.load_checkpoint_destinations()}
-    sent = dict(AuditDelivery.objects.values_list("place", "tree_size"))
-    behind = [name for name in destinations if sent.get(name, 0) < newest.tree_size]
+    sent_sizes = dict(AuditDelivery.objects.values_list("place", "tree_size"))
+    behind = [name for name in destinations if sent_sizes.get(name, 0) < newest.tree_size]
     jobs = Job.objects.filter(name=SEND_CHECKPOINT)
     queued = set(jobs.values_list("subject", flat=True))
     if missing := [name for name in behind if name not in queued]:
@@ -162,13 +162,13 @@ def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
 def send_checkpoint(
     place: CheckpointDestination, job: ClaimedJob, checkpoint: AuditCheckpoint, now: datetime
 ) -> None:
-    known, _ = AuditDelivery.objects.get_or_create(place=place.name)
-    last = known.delivered_at
+    delivery, _ = AuditDelivery.objects.get_or_create(place=place.name)
+    last = delivery.delivered_at
     if isinstance(last, datetime) and now - place.pace < last <= now:
         postpone_job(job, at=last + place.pace, now=now)
         return
     try:
-        note = place.send(checkpoint.note, known.tree_size)
+        note = place.send(checkpoint.note, delivery.tree_size)
     except NotDelivered as problem:
         log.warning("A checkpoint was not delivered to %s: %s", place.name, problem)
         retry_job_later(job, error=str(problem), at=now + retry_delay(job.attempts), now=now)
@@ -181,7 +181,7 @@ def send_checkpoint(
         if note != checkpoint.note:
             checkpoint.note = note
             checkpoint.save(update_fields=["note"])
-        AuditDelivery.objects.filter(pk=known.pk, tree_size__lt=checkpoint.tree_size).update(
+        AuditDelivery.objects.filter(pk=delivery.pk, tree_size__lt=checkpoint.tree_size).update(
             tree_size=checkpoint.tree_size, delivered_at=now
         )
         delete_completed_job(job)

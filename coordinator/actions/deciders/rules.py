@@ -60,7 +60,7 @@ def replace_deciding_rules(wanted: Sequence[DecidingRuleRow], *, seen: str, by: 
 def require_existing_deciders(wanted: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
     """Raise UnprocessableRequest for a person or group that there is not; rows keep those who were deleted since."""
     kept_people = {person_id for rule in before.rules for person_id in rule.people}
-    kept_groups = {one for rule in before.rules for one in rule.groups}
+    kept_groups = {group_id for rule in before.rules for group_id in rule.groups}
     for rule in wanted:
         people = set(rule.people) - kept_people
         if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
@@ -86,7 +86,9 @@ def describe_deciding_rules(book: DeciderBook) -> list[dict[str, Any]]:
     return [
         asdict(rule)
         | {
-            "groups": [{"id": one, "name": book.group_names_by_id.get(one)} for one in rule.groups],
+            "groups": [
+                {"id": group_id, "name": book.group_names_by_id.get(group_id)} for group_id in rule.groups
+            ],
             "people": [
                 {
                     "id": person_id,

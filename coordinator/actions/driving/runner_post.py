@@ -69,7 +69,7 @@ class RunnerPost:
         """Write what waits; return the id of the last event, None where nothing waited."""
         if not self._waiting:
             return None
-        made, self._waiting = self._waiting, []
-        outcomes = events.record_events(made, self.now)
+        queued, self._waiting = self._waiting, []
+        outcomes = events.record_events(queued, self.now)
         last = outcomes[-1]
         return last.event_id if isinstance(last, RecordedEvent) else None

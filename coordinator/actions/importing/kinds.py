@@ -354,11 +354,13 @@ class RunImport(TableImport):
         )
         run_ids = [
             [
-                one.row["run_id"],
-                dump_compact_json(parameters if one.row.get("status") in OPEN else mask_secrets(parameters)),
+                server_row.row["run_id"],
+                dump_compact_json(
+                    parameters if server_row.row.get("status") in OPEN else mask_secrets(parameters)
+                ),
             ]
-            for one in standing
-            if (parameters := parse_imported_object(one.raw.get("parameters"))) is not None
+            for server_row in standing
+            if (parameters := parse_imported_object(server_row.raw.get("parameters"))) is not None
             and set(parameters) != {"prompt"}
         ]
         self.with_parameters += len(run_ids)

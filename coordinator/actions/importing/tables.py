@@ -291,8 +291,8 @@ class TableImport:
 
     def digest_row(self, row: Row) -> bytes:
         row = self.comparable_row(row)
-        held = sorted((name, value) for name, value in row.items() if value is not None)
-        return hashlib.blake2b(repr(held).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        present_values = sorted((name, value) for name, value in row.items() if value is not None)
+        return hashlib.blake2b(repr(present_values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def comparable_row(self, row: Row) -> Row:
         """Return a row so that what means the same compares equal."""

@@ -135,16 +135,18 @@ def request_person_approval(
         .order_by("-created_at")
         .first()
     )
-    words = [f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."]
+    sentences = [
+        f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."
+    ]
     if lost is not None and isinstance(lost.started_at, datetime):
-        words.append(
+        sentences.append(
             f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
             " and its end was never heard: it may have run."
         )
     request = approvals.request_permission(
         NewPermissionRequest(
             subject=subject,
-            justification=" · ".join(words)[:4_000],
+            justification=" · ".join(sentences)[:4_000],
             metadata={
                 "server": binding.server_id,
                 "tool": binding.tool,
@@ -307,7 +309,7 @@ def find_early_cancellations() -> QuerySet[GatewayCall]:
 def is_cancelled_early(place: CallOrigin, number: Any, now: datetime) -> bool:
     """Say whether a call's cancellation came before it."""
     noted = find_early_cancellations().filter(gateway_session=place.gateway_session, expires_at__gt=now)
-    return any(read_client_number(one) == json.dumps(number) for one in noted)
+    return any(read_client_number(cancellation) == json.dumps(number) for cancellation in noted)
 
 
 def cancel_waiting_call(
@@ -455,19 +457,19 @@ def close_allowed_question(
     """
     with transaction.atomic():
         request = rows.lock_permission_request(request_id)
-        asked = replace(attempt, binding=restore_original_binding(attempt.binding, request))
-        if asked.binding.question_digest != key:
+        original_question = replace(attempt, binding=restore_original_binding(attempt.binding, request))
+        if original_question.binding.question_digest != key:
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
-            why = "The policy allows the call by now."
-            approvals.withdraw_request(request_id, by=attempt.binding.by, reason=why, now=now)
+            closing_reason = "The policy allows the call by now."
+            approvals.withdraw_request(request_id, by=attempt.binding.by, reason=closing_reason, now=now)
             return QuestionOutcome.CLOSED, request
         context = rules.request_context(request)
         is_denied = request.status == PermissionRequest.Status.DENIED
         is_untold = is_denied and context is not None and context.used_at is None
         if not is_untold and rules.single_use_valid_until(request, now) is None:
             return QuestionOutcome.OVER, request
-        if not take_call_approval(asked, request_id, now):
+        if not take_call_approval(original_question, request_id, now):
             return QuestionOutcome.OVER, request
     return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED, request
 
@@ -580,8 +582,8 @@ def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime
     waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
     own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
     own = own.filter(key_id=binding.key_id, agent_id=binding.agent_id)
-    asked = {"call_key": binding.question_digest, "definition_digest": binding.definition_digest}
-    if own.update(**waits, **asked, policy_version=binding.policy_version):
+    question_digests = {"call_key": binding.question_digest, "definition_digest": binding.definition_digest}
+    if own.update(**waits, **question_digests, policy_version=binding.policy_version):
         return
     try:
         with transaction.atomic():

@@ -88,8 +88,8 @@ def get_or_create_default_session(
 
 def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
     """Say whether a caller has a session now: one of this key, or of this agent where the key is not known."""
-    whose = {"agent_id": agent_id or ""} if key_id is None else {"key_id": key_id}
-    return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **whose).exists()
+    key_filter = {"agent_id": agent_id or ""} if key_id is None else {"key_id": key_id}
+    return GatewaySession.objects.filter(used_at__gt=now - USED_WITHIN, **key_filter).exists()
 
 
 def find_gateway_session(
@@ -122,9 +122,16 @@ def unseal_upstream_session(sealed: str | None) -> str | None:
 
 
 def build_gateway_client(row: GatewaySession, links: dict[str, StoredUpstreamSession]) -> GatewayClient:
-    said = [value if isinstance(value, dict) else {} for value in (row.client, row.capabilities)]
+    client_facts = [value if isinstance(value, dict) else {} for value in (row.client, row.capabilities)]
     return GatewayClient(
-        row.session_id, row.door, row.key_id, row.agent_id, row.protocol_version, said[0], said[1], links
+        row.session_id,
+        row.door,
+        row.key_id,
+        row.agent_id,
+        row.protocol_version,
+        client_facts[0],
+        client_facts[1],
+        links,
     )
 
 

@@ -60,5 +60,5 @@ def filter_owned_tasks(owner: TaskOwner, task_ids: Iterable[str]) -> set[str]:
 
 
 def build_task_key(owner: TaskOwner, task_id: str) -> str:
-    told = json.dumps([*astuple(owner), task_id])
-    return f"task-{hashlib.sha256(told.encode()).hexdigest()}"
+    owner_text = json.dumps([*astuple(owner), task_id])
+    return f"task-{hashlib.sha256(owner_text.encode()).hexdigest()}"

@@ -70,15 +70,17 @@ def resolve_timeline_session(
     the key may not write into counts as not there.
     """
     if caller.session_id is not None:
-        found = find_driven_session(caller.session_id)
+        driven_session = find_driven_session(caller.session_id)
     elif named:
-        found = find_named_session(named, caller)
+        driven_session = find_named_session(named, caller)
     else:
-        found = find_claimed_session(claim, agent_id, caller) or find_only_running_session(agent_id, caller)
-    if found is not None:
-        silence.reopen_silent_session(found, now)
+        driven_session = find_claimed_session(claim, agent_id, caller) or find_only_running_session(
+            agent_id, caller
+        )
+    if driven_session is not None:
+        silence.reopen_silent_session(driven_session, now)
         is_certain = caller.session_id is not None or named is not None
-        return TimelineSession(found, is_agents=True, is_certain=is_certain)
+        return TimelineSession(driven_session, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
     ours = reported_sessions.reopen_or_create_session(f"{GATEWAY}:{own}", where, now).session_id
     return TimelineSession(ours, is_agents=False)
@@ -118,7 +120,7 @@ def claim_reported_call(
         if is_ours:
             origins.claim_session_origin(session_id, build_call_origin(claimed, as_call), now)
         return ReportedCall(None, claimed, "") if is_ours else None
-    given = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
+    argument_bytes = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
     if (
         claimed
     ):  # it may have waited for a person, at its agent, for long; and the agent may call the server otherwise
@@ -131,15 +133,15 @@ def claim_reported_call(
     alike = [
         ReportedCall(row[0], row[1] or "", row[2] or "")
         for row in reported_rows
-        if canonical_json_bytes(row[3] or {}) == given
+        if canonical_json_bytes(row[3] or {}) == argument_bytes
     ]
-    ended = find_ended_call_ids(session_id, [one.call_id for one in alike])
-    for one in alike:
-        if one.call_id not in ended and origins.claim_session_origin(
-            session_id, build_call_origin(one.call_id), now
+    ended = find_ended_call_ids(session_id, [open_call.call_id for open_call in alike])
+    for open_call in alike:
+        if open_call.call_id not in ended and origins.claim_session_origin(
+            session_id, build_call_origin(open_call.call_id), now
         ):
-            origins.claim_session_origin(session_id, build_call_origin(one.call_id, as_call), now)
-            return one
+            origins.claim_session_origin(session_id, build_call_origin(open_call.call_id, as_call), now)
+            return open_call
     return None
 
 
@@ -148,11 +150,13 @@ def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime
     begun = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
     rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [ReportedCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
-    told = {build_call_origin(call.call_id, as_call): call for call in calls}
+    calls_by_origin = {build_call_origin(call.call_id, as_call): call for call in calls}
     claimed_origins = (
-        origins.find_claimed_origins({(session_id, key) for key in told}, now) if told else set()
+        origins.find_claimed_origins({(session_id, key) for key in calls_by_origin}, now)
+        if calls_by_origin
+        else set()
     )
-    return next((told[key] for key in claimed_origins), None)
+    return next((calls_by_origin[key] for key in claimed_origins), None)
 
 
 def build_call_origin(call_id: str, as_call: str = "") -> str:
@@ -167,11 +171,13 @@ def is_call_reported(session_id: str, call_id: str) -> bool:
 
 def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
-    server, named = names.name_in_calls(server_id), names.name_in_calls(tool)
+    server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
-    may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{named}")
+    may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{tool_part}")
     own_door = [
-        f"{before}{names.GATEWAY}{by}{named}" for before in ("", "mcp_", names.PREFIX) for by in ("_", "__")
+        f"{before}{names.GATEWAY}{by}{tool_part}"
+        for before in ("", "mcp_", names.PREFIX)
+        for by in ("_", "__")
     ]
     call_starts = find_call_starts(session_id, may_be | Q(tool_name__in=own_door))
     return call_starts.exclude(context__source=BY_GATEWAY)
@@ -201,7 +207,7 @@ def find_named_session(named: str, caller: KeyIdentity) -> str | None:
         *Session.objects.filter(executor_session_id=named).values_list("pk", flat=True)[:5],
     ]
     closed = ownership.find_session_write_refusals(caller, ids)
-    return next((one for one in ids if one not in closed), None)
+    return next((session_id for session_id in ids if session_id not in closed), None)
 
 
 def find_claimed_session(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:

@@ -55,15 +55,15 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: 
     with transaction.atomic():
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
             raise NotFound(f"There is no MCP server {server_id}.")
-        known = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
+        known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
         tool_changes = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
-            mark_tools_gone(known, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
-        room = ToolStorageQuota(server_id, known)
+            mark_tools_gone(known_tools, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
+        room = ToolStorageQuota(server_id, known_tools)
         created = []
         for place, definition in enumerate(listing.tools, 1):
-            tool = known.get(definition.name)
+            tool = known_tools.get(definition.name)
             if (reason := room.reserve_or_refuse(definition, tool)) is not None:
                 tool_changes.left_out.append(SkippedTool(place, definition.name, reason))
                 continue
@@ -189,8 +189,8 @@ def record_omitted_tools(server_id: str, left_out: Iterable[SkippedTool], by: Ac
     tools = list(left_out)
     if not tools:
         return
-    named = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
-    metadata = mask_secrets({"count": len(tools), "tools": named})
+    named_tools = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
+    metadata = mask_secrets({"count": len(tools), "tools": named_tools})
     last = find_last_omission_entry(server_id)
     if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
         return

@@ -61,8 +61,8 @@ def save_upstream_config(
             raise NotFound(f"There is no MCP server {server_id}.")
         validate_upstream(server, wanted)
         before = McpUpstream.objects.filter(pk=server_id).first()
-        told = asdict(build_upstream_config(before)) if before else None
-        if before is not None and told == asdict(wanted):
+        previous_config = asdict(build_upstream_config(before)) if before else None
+        if before is not None and previous_config == asdict(wanted):
             return before
         values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
         if is_started_here(wanted) and not (
@@ -79,7 +79,7 @@ def save_upstream_config(
             actor=by,
             target=server_id,
             result="success",
-            metadata={"before": told, "after": asdict(wanted)},
+            metadata={"before": previous_config, "after": asdict(wanted)},
             now=now,
         )
     return row
@@ -154,9 +154,14 @@ def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetim
         row.accepted_command, row.changed_at = digest, now
         row.save(update_fields=["accepted_command", "changed_at"])
         args = server.args if isinstance(server.args, list) else []
-        told = {"command": server.command, "args": mask_command_arguments(map(str, args))}
+        audited_command = {"command": server.command, "args": mask_command_arguments(map(str, args))}
         audit.record_audit_entry(
-            "MCP_COMMAND_ACCEPTED", actor=by, target=server_id, result="success", metadata=told, now=now
+            "MCP_COMMAND_ACCEPTED",
+            actor=by,
+            target=server_id,
+            result="success",
+            metadata=audited_command,
+            now=now,
         )
 
 
@@ -178,10 +183,10 @@ def keep_command_accepted(server: McpServer, by: Actor) -> Iterator[None]:
 
 def build_upstream_config(row: McpUpstream) -> UpstreamConfig:
     """Return what a row says."""
-    wanted = isolation.build_isolation(row)
+    current_isolation = isolation.build_isolation(row)
     return UpstreamConfig(
         row.transport, row.url, row.sharing, row.private_network, row.call_seconds, row.enabled,
-        wanted.network, wanted.folders, wanted.writable_folders,
+        current_isolation.network, current_isolation.folders, current_isolation.writable_folders,
     )  # fmt: skip
 
 

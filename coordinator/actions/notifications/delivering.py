@@ -81,8 +81,8 @@ def run_due_delivery() -> None:
 
 def find_due_messages(now: datetime) -> QuerySet[Notification]:
     """Return the messages whose next attempt is due."""
-    due = Job.objects.due(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
-    return Notification.objects.filter(pk__in=due)
+    due_jobs = Job.objects.due(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
+    return Notification.objects.filter(pk__in=due_jobs)
 
 
 def start_due_deliveries(now: datetime | None = None) -> None:

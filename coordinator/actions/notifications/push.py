@@ -85,12 +85,12 @@ def save_push_device(
     address, before = addresses
     end_other_owners_devices(by, address, now)
     mine = find_push_devices(by)
-    known = mine.filter(address=address).first() or mine.filter(address=before).first()
-    if known is None and find_push_devices(by).without_ended_devices().count() >= MOST_DEVICES:
+    known_target = mine.filter(address=address).first() or mine.filter(address=before).first()
+    if known_target is None and find_push_devices(by).without_ended_devices().count() >= MOST_DEVICES:
         raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
-    if known is None:
+    if known_target is None:
         delete_old_ended_devices(mine)
-    target = known or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
+    target = known_target or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
     target.address = address
     target.save()
     push_subscription = PushSubscription.objects.filter(pk=target.pk).first()
@@ -104,7 +104,7 @@ def save_push_device(
             "why_ended": None,
         },
     )
-    if known is None or (push_subscription is not None and push_subscription.ended_at is not None):
+    if known_target is None or (push_subscription is not None and push_subscription.ended_at is not None):
         record_device_change("PUSH_DEVICE_ADDED", target, by, now)
     return target
 

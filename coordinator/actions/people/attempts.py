@@ -55,11 +55,13 @@ class AttemptLimit:
 
     def seconds_until_retry(self, source: str, now: datetime) -> int:
         """Return in how many seconds `source` may try again; 0 while it is within the limit."""
-        named = {"target_id": source} if self.by_target else {"reason": self.reason.format(source=source)}
+        attempt_filter = (
+            {"target_id": source} if self.by_target else {"reason": self.reason.format(source=source)}
+        )
         if self.target is not None:
-            named["target_id"] = self.target
+            attempt_filter["target_id"] = self.target
         since = now - self.window
-        lately = AuditLog.objects.filter(event_type=self.event_type, timestamp__gt=since, **named)
+        lately = AuditLog.objects.filter(event_type=self.event_type, timestamp__gt=since, **attempt_filter)
         oldest = lately.order_by("-timestamp").values_list("timestamp", flat=True)[
             self.tries - 1 : self.tries
         ]

@@ -133,7 +133,7 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
     try:
         answer = passkeys.parse_passkey_answer(text)
         take_challenge(Purpose.ADD, answer, browser, now, user=user)
-        made = passkeys.verify_new_passkey(answer)
+        credential = passkeys.verify_new_passkey(answer)
     except PasskeyRefused as refusal:
         log.warning("new passkey of %s refused: %s", user.username, refusal.problem)
         raise
@@ -145,11 +145,11 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
             row = Passkey.objects.create(
                 user_id=user.pk,
                 name=normalize_passkey_name(name, len(existing)),
-                credential_id=made.credential_id,
-                public_key=made.public_key,
+                credential_id=credential.credential_id,
+                public_key=credential.public_key,
                 user_handle=find_user_handle(user, existing),
                 rp_id=passkeys.relying_party_id(),
-                sign_count=made.sign_count,
+                sign_count=credential.sign_count,
                 made_at=now,
             )
             record_passkey_event(
@@ -260,8 +260,8 @@ def take_challenge(
     digest = passkeys.hash_challenge(answer.challenge)
     with transaction.atomic():
         row = PasskeyChallenge.objects.filter(digest=digest).first()
-        taken, _ = PasskeyChallenge.objects.filter(digest=digest).delete()
-    if row is None or taken != 1:
+        deleted_count, _ = PasskeyChallenge.objects.filter(digest=digest).delete()
+    if row is None or deleted_count != 1:
         raise PasskeyRefused("the challenge is unknown, used or expired", EXPIRED)
     if row.expires_at <= now:
         raise PasskeyRefused("the challenge has expired", EXPIRED)

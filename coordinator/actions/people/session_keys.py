@@ -114,8 +114,8 @@ def is_gateway_switched_off(agent_id: str, run: Run) -> bool:
 
 def end_session_key(session_id: str, reason: str, now: datetime | None = None) -> None:
     """End the key of a session's agent, if it has one."""
-    gone, _ = SessionKey.objects.filter(session_id=session_id).delete()
-    if gone:
+    deleted_count, _ = SessionKey.objects.filter(session_id=session_id).delete()
+    if deleted_count:
         audit.record_audit_entry(
             "SESSION_KEY_ENDED", actor=BY, target=session_id, result="success", reason=reason, now=now
         )

@@ -39,10 +39,12 @@ def create_plugin(
     Raises UnprocessableRequest for an empty id or an unknown permission, Conflict for a known id.
     """
     changed_columns.require_valid_id(plugin_id, "A plugin")
-    wanted = validate_permission_names(permissions)
+    permission_names = validate_permission_names(permissions)
     try:
         with transaction.atomic():
-            row = PluginSetting(plugin_id=plugin_id, is_active=is_active, allowed_permissions=wanted)
+            row = PluginSetting(
+                plugin_id=plugin_id, is_active=is_active, allowed_permissions=permission_names
+            )
             row.save(force_insert=True)
             audit.record_audit_entry(
                 "PLUGIN_REGISTERED",
@@ -116,7 +118,7 @@ def replace_broken_permissions(
 
     Raises Conflict where the column can be read: what is readable is granted and revoked one by one.
     """
-    wanted = validate_permission_names(permissions)
+    permission_names = validate_permission_names(permissions)
     with transaction.atomic():
         row = lock_plugin(plugin_id, seen)
         if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):
@@ -124,7 +126,7 @@ def replace_broken_permissions(
                 f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
             )
         before = changed_columns.read_column_values(row, ["allowed_permissions"])
-        row.allowed_permissions = wanted
+        row.allowed_permissions = permission_names
         row.save(update_fields=["allowed_permissions"])
         audit.record_audit_entry(
             "PERMISSIONS_REPLACED",
@@ -132,7 +134,7 @@ def replace_broken_permissions(
             target=plugin_id,
             result="success",
             reason=reason,
-            metadata={"before": before, "after": {"allowed_permissions": wanted}},
+            metadata={"before": before, "after": {"allowed_permissions": permission_names}},
             now=now,
         )
     return row

@@ -31,14 +31,14 @@ def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: st
         and any(is_grant_valid_until(row, until) for row in top)
     ):
         return
-    why = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
+    justification = f"{row.justification} (request {row.request_id}{f': {reason}' if reason else ''})"
     edit = GrantEdit(
         wish.agent_id,
         wish.server_id,
         wish.tool_name,
         ALLOW,
         until,
-        why[: grants.LONGEST_TEXT],
+        justification[: grants.LONGEST_TEXT],
         gives_way=True,
     )
     grants.apply_grant_edits([edit], by=by, now=now)

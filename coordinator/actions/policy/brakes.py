@@ -67,9 +67,9 @@ def validate_brake(reach: str, name: str, reason: str) -> None:
     if reach not in BrakeReach.values:
         raise UnprocessableRequest("Choose what to hold: everything, an agent or a host.")
     if (reach == BrakeReach.EVERYTHING) is bool(name):
-        wanted = "" if name else f" Enter the {reach} to hold."
+        hint = "" if name else f" Enter the {reach} to hold."
         raise UnprocessableRequest(
-            wanted.strip()
+            hint.strip()
             or "To hold everything, leave the name empty. To hold one agent or host, choose which of the "
             "two it is."
         )
@@ -148,7 +148,9 @@ def find_braked_runs(on: Sequence[ActiveBrake]) -> list[str]:
 def is_run_braked(run: Run, runner: Runner | None, offered: Any, on: Sequence[ActiveBrake]) -> bool:
     driven = getattr(run.session, "driven", None)
     chosen = (offers.ordered_agent(run), driven.agent if driven is not None else None)
-    names = offers.agent_names_for_run(run, {one for one in chosen if one is not None}, runner, offered)
-    told = {run.session.hostname, runner.hostname if runner is not None else None}
-    hosts: list[str | None] = [host for host in told if host] or [None]
+    names = offers.agent_names_for_run(
+        run, {active_brake for active_brake in chosen if active_brake is not None}, runner, offered
+    )
+    hosts_of_run = {run.session.hostname, runner.hostname if runner is not None else None}
+    hosts: list[str | None] = [host for host in hosts_of_run if host] or [None]
     return any(one.applies_to(names, host) for one in on for host in hosts)

@@ -146,15 +146,15 @@ def require_budget_editor(by: Actor) -> None:
 
 
 def validate_budget(wanted: BudgetRow) -> None:
-    words = {
+    measure_labels = {
         "reach": BudgetReach.values,
         "span": BudgetSpan.values,
         "measure": BudgetMeasure.values,
         "at_limit": AtLimit.values,
     }
-    for name, known in words.items():
-        if getattr(wanted, name) not in known:
-            raise UnprocessableRequest(f"{name} must be one of: {', '.join(known)}.")
+    for name, label in measure_labels.items():
+        if getattr(wanted, name) not in label:
+            raise UnprocessableRequest(f"{name} must be one of: {', '.join(label)}.")
     if (wanted.reach == BudgetReach.EVERYTHING) is bool(wanted.name):
         raise UnprocessableRequest(
             "Enter the agent or person. Leave the name empty for a budget of everything."

@@ -100,11 +100,11 @@ def compute_grants_version(rows: Iterable[Grant]) -> str:
 
 def load_grant_slots(agent_ids: Iterable[str], server_ids: Iterable[str]) -> dict[Slot, list[Grant]]:
     """Return every grant of these agents on these servers by slot, oldest first."""
-    found: dict[Slot, list[Grant]] = {}
+    slot_grants: dict[Slot, list[Grant]] = {}
     rows = Grant.objects.filter(agent_id__in=list(agent_ids), server_id__in=list(server_ids))
     for row in rows.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).order_by("id"):
-        found.setdefault(find_grant_slot(row), []).append(row)
-    return found
+        slot_grants.setdefault(find_grant_slot(row), []).append(row)
+    return slot_grants
 
 
 def find_grant_slot(row: Grant) -> Slot:
@@ -126,7 +126,7 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -
         grant_slots = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
         require_seen_versions(sound, grant_slots)
         applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), by, now) for edit in sound]
-    return [one for one in applied if one is not None]
+    return [applied_edit for applied_edit in applied if applied_edit is not None]
 
 
 def require_grant_editor(by: Actor) -> None:
@@ -331,8 +331,8 @@ def prolong_grant(
                 f"Grant {newest.pk} ({newest.effective_permission}) {state}. Change or revoke that one first."
             )
         if beside := [other for other in top if other != row and other.effective_permission != ALLOW]:
-            words = f"Grant {beside[-1].pk} ({beside[-1].effective_permission}) counts beside this one."
-            raise Conflict(f"{words} Change or revoke that one first.")
+            notice = f"Grant {beside[-1].pk} ({beside[-1].effective_permission}) counts beside this one."
+            raise Conflict(f"{notice} Change or revoke that one first.")
         edit = build_grant_edit(
             row, row.effective_permission, until, (reason or "").strip() or row.justification
         )
@@ -399,23 +399,23 @@ def apply_server_entries(
     only entry has an end keeps what lasts longer beneath it. Raises BadRequest for an entry of another server or kind,
     and what `apply_grant_edits` raises.
     """
-    wanted: dict[Slot, list[GrantEdit]] = {}
+    wanted_edits: dict[Slot, list[GrantEdit]] = {}
     for edit in (parse_grant_entry(server_id, entry) for entry in entries):
-        wanted.setdefault(edit.grant_slot, []).append(edit)
+        wanted_edits.setdefault(edit.grant_slot, []).append(edit)
     with transaction.atomic():
         require_grant_editor(by)
         lock_granted_servers({server_id})
-        standing: dict[Slot, list[Grant]] = {}
+        current_grants: dict[Slot, list[Grant]] = {}
         rows = Grant.objects.filter(server_id=server_id).exclude(entry_type="capability")
         for row in rows.order_by("id"):
             if is_grant_current(row, now):
-                standing.setdefault(find_grant_slot(row), []).append(row)
+                current_grants.setdefault(find_grant_slot(row), []).append(row)
         layers = [
             order_grant_layers(edits)
-            for slot, edits in wanted.items()
-            if summarize_slot_contents(edits) != summarize_slot_contents(standing.get(slot, []))
+            for slot, edits in wanted_edits.items()
+            if summarize_slot_contents(edits) != summarize_slot_contents(current_grants.get(slot, []))
         ]
-        layers += [[GrantEdit(*slot, INHERIT)] for slot in standing.keys() - wanted.keys()]
+        layers += [[GrantEdit(*slot, INHERIT)] for slot in current_grants.keys() - wanted_edits.keys()]
         depth = max(map(len, layers), default=0)
         rounds = [[edits[level] for edits in layers if level < len(edits)] for level in range(depth)]
         return [applied for edits in rounds for applied in apply_grant_edits(edits, by=by, now=now)]
@@ -478,9 +478,11 @@ def set_agent_servers(
     with transaction.atomic():
         add_placeholder_servers(server_ids, by, now)
         rows = Grant.objects.filter(agent_id=agent_id, entry_type=SERVER_GRANT, tool_name__isnull=True)
-        standing = [row for row in rows.order_by("id") if is_grant_current(row, now)]
-        allowed = {row.server_id for row in standing if row.effective_permission == ALLOW}
-        denying = {row.server_id for row in uncovered_grants(standing) if row.effective_permission != ALLOW}
+        current_rows = [row for row in rows.order_by("id") if is_grant_current(row, now)]
+        allowed = {row.server_id for row in current_rows if row.effective_permission == ALLOW}
+        denying = {
+            row.server_id for row in uncovered_grants(current_rows) if row.effective_permission != ALLOW
+        }
         if clash := denying & set(server_ids):
             raise Conflict(
                 f"{agent_id} is denied {join_sorted_names(clash)}, or must ask for each call. Remove that grant first."
@@ -492,7 +494,7 @@ def set_agent_servers(
         ]
         applied = apply_grant_edits(edits, by=by, now=now)
         # Only what allows ends: a denial or "ask" beneath it, or on top of it, stays.
-        for row in standing:
+        for row in current_rows:
             if row.effective_permission == ALLOW and row.server_id not in server_ids:
                 revoked = revoke_grant(row.pk, by=by, now=now)
                 edit = build_grant_edit(revoked, INHERIT, None, None)

@@ -23,10 +23,10 @@ def switch_ready_made_rule(name: str, *, is_on: bool, by: Actor, now: datetime) 
         raise NotFound("There is no such ready-made rule.")
     with transaction.atomic():
         saved = rules.load_saved_tool_rules()
-        wanted = ready_made.switch_rule_list(saved, name, is_on=is_on)
-        if len(wanted) == len(saved):
+        wanted_rules = ready_made.switch_rule_list(saved, name, is_on=is_on)
+        if len(wanted_rules) == len(saved):
             return
-        tool_rules.replace_tool_rules(wanted, seen=rules.tool_rules_version(saved), by=by, now=now)
+        tool_rules.replace_tool_rules(wanted_rules, seen=rules.tool_rules_version(saved), by=by, now=now)
         audit.record_audit_entry(
             "READY_MADE_RULE_SWITCHED",
             actor=by,

@@ -63,8 +63,8 @@ def deny_tool_to_all_agents(tool: str, reason: str, *, by: Actor, now: datetime)
         denial = DecisionRule(1, tool, rules.DENY, reason=reason)
         if any(replace(rule, number=1, reason=reason) == denial for rule in saved):
             return False
-        wanted = [denial, *(replace(rule, number=rule.number + 1) for rule in saved)]
-        replace_tool_rules(wanted, seen=rules.tool_rules_version(saved), by=by, now=now)
+        wanted_rules = [denial, *(replace(rule, number=rule.number + 1) for rule in saved)]
+        replace_tool_rules(wanted_rules, seen=rules.tool_rules_version(saved), by=by, now=now)
     return True
 
 

@@ -96,8 +96,10 @@ def iterate_claimable_runs(runner: Runner) -> Iterator[PendingRun]:
             statement = CLAIMABLE.format(ahead=AHEAD if ahead else "")
             cursor.execute(statement, [*ahead, runner.runner_id])
             page = cursor.fetchall()
-        for run_id, wanted, agent, folder, given, _created_at in page:
-            yield PendingRun(run_id, decode_json_column(wanted), agent, folder, decode_json_column(given))
+        for run_id, run_demands, agent, folder, run_parameters, _created_at in page:
+            yield PendingRun(
+                run_id, decode_json_column(run_demands), agent, folder, decode_json_column(run_parameters)
+            )
         if len(page) < PAGE:
             return
         last_at, last_id = page[-1][-1], page[-1][0]
@@ -145,7 +147,7 @@ def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
     if not on and not budgets.has_run_holding_budget(now):
         return False
     agents = offers.load_braked_agent_names(run, runner)
-    if any(one.applies_to(agents, runner.hostname) for one in on):
+    if any(brake.applies_to(agents, runner.hostname) for brake in on):
         return True
     return budgets.find_budget_holding_session(run.session_id, agents, now) is not None
 

@@ -145,8 +145,8 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
 
 def record_process_stop(run: Run, now: datetime, *, since: Any, reason: str) -> None:
     """Write the end of a run's process, unless its executor has sent it since the run began."""
-    began = since if isinstance(since, datetime) else now
-    if not has_event_since(run.session_id, STOP_EVENTS, since=began):
+    stopped_at = since if isinstance(since, datetime) else now
+    if not has_event_since(run.session_id, STOP_EVENTS, since=stopped_at):
         add_run_event(run, find_event_names(run).stop, now, exit_code=0, reason=reason)
 
 

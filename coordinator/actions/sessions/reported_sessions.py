@@ -177,7 +177,7 @@ def create_reported_session(
     # Only one that is new is given its parent: so no session is ever its own ancestor.
     parent = find_writable_session(where.parent, where.by) if where.parent else None
     for session_id in derive_session_ids(executor_id):
-        made = Session(
+        new_session = Session(
             session_id=session_id,
             parent_session=parent,
             status=status,
@@ -188,7 +188,7 @@ def create_reported_session(
             project_dir=mask_secrets(where.project_dir),
             hostname=mask_secrets(where.hostname),
         )
-        session, is_new = insert_or_find_session(made)
+        session, is_new = insert_or_find_session(new_session)
         if is_new and where.by is not None:
             writers.record_session_maker(session.pk, where.by.caller_actor)
         if is_new or (session.executor_session_id == executor_id and is_session_writable(session, where.by)):

@@ -118,7 +118,7 @@ class TranscriptImport:
             return
         taken_keys = self.find_taken_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
-        known: list[tuple[ImportedEvent, ImportedLine]] = []
+        known_events: list[tuple[ImportedEvent, ImportedLine]] = []
         for transcript_line, place in batch:
             fresh = (
                 []
@@ -130,8 +130,8 @@ class TranscriptImport:
                 ]
             )
             self.outcome.known += len(transcript_line.events) - len(fresh)
-            new_ids = {id(one) for one in fresh}
-            known += [
+            new_ids = {id(imported) for imported in fresh}
+            known_events += [
                 (fresh_line, transcript_line)
                 for fresh_line in transcript_line.events
                 if id(fresh_line) not in new_ids and recording.reports_tokens(fresh_line.event)
@@ -142,17 +142,19 @@ class TranscriptImport:
                 new.append((fresh_line, transcript_line, place))
         if new:
             self.write_new_events(new)
-        if known and self.write:
-            self.update_known_usage(known)
+        if known_events and self.write:
+            self.update_known_usage(known_events)
         self.save_agent_titles([transcript_line for transcript_line, _ in batch if transcript_line.title])
 
     def update_known_usage(self, known: list[tuple[ImportedEvent, ImportedLine]]) -> None:
         """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
         reports = [
             recording.report_of_event(
-                one.event, self.get_imported_session(told.session).session_id or "", one.also
+                known_event.event,
+                self.get_imported_session(known_line.session).session_id or "",
+                known_event.also,
             )
-            for one, told in known
+            for known_event, known_line in known
         ]
         with transaction.atomic():
             recording.update_recorded_usage(reports)
@@ -213,13 +215,13 @@ class TranscriptImport:
     def write_new_events(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
-            for one, transcript_line, place in new:
+            for new_event, transcript_line, place in new:
                 session = self.get_imported_session(transcript_line.session)
                 if not session.added:
                     session.added = True
                     self.begin_imported_session(session, transcript_line)
                     events.append((build_start_milestone(transcript_line, place), place))
-                events.append((one.event, place))
+                events.append((new_event.event, place))
                 if self.write:
                     for event, _ in events[-2:]:
                         event.session_id = event.session_id or str(session.session_id)
@@ -228,7 +230,9 @@ class TranscriptImport:
             else:
                 outcomes = [RecordedEvent(0)] * len(events)
                 self._would_write.update(
-                    shorten_key(key) for one, _, _ in new for key in (one.event.origin, *one.event.claims)
+                    shorten_key(key)
+                    for new_event, _, _ in new
+                    for key in (new_event.event.origin, *new_event.event.claims)
                 )
         for (event, place), outcome in zip(events, outcomes, strict=True):
             self.count_event_outcome(event, outcome, place)
@@ -243,10 +247,10 @@ class TranscriptImport:
                 told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
             )
             started_at = instants.parse_instant(told.at) or self.now
-            made = reported_sessions.find_or_create_session(
+            imported_session = reported_sessions.find_or_create_session(
                 told.session, where, started_at, SessionStatus.FINISHED
             )
-            session.session_id = made.session_id
+            session.session_id = imported_session.session_id
 
     def count_event_outcome(self, event: DedupedEvent, outcome: Any, place: str) -> None:
         if not isinstance(outcome, RecordedEvent):

@@ -85,16 +85,16 @@ def claim_jobs(
 
     Where nothing is due this reads, and takes no lock.
     """
-    wanted = Job.objects.filter(name__in=names).exclude(pk__in=LEASE_RENEWER.running_job_ids())
+    waiting_jobs = Job.objects.filter(name__in=names).exclude(pk__in=LEASE_RENEWER.running_job_ids())
     if subjects is not None:
-        wanted = wanted.filter(subject__in=subjects)
-    overlong, due = wanted.with_overlong_lease(now), wanted.due(now)
+        waiting_jobs = waiting_jobs.filter(subject__in=subjects)
+    overlong, due_jobs = waiting_jobs.with_overlong_lease(now), waiting_jobs.due(now)
     if overlong.exists():
         overlong.update(leased_until=now + LEASE)
-    if not due.exists():
+    if not due_jobs.exists():
         return []
     with transaction.atomic():
-        rows = list(due.select_for_update(skip_locked=True).order_by("next_at", "id")[:limit])
+        rows = list(due_jobs.select_for_update(skip_locked=True).order_by("next_at", "id")[:limit])
         Job.objects.filter(pk__in=[row.pk for row in rows]).update(
             leased_by=current_process_name(), leased_until=now + LEASE, attempts=F("attempts") + 1
         )
@@ -124,10 +124,10 @@ def delete_completed_job(job: ClaimedJob) -> bool:
 
 def retry_job_later(job: ClaimedJob, *, error: str, at: datetime, now: datetime) -> bool:
     """Free a job that failed, for another attempt; False where another has claimed it meanwhile."""
-    words = (mask_secrets(error) or "")[:MAX_ERROR_CHARS]
+    error_text = (mask_secrets(error) or "")[:MAX_ERROR_CHARS]
     return bool(
         select_held_jobs([job]).update(
-            next_at=at, chosen_at=now, leased_by=None, leased_until=None, error=words
+            next_at=at, chosen_at=now, leased_by=None, leased_until=None, error=error_text
         )
     )
 

@@ -74,8 +74,8 @@ def add_rows_of_events(after: int, upto: int) -> int:
             " AND NOT EXISTS (SELECT 1 FROM usage_requests u WHERE u.event_id = c.event_id)",
             [after, upto],
         )
-        found = cursor.fetchall()
-    if not found:
+        event_rows = cursor.fetchall()
+    if not event_rows:
         return 0
     own = prices.load_own_prices()
     rows = [
@@ -92,7 +92,7 @@ def add_rows_of_events(after: int, upto: int) -> int:
             source=source,
             own=own,
         )
-        for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in found
+        for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in event_rows
     ]
     return len(recording.insert_usage_rows(rows))
 

@@ -96,14 +96,14 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
     sums: dict[tuple[str, str, str], list[Any]] = {}
     requests: dict[str, tuple[WrittenEvent, ModelRequestUsage]] = {}
     own: dict[str, TokenPrice] | None = None
-    for one in written:
-        if one.event[_TYPE] == CALL:
-            day = instants.local_day(one.context[_RECEIVED], settings.LOCAL_ZONE)
-            sums.setdefault((one.context[_SESSION], day, ""), empty_day_sums())[0] += 1
-        if one.context[_OUTPUT] is not None:  # 0 at least, where others are reported
+    for written_event in written:
+        if written_event.event[_TYPE] == CALL:
+            day = instants.local_day(written_event.context[_RECEIVED], settings.LOCAL_ZONE)
+            sums.setdefault((written_event.context[_SESSION], day, ""), empty_day_sums())[0] += 1
+        if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_own_prices() if own is None else own
-            row = build_usage_row(one, own)
-            requests.setdefault(row.request_key, (one, row))
+            row = build_usage_row(written_event, own)
+            requests.setdefault(row.request_key, (written_event, row))
     if requests:
         new = insert_usage_rows([row for _, row in requests.values()])
         for key in new:
@@ -112,11 +112,11 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
             [report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
         )
     if sums:
-        given, parameters = bulk.rows_select_sql(
+        values_sql, parameters = bulk.rows_select_sql(
             [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
         )
         with connection.cursor() as cursor:
-            cursor.execute(build_usage_upsert(given), parameters)
+            cursor.execute(build_usage_upsert(values_sql), parameters)
 
 
 def empty_day_sums() -> list[Any]:
@@ -238,7 +238,8 @@ def infer_hour_cache(
     all_for_an_hour = replace(amounts, cache_write_5m_tokens=0, cache_write_1h_tokens=written)
     at = price_instant(at_us)
     least, most = (
-        prices.calculate_request_cost(model, one, own, at, detail) for one in (amounts, all_for_an_hour)
+        prices.calculate_request_cost(model, amounts_variant, own, at, detail)
+        for amounts_variant in (amounts, all_for_an_hour)
     )
     if least is None or most is None or most <= least:
         return amounts
@@ -251,10 +252,10 @@ def infer_hour_cache(
 def insert_usage_rows(rows: Sequence[ModelRequestUsage]) -> set[str]:
     """Insert the rows whose requests have none; return their keys."""
     values = [[getattr(row, name) for name in _COLUMNS] for row in sorted(rows, key=lambda r: r.request_key)]
-    given, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
+    values_sql, parameters = bulk.rows_select_sql(values, *_COLUMNS.values())
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO usage_requests ({', '.join(_COLUMNS)}) {given}"
+            f"INSERT INTO usage_requests ({', '.join(_COLUMNS)}) {values_sql}"
             " ON CONFLICT DO NOTHING RETURNING request_key",
             parameters,
         )
@@ -299,12 +300,12 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
     by_key = {key: report for report in reports for key in report.keys}
     if not by_key:
         return 0
-    found = (
+    usage_rows = (
         ModelRequestUsage.objects.select_for_update().filter(request_key__in=by_key).order_by("request_key")
     )
     changed = 0
     own: dict[str, TokenPrice] | None = None
-    for row in found:
+    for row in usage_rows:
         before, report = row_amounts(row), by_key[row.request_key]
         after = merge_amounts(before, report.amounts)
         if after == before:
@@ -359,11 +360,11 @@ def add_to_usage_day(row: ModelRequestUsage, tokens: dict[str, int], cost: float
 
 def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
     """Put right whose sums are that were written before it was known which agent a runner drives there."""
-    known = DRIVEN_PROGRAM.format(session_id="u.session_id")
+    driven_program = DRIVEN_PROGRAM.format(session_id="u.session_id")
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT u.id, {known} FROM usage_days u"  # noqa: S608 - names of ours
-            f" WHERE coalesce(u.program, '') <> coalesce({known}, u.program, '')"
+            f"SELECT u.id, {driven_program} FROM usage_days u"  # noqa: S608 - names of ours
+            f" WHERE coalesce(u.program, '') <> coalesce({driven_program}, u.program, '')"
         )
         wrong = cursor.fetchall()
     for row_id, program in wrong:  # each by itself: who writes events waits for one row at most

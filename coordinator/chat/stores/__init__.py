@@ -74,9 +74,9 @@ def find_store(place: str) -> AttachmentStore:
     try:
         return cast("AttachmentStore", storages[place])
     except InvalidStorageError:
-        why = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
+        reason = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
         raise StoreUnavailable(
-            why if place == FilePlace.S3 else f"there is no place called {place[:40]!r}"
+            reason if place == FilePlace.S3 else f"there is no place called {place[:40]!r}"
         ) from None
 
 

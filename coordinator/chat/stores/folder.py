@@ -76,9 +76,9 @@ class Folder(FileSystemStorage):
         base = Path(self.location)
         for path in sorted((base / FOLDER).rglob("*")):
             if path.is_file():
-                found = path.stat()
-                at = datetime.fromtimestamp(found.st_mtime, UTC)
-                yield ListedStoredFile(path.relative_to(base).as_posix(), found.st_size, at)
+                file_status = path.stat()
+                at = datetime.fromtimestamp(file_status.st_mtime, UTC)
+                yield ListedStoredFile(path.relative_to(base).as_posix(), file_status.st_size, at)
 
     def describe_file_location(self, name: str) -> str:
         return str(Path(self.location) / name)

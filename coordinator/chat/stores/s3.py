@@ -108,12 +108,12 @@ class Bucket(S3Storage):  # type: ignore[misc]
             super().delete(name)
 
     def open_byte_range(self, name: str, start: int, length: int) -> StoredFileStream:
-        wanted = f"bytes={start}-{start + length - 1}"
+        range_header = f"bytes={start}-{start + length - 1}"
         with self.translate_s3_errors(answers=False):
             client = self.connection.meta.client
             try:
                 answer = client.get_object(
-                    Bucket=self.bucket_name, Key=self._normalize_name(name), Range=wanted
+                    Bucket=self.bucket_name, Key=self._normalize_name(name), Range=range_header
                 )
             except ClientError as problem:
                 if s3_error_code(problem) not in BEYOND:
@@ -188,10 +188,12 @@ class S3ObjectStream:
 
     def read(self, size: int, /) -> bytes:
         rests, until = self._bucket.rests, time.monotonic() + READ_WITHIN
-        came = bytearray()
+        received_bytes = bytearray()
         try:
-            while len(came) < size and (part := self._body.read(min(size - len(came), AT_ONCE))):
-                came += part
+            while len(received_bytes) < size and (
+                part := self._body.read(min(size - len(received_bytes), AT_ONCE))
+            ):
+                received_bytes += part
                 if time.monotonic() > until:
                     raise TimeoutError
         except SILENT as problem:
@@ -201,7 +203,7 @@ class S3ObjectStream:
             rests.record_broken_answer()
             raise self._bucket.build_unavailable_error(problem) from None
         rests.record_success()
-        return bytes(came)
+        return bytes(received_bytes)
 
     def close(self) -> None:
         self._body.close()

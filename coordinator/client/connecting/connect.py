@@ -95,19 +95,21 @@ def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
     )
     edited_files = record.load_edited_files()
     changes = [
-        one
+        agent_change
         for agent in agents
-        for one in plan_agent_changes(agent, call, place, edited_files, client_settings)
+        for agent_change in plan_agent_changes(agent, call, place, edited_files, client_settings)
     ]
     print_changes(changes, place)
     if any(change.has_effect for change in changes) and not asked.yes:
         confirm_changes()
     connected = dict(client_settings.agents) if client_settings else {}
     for agent in agents:
-        told: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
+        settings_record: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
         if agent.file:  # `signalbox hook` looks there which hooks are registered
-            told["file"] = os.path.join(agent.settings_folder(place.home, place.environment), agent.file)
-        connected[agent.name] = {**connected.get(agent.name, {}), **told}
+            settings_record["file"] = os.path.join(
+                agent.settings_folder(place.home, place.environment), agent.file
+            )
+        connected[agent.name] = {**connected.get(agent.name, {}), **settings_record}
     settings.save_client_settings(
         ClientSettings(url, key, connected, settings.collect_connection_environment())
     )
@@ -136,19 +138,23 @@ def find_former_invocation(known: ClientSettings | None, agent: str) -> HookInvo
 
 def choose_agents(names: Sequence[str], place: UserHome) -> list[ConnectableAgent]:
     # What `signalbox hook` does not know, it would block.
-    known = {name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS}
+    known_agents = {
+        name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS
+    }
     for name in names:
-        if name not in known:
-            raise CommandStopped(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
+        if name not in known_agents:
+            raise CommandStopped(f"There is no agent {name!r}. Known agents: {', '.join(known_agents)}.")
     if names:
-        return [known[name] for name in dict.fromkeys(names)]
-    found = [agent for agent in known.values() if agent.is_agent_installed(place.home, place.environment)]
-    if not found:
+        return [known_agents[name] for name in dict.fromkeys(names)]
+    installed_agents = [
+        agent for agent in known_agents.values() if agent.is_agent_installed(place.home, place.environment)
+    ]
+    if not installed_agents:
         raise CommandStopped(
-            f"None of the known agents was found here. Name those to connect: {', '.join(known)}."
+            f"None of the known agents was found here. Name those to connect: {', '.join(known_agents)}."
         )
-    sys.stdout.write(f"Found here: {', '.join(agent.title for agent in found)}.\n")
-    return found
+    sys.stdout.write(f"Found here: {', '.join(agent.title for agent in installed_agents)}.\n")
+    return installed_agents
 
 
 def build_client_command() -> tuple[str, ...]:
@@ -265,19 +271,19 @@ def check_server_key(url: str, key: str) -> bool:
 
 def read_connect_code(url: str, key_file: str | None) -> str:
     if key_file == "-" or (key_file is None and not sys.stdin.isatty()):
-        given = sys.stdin.readline()
+        typed_code = sys.stdin.readline()
     elif key_file:
         with open(key_file, encoding="utf-8") as file:
-            given = file.readline()
+            typed_code = file.readline()
     else:
         sys.stdout.write(f"Open {url}/ui/connections/ as an administrator and make a connect code.\n")
         sys.stdout.flush()
-        given = getpass.getpass("Paste the code (or an API key of scope agent) here; it is not shown: ")
-    if not given.strip():
+        typed_code = getpass.getpass("Paste the code (or an API key of scope agent) here; it is not shown: ")
+    if not typed_code.strip():
         raise CommandStopped(
             f"A connect code is needed. Make one at {url}/ui/connections/ and pass it on standard input."
         )
-    return given.strip()
+    return typed_code.strip()
 
 
 def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> None:

@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
     edited_files, client_settings = record.load_edited_files(), settings.read_client_settings()
-    connected = {one.agent for one in edited_files.values()} | set(
+    connected = {edited_file.agent for edited_file in edited_files.values()} | set(
         client_settings.agents if client_settings else {}
     )
     for name in names:
@@ -104,9 +104,13 @@ def remove_agents_from_settings(leaving: set[str], known: ClientSettings | None)
     """Take the agents out of the settings; with the last one the key goes, too."""
     if known is None:
         return
-    left = {name: one for name, one in known.agents.items() if name not in leaving}
-    if left:
-        settings.save_client_settings(ClientSettings(known.url, known.key, left, known.environment))
+    remaining_agents = {
+        name: agent_record for name, agent_record in known.agents.items() if name not in leaving
+    }
+    if remaining_agents:
+        settings.save_client_settings(
+            ClientSettings(known.url, known.key, remaining_agents, known.environment)
+        )
         return
     os.unlink(settings.client_settings_path())
     sys.stdout.write(f"The key was deleted here. Revoke it at {known.url}/ui/keys/ if nobody else uses it.\n")

@@ -139,11 +139,11 @@ def remove_empty_folders(folders: list[str]) -> None:
 
 
 def list_missing_folders(folder: str) -> list[str]:
-    found = []
+    missing = []
     while not os.path.lexists(folder):
-        found.append(folder)
+        missing.append(folder)
         folder = os.path.dirname(folder)
-    return found
+    return missing
 
 
 def nearest_existing_folder(folder: str) -> str:

@@ -59,8 +59,8 @@ def find_unregistrable_hooks(agent: ConnectableAgent, environment: Mapping[str, 
 
 def find_agent_program(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
     """Return the path of an agent's program, the first of these names that is on the PATH; None for none."""
-    found = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)
-    return next((os.path.realpath(path) for path in found if path), None)
+    candidates_on_path = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)
+    return next((os.path.realpath(path) for path in candidates_on_path if path), None)
 
 
 def read_program_hooks(program: str) -> frozenset[str] | None:
@@ -76,8 +76,8 @@ def read_program_hooks(program: str) -> frozenset[str] | None:
                     if budget < 0 or time.monotonic() > deadline:
                         return None
                     text = overlap + chunk
-                    for found in _LIST.findall(text):
-                        names.update(name.decode() for name in _NAME.findall(found))
+                    for list_match in _LIST.findall(text):
+                        names.update(name.decode() for name in _NAME.findall(list_match))
                     names.update(name.decode() for name in _ENUMERATED.findall(text))
                     overlap = text[-OVERLAP:]
         except OSError:
@@ -99,11 +99,11 @@ def iterate_program_files(program: str) -> Iterator[str]:
     ]
     if os.path.basename(program).startswith("claude"):
         yield from (os.path.join(package, "claude") for package in beside)
-    left = MAX_FILES
+    remaining_files = MAX_FILES
     for place in places:
         for name in list_folder_names(place):
-            if name.endswith((".js", ".mjs", ".cjs")) and left:
-                left -= 1
+            if name.endswith((".js", ".mjs", ".cjs")) and remaining_files:
+                remaining_files -= 1
                 yield os.path.join(place, name)
 
 

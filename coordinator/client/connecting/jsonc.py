@@ -51,8 +51,8 @@ class JsonNode:
         """Return the place of a member (of several of one name the last, which counts) or of an element."""
         if isinstance(step, int):
             return step if self.kind == "array" and 0 <= step < len(self.items) else None
-        found = [at for at, key in enumerate(self.keys) if key == step]
-        return found[-1] if self.kind == "object" and found else None
+        positions = [at for at, key in enumerate(self.keys) if key == step]
+        return positions[-1] if self.kind == "object" and positions else None
 
     def to_python_value(self) -> Any:
         """Return the value as Python knows it."""

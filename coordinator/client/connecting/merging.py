@@ -123,7 +123,7 @@ def is_signalbox_entry(entry: Any, agent: str) -> bool:
         rf"|coordinator/client/launch\.py['\"]*\s+--settings\s.{{1,4096}}?\s+hook\s+{name}(?![\w-])"
         rf"|https?://\S+/hooks/{name}(?![\w-])"
     )
-    return any(ours.search(words) for words in called)
+    return any(ours.search(called_text) for called_text in called)
 
 
 def ensure_json_object_text(text: str) -> str:
@@ -165,15 +165,15 @@ def iterate_own_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str
         if is_signalbox_entry(value, agent):
             yield (at,)
         inner = value.get("hooks") if isinstance(value, dict) else None
-        found = (
-            [place for place, one in enumerate(inner) if is_signalbox_entry(one, agent)]
+        own_positions = (
+            [place for place, inner_entry in enumerate(inner) if is_signalbox_entry(inner_entry, agent)]
             if isinstance(inner, list)
             else []
         )
-        if found and isinstance(inner, list) and len(found) == len(inner):
+        if own_positions and isinstance(inner, list) and len(own_positions) == len(inner):
             yield (at,)
         else:
-            yield from ((at, "hooks", place) for place in found)
+            yield from ((at, "hooks", place) for place in own_positions)
 
 
 def merge_event_entry(text: str, event: str, wanted: SettingsEntries) -> str:

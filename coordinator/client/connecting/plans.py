@@ -81,19 +81,21 @@ class FileChange:
         lines = difflib.unified_diff(
             split_diff_lines(self.found.content), split_diff_lines(self.after), before, after
         )
-        shown = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
+        masked_lines = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
         if (
             self.resulting_file_mode != self.found.mode
             and self.found.content is not None
             and self.after is not None
         ):
-            shown.append(f"{name}: mode {self.found.mode:o} becomes {self.resulting_file_mode:o}")
-        return "\n".join(shown)
+            masked_lines.append(f"{name}: mode {self.found.mode:o} becomes {self.resulting_file_mode:o}")
+        return "\n".join(masked_lines)
 
 
 def split_diff_lines(content: bytes | None) -> list[str]:
     text = (content or b"").decode("utf-8", "replace").replace("\ufeff", "<BOM>")
-    return [one.replace("\r", "␍") for one in text.split("\n")[: -1 if text.endswith("\n") else None]]
+    return [
+        diff_line.replace("\r", "␍") for diff_line in text.split("\n")[: -1 if text.endswith("\n") else None]
+    ]
 
 
 def plan_connect_changes(
@@ -115,11 +117,11 @@ def plan_connect_changes(
     folder, changes = agent.settings_folder(place.home, place.environment), []
     former = former or call
     if agent.file and agent.wanted:
-        wanted = agent.wanted(call)
-        hooks = {name: entry for name, entry in wanted.hooks.items() if name not in unknown_hooks}
-        wanted = replace(wanted, hooks=hooks)
+        wanted_entries = agent.wanted(call)
+        hooks = {name: entry for name, entry in wanted_entries.hooks.items() if name not in unknown_hooks}
+        wanted_entries = replace(wanted_entries, hooks=hooks)
         changes.append(
-            plan_merged_settings(os.path.join(folder, agent.file), wanted, agent.wanted(former), kept)
+            plan_merged_settings(os.path.join(folder, agent.file), wanted_entries, agent.wanted(former), kept)
         )
     for own_lines in agent.former_lines:
         changes += plan_former_lines_removal(os.path.join(folder, own_lines.path), own_lines, kept)
@@ -188,21 +190,21 @@ def plan_mcp_server_changes(
     path = agent.mcp_settings_path(place.home, place.environment)
     if path is None or agent.mcp is None:
         return []
-    wanted, was = agent.mcp(call), agent.mcp(former)
-    if isinstance(wanted, TomlTable):
+    mcp_entries, was = agent.mcp(call), agent.mcp(former)
+    if isinstance(mcp_entries, TomlTable):
         assert isinstance(was, TomlTable)
         entries: list[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]] = []
         # Telemetry comes first: `codex mcp add` drops comments before MCP servers, which may be a person's last ones.
         if agent.telemetry:
             sends = not find_telemetry_problem(agent, call, place, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return plan_file_entries(path, [*entries, (wanted, was, call.gateway)], kept, agent.toml_value)
-    if isinstance(wanted, YamlEntry):
+        return plan_file_entries(path, [*entries, (mcp_entries, was, call.gateway)], kept, agent.toml_value)
+    if isinstance(mcp_entries, YamlEntry):
         assert isinstance(was, YamlEntry)
-        return plan_file_entries(path, [(wanted, was, call.gateway)], kept)
+        return plan_file_entries(path, [(mcp_entries, was, call.gateway)], kept)
     assert isinstance(was, SettingsEntries)
     if call.gateway:
-        return [plan_merged_settings(path, wanted, was, kept)]
+        return [plan_merged_settings(path, mcp_entries, was, kept)]
     return [plan_disconnect_change(path, kept[path], [was])[0]] if path in kept else []
 
 
@@ -218,20 +220,20 @@ def plan_file_entries(
     the agent cannot read is left alone.
     """
     file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
-    if any(isinstance(wanted, TomlTable) for wanted, _, _ in entries) and not toml_tables.is_valid_toml(
-        file_snapshot.decoded_text
-    ):
+    if any(
+        isinstance(wanted_entry, TomlTable) for wanted_entry, _, _ in entries
+    ) and not toml_tables.is_valid_toml(file_snapshot.decoded_text):
         return []
     after = base = file_snapshot.decoded_text
     try:
-        for wanted, was, wants in entries:
-            without = remove_entry_from_text(remove_entry_from_text(base, wanted), was)
+        for wanted_entry, was, wants in entries:
+            without = remove_entry_from_text(remove_entry_from_text(base, wanted_entry), was)
             if not wants:
-                after = remove_entry_from_text(remove_entry_from_text(after, wanted), was)
-            elif not is_entry_name_taken(after, wanted):
-                after = add_entry_to_text(after, wanted)
+                after = remove_entry_from_text(remove_entry_from_text(after, wanted_entry), was)
+            elif not is_entry_name_taken(after, wanted_entry):
+                after = add_entry_to_text(after, wanted_entry)
             elif not is_entry_name_taken(after, was):
-                after = add_entry_to_text(remove_entry_from_text(after, was), wanted)
+                after = add_entry_to_text(remove_entry_from_text(after, was), wanted_entry)
             base = without
         if value is not None:
             # Where we never wrote, the same value is the person's own.
@@ -251,7 +253,9 @@ def plan_file_entries(
         original = before.original
     else:
         original = base.encode() if file_snapshot.content is not None else None
-    secret = "".join(one.secret for one, _, wants in entries if isinstance(one, TomlTable) and wants)
+    secret = "".join(
+        toml_table.secret for toml_table, _, wants in entries if isinstance(toml_table, TomlTable) and wants
+    )
     return [FileChange(entries[0][0].agent, file_snapshot, after.encode(), original, secret)]
 
 
@@ -289,11 +293,11 @@ def find_telemetry_problem(
     path = agent.mcp_settings_path(place.home, place.environment)
     if agent.telemetry is None or path is None:
         return ""
-    wanted = agent.telemetry(call)
-    if wanted.secret and (reason := files.find_key_write_problem(path, place.home)):
+    wanted_entries = agent.telemetry(call)
+    if wanted_entries.secret and (reason := files.find_key_write_problem(path, place.home)):
         return f"{place.shorten_home_path(path)} is left as it is: {reason}"
     text = files.read_file_snapshot(path).decoded_text
-    reason = toml_tables.find_table_conflict(text, wanted)
+    reason = toml_tables.find_table_conflict(text, wanted_entries)
     if reason and former and not toml_tables.find_table_conflict(text, agent.telemetry(former)):
         return ""
     return f"{place.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
@@ -329,11 +333,11 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place
                 " reported or held."
             )
     if agent.file and agent.wanted:
-        wanted = agent.wanted(call)
+        wanted_entries = agent.wanted(call)
         with suppress(FileRefused, UnreadableSettings):
             text = files.read_file_snapshot(os.path.join(folder, agent.file)).decoded_text
-            if text.strip() and merging.has_conflicting_values(text, wanted):
-                notes.append(f"{wanted.given_way[:1].upper()}{wanted.given_way[1:]}.")
+            if text.strip() and merging.has_conflicting_values(text, wanted_entries):
+                notes.append(f"{wanted_entries.given_way[:1].upper()}{wanted_entries.given_way[1:]}.")
     servers = agent.mcp_settings_path(place.home, place.environment)
     if (
         call.gateway
@@ -410,8 +414,8 @@ def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry])
     else:
         try:
             text = file_snapshot.decoded_text
-            for one in wanted:
-                text = remove_any_entry(text, one, kept)
+            for wanted_entry in wanted:
+                text = remove_any_entry(text, wanted_entry, kept)
         except UnreadableSettings as problem:
             raise FileRefused(
                 f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
@@ -452,24 +456,24 @@ def apply_file_changes(changes: Iterable[FileChange], kept: dict[str, EditedFile
             if connects and change.after is not None:
                 kept[change.found.path] = build_edited_file(change, change.after, kept.get(change.found.path))
                 record.save_edited_files(kept)
-            made = (
+            written_state = (
                 files.replace_unchanged_file(change.found, change.after, change.resulting_file_mode)
                 if change.has_effect
                 else []
             )
-            done.append((change, made))
-            if connects and made:
-                kept[change.found.path] = replace(kept[change.found.path], folders=made)
+            done.append((change, written_state))
+            if connects and written_state:
+                kept[change.found.path] = replace(kept[change.found.path], folders=written_state)
                 record.save_edited_files(kept)
     except (OSError, FileRefused):
         undo_file_changes(done)
         record.save_edited_files(before)
         raise
     if not connects:
-        gone = [(change, kept.pop(change.found.path)) for change, _ in done]
+        restored = [(change, kept.pop(change.found.path)) for change, _ in done]
         record.save_edited_files(kept)
         files.remove_empty_folders(
-            [folder for change, was in gone if change.after is None for folder in was.folders]
+            [folder for change, was in restored if change.after is None for folder in was.folders]
         )
 
 
@@ -481,11 +485,11 @@ def build_edited_file(change: FileChange, after: bytes, known: EditedFile | None
 
 
 def undo_file_changes(done: list[tuple[FileChange, list[str]]]) -> None:
-    for change, made in reversed(done):
+    for change, written_state in reversed(done):
         if change.has_effect:
             with suppress(OSError, FileRefused):
                 now = files.read_file_snapshot(change.found.path)
                 files.replace_unchanged_file(
                     FileSnapshot(now.path, now.target, now.content, change.found.mode), change.found.content
                 )
-                files.remove_empty_folders(made)
+                files.remove_empty_folders(written_state)

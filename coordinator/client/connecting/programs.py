@@ -130,7 +130,9 @@ class ConnectableAgent:
 
     def is_agent_installed(self, home: str, environment: Mapping[str, str]) -> bool:
         """Say whether the agent seems to be used on this machine."""
-        signs = [os.path.join(home, one) for one in self.signs] or [self.settings_folder(home, environment)]
+        signs = [os.path.join(home, program_name) for program_name in self.signs] or [
+            self.settings_folder(home, environment)
+        ]
         if any(os.path.isdir(one) for one in signs):
             return True
         places = environment.get("PATH", "").split(os.pathsep)
@@ -301,8 +303,8 @@ def qwen_code_entries(call: HookInvocation) -> SettingsEntries:
 
 
 def gemini_mcp_server(call: HookInvocation) -> dict[tuple[str, ...], Any]:
-    program, *words = call.program
-    server = {"command": program, "args": [*words, "mcp"], "timeout": MCP_SECONDS * 1000}
+    program, *arguments = call.program
+    server = {"command": program, "args": [*arguments, "mcp"], "timeout": MCP_SECONDS * 1000}
     return {("mcpServers", "signalbox"): server} if call.gateway else {}
 
 
@@ -326,14 +328,17 @@ def build_gateway_matcher(call: HookInvocation) -> Callable[[Mapping[str, Any]],
 
     def is_gateway_server(server: Mapping[str, Any]) -> bool:
         begins = server.get("command", server.get("cmd"))
-        words = begins if isinstance(begins, list) else [begins, *(server.get("args") or [])]
+        program_words = begins if isinstance(begins, list) else [begins, *(server.get("args") or [])]
         helper, ends = server.get("headersHelper"), " headers --mcp"
         if isinstance(helper, str) and helper.endswith(ends):
             with suppress(ValueError):
-                words = [*shlex.split(helper.removesuffix(ends)), "mcp"]
-        return words[-1:] == ["mcp"] and (
-            tuple(words[:-1]) == call.program
-            or any(str(word).replace(os.sep, "/").endswith("coordinator/client/launch.py") for word in words)
+                program_words = [*shlex.split(helper.removesuffix(ends)), "mcp"]
+        return program_words[-1:] == ["mcp"] and (
+            tuple(program_words[:-1]) == call.program
+            or any(
+                str(word).replace(os.sep, "/").endswith("coordinator/client/launch.py")
+                for word in program_words
+            )
         )
 
     return is_gateway_server
@@ -346,8 +351,8 @@ def claude_code_mcp_entries(call: HookInvocation) -> SettingsEntries:
 
 
 def codex_mcp_table(call: HookInvocation) -> TomlTable:
-    program, *words = call.program
-    values = {"command": program, "args": [*words, "mcp"], "tool_timeout_sec": MCP_SECONDS}
+    program, *arguments = call.program
+    values = {"command": program, "args": [*arguments, "mcp"], "tool_timeout_sec": MCP_SECONDS}
     return TomlTable("codex", ("mcp_servers", "signalbox"), values, build_gateway_matcher(call))
 
 
@@ -361,26 +366,26 @@ def kilo_mcp_entries(call: HookInvocation) -> SettingsEntries:
 
 
 def copilot_mcp_entries(call: HookInvocation) -> SettingsEntries:
-    program, *words = call.program
-    server = {"type": "local", "command": program, "args": [*words, "mcp"], "tools": ["*"]}
+    program, *arguments = call.program
+    server = {"type": "local", "command": program, "args": [*arguments, "mcp"], "tools": ["*"]}
     return build_mcp_entries("copilot", ("mcpServers", "signalbox"), server, call)
 
 
 def cursor_mcp_entries(call: HookInvocation) -> SettingsEntries:
-    program, *words = call.program
-    server = {"command": program, "args": [*words, "mcp"]}
+    program, *arguments = call.program
+    server = {"command": program, "args": [*arguments, "mcp"]}
     return build_mcp_entries("cursor", ("mcpServers", "signalbox"), server, call)
 
 
 def goose_mcp_entry(call: HookInvocation) -> YamlEntry:
-    program, *words = call.program
+    program, *arguments = call.program
     values = {
         "enabled": True,
         "type": "stdio",
         "name": "signalbox",
         "description": "MCP servers through Signalbox",
         "cmd": program,
-        "args": [*words, "mcp"],
+        "args": [*arguments, "mcp"],
         "envs": {},
         "timeout": MCP_SECONDS,
     }

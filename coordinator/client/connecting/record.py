@@ -49,7 +49,7 @@ def load_edited_files() -> dict[str, EditedFile]:
     try:
         with open(edited_files_path(), "rb") as file:
             value = json.load(file)
-        return {name: parse_edited_file(one) for name, one in value.items()}
+        return {name: parse_edited_file(stored_value) for name, stored_value in value.items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -66,13 +66,15 @@ def save_edited_files(files: dict[str, EditedFile]) -> None:
         return
     value = {
         name: {
-            "agent": kept.agent,
-            "original": None if kept.original is None else base64.b64encode(kept.original).decode(),
-            "written": kept.written,
-            "folders": kept.folders,
-            "mode": kept.mode,
+            "agent": edited_file.agent,
+            "original": None
+            if edited_file.original is None
+            else base64.b64encode(edited_file.original).decode(),
+            "written": edited_file.written,
+            "folders": edited_file.folders,
+            "mode": edited_file.mode,
         }
-        for name, kept in files.items()
+        for name, edited_file in files.items()
     }
     settings.write_private_file(edited_files_path(), json.dumps(value, indent=1).encode())
 

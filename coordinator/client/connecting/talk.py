@@ -59,8 +59,10 @@ def request_server(
         with refusal:
             raise ServerRequestFailed(describe_http_error(refusal), refusal.code) from None
     except (urllib.error.URLError, http.client.HTTPException, OSError) as problem:
-        why = getattr(problem, "reason", None) or problem
-        raise ServerRequestFailed(f"{url} does not answer: {why}. Is Signalbox running there?") from None
+        failure_reason = getattr(problem, "reason", None) or problem
+        raise ServerRequestFailed(
+            f"{url} does not answer: {failure_reason}. Is Signalbox running there?"
+        ) from None
 
 
 def build_url_opener(url: str) -> urllib.request.OpenerDirector:

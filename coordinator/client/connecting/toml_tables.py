@@ -87,22 +87,26 @@ def add_toml_table(text: str, wanted: TomlTable) -> str:
 
 def remove_toml_table(text: str, wanted: TomlTable) -> str:
     """Return the settings without our table and the comments of older versions. Raises UnreadableSettings."""
-    known = load_toml(text)
-    value = find_toml_value(known, wanted.path)
+    toml_document = load_toml(text)
+    value = find_toml_value(toml_document, wanted.path)
     if value is None or not is_own_toml_table(value, wanted):
         return text
-    others = {} if wanted.is_whole else {key: one for key, one in value.items() if key not in wanted.values}
+    other_keys = (
+        {}
+        if wanted.is_whole
+        else {key: item_value for key, item_value in value.items() if key not in wanted.values}
+    )
     document, mark = parse_toml_document(remove_marker_comments(text))
-    delete_toml_entries(document, wanted.path, None if not others else set(wanted.values))
+    delete_toml_entries(document, wanted.path, None if not other_keys else set(wanted.values))
     after = mark + remove_cut_marks(document.as_string())
-    delete_plain_table(known, wanted.path, others)
-    return require_expected_toml(after, known)
+    delete_plain_table(toml_document, wanted.path, other_keys)
+    return require_expected_toml(after, toml_document)
 
 
 def add_toml_value(text: str, wanted: TomlValue) -> str:
     """Return the settings with our value; the same text where one is set. Raises UnreadableSettings."""
-    known = load_toml(text)
-    if wanted.name in known:
+    toml_document = load_toml(text)
+    if wanted.name in toml_document:
         return text
     document, mark = parse_toml_document(text)
     from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
@@ -116,18 +120,18 @@ def add_toml_value(text: str, wanted: TomlValue) -> str:
     document.body.insert(
         at, (None, Whitespace(f"{glue}{wanted.name} = {wanted.value}{toml_line_ending(text)}"))
     )
-    return require_expected_toml(mark + document.as_string(), known | {wanted.name: wanted.value})
+    return require_expected_toml(mark + document.as_string(), toml_document | {wanted.name: wanted.value})
 
 
 def remove_toml_value(text: str, wanted: TomlValue) -> str:
     """Return the settings without our value; another one stays. Raises UnreadableSettings."""
-    known = load_toml(text)
-    if known.get(wanted.name) != wanted.value:
+    toml_document = load_toml(text)
+    if toml_document.get(wanted.name) != wanted.value:
         return text
     document, mark = parse_toml_document(text)
     delete_toml_entries(document, (wanted.name,), None)
-    del known[wanted.name]
-    return require_expected_toml(mark + document.as_string(), known)
+    del toml_document[wanted.name]
+    return require_expected_toml(mark + document.as_string(), toml_document)
 
 
 def has_toml_value(text: str, wanted: TomlValue) -> bool:
@@ -221,7 +225,7 @@ def append_toml_table(text: str, wanted: TomlTable) -> str:
 def format_toml_value(value: Any) -> str:
     """Return a value as TOML, in one line: JSON's form of texts, numbers and lists is TOML's, too."""
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{name} = {format_toml_value(one)}' for name, one in value.items())} }}"
+        return f"{{ {', '.join(f'{name} = {format_toml_value(inner_value)}' for name, inner_value in value.items())} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -238,7 +242,10 @@ def update_toml_table(text: str, wanted: TomlTable, changed: Mapping[str, Any]) 
             for key, item in holder.body
             if key is not None and key.key == name and isinstance(item, Table)
         ]
-    holder = next((one for one in holders if any(key is not None for key, _ in one.body)), None)
+    holder = next(
+        (table_holder for table_holder in holders if any(key is not None for key, _ in table_holder.body)),
+        None,
+    )
     if holder is None:
         raise UnreadableSettings(f"{wanted.dotted_path} is not a table of its own there")
     for name, value in changed.items():

@@ -48,10 +48,10 @@ def iterate_trial_steps(
 def time_trial_step(what: str, work: Any) -> TrialStep:
     started_at = time.perf_counter()
     try:
-        words, works = work(), True
+        step_text, works = work(), True
     except (talk.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
-        words, works = str(problem), False
-    return TrialStep(what, works, words, (time.perf_counter() - started_at) * 1000)
+        step_text, works = str(problem), False
+    return TrialStep(what, works, step_text, (time.perf_counter() - started_at) * 1000)
 
 
 def try_server_key(url: str, key: str) -> str:
@@ -70,8 +70,8 @@ def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: lis
             check=False,
         )
         if ran.returncode:
-            said = ran.stderr.decode("utf-8", "replace").strip()[-300:]
-            raise ValueError(f"It ended with {ran.returncode}: {said}")
+            error_tail = ran.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise ValueError(f"It ended with {ran.returncode}: {error_tail}")
     return call.hook_command(agent.name, QUICK)
 
 

@@ -163,7 +163,7 @@ def format_entry_lines(
 ) -> str:
     lines = [
         f"{indent}{wanted.path[1]}:",
-        *(f"{indent}  {key}: {json.dumps(one)}" for key, one in values.items()),
+        *(f"{indent}  {key}: {json.dumps(entry_value)}" for key, entry_value in values.items()),
     ]
     return "".join(f"{line}{line_end}" for line in lines)
 

@@ -111,9 +111,12 @@ class AllServers:
         elif x.message.method in ways:
             await ways[x.message.method](x)
         else:
-            words = "Not available at this address, which has the tools of all servers. A server's own address has it."
+            refusal_text = (
+                "Not available at this address, which has the tools of all servers. "
+                "A server's own address has it."
+            )
             await x.line.send_answer(
-                answers.build_error_response(x.message.id, METHOD_NOT_FOUND, words),
+                answers.build_error_response(x.message.id, METHOD_NOT_FOUND, refusal_text),
                 404 if x.client is None else 200,
             )
 
@@ -163,9 +166,9 @@ class AllServers:
         turns = asyncio.Semaphore(AT_ONCE)
         opened = await self.find_open_servers(x)
         alone = [server for server in opened if not server.indistinguishable_servers]
-        found = await asyncio.gather(*(self.fetch_server_tools(x, server, turns) for server in alone))
-        tools = [tool for _, some in sorted(found) for tool in some or []]
-        silent = sorted(name for name, some in found if some is None)
+        server_tools = await asyncio.gather(*(self.fetch_server_tools(x, server, turns) for server in alone))
+        tools = [tool for _, some in sorted(server_tools) for tool in some or []]
+        silent = sorted(name for name, some in server_tools if some is None)
         twins = sorted(server.name for server in opened if server.indistinguishable_servers)
         value: dict[str, Any] = {"tools": [msgspec.Raw(tool) for tool in tools]}
         meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
@@ -180,14 +183,14 @@ class AllServers:
         names = await self._threads.run_in_thread(
             access.default_policies_by_server, timezone.now(), x.agent_id
         )
-        found = []
+        open_servers = []
         for name in names:
             server = await self._registry.find_registered_server(name)
             if server is not None and not server.is_off and not server.is_local_server:
                 inner = replace(x, server=server)
                 if await self._listings.can_reach_server(inner):
-                    found.append(server)
-        return found
+                    open_servers.append(server)
+        return open_servers
 
     async def fetch_server_tools(
         self, x: Exchange, server: UpstreamServer, turns: asyncio.Semaphore
@@ -244,8 +247,8 @@ class AllServers:
             await self.refuse_unknown_tool(x, name)
             return
         if server.indistinguishable_servers:
-            others = " and ".join([server.name, *server.indistinguishable_servers])
-            message = f"Calls cannot tell the servers {others} apart. An admin must rename one."
+            server_names = " and ".join([server.name, *server.indistinguishable_servers])
+            message = f"Calls cannot tell the servers {server_names} apart. An admin must rename one."
             await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, message))
             return
         tool = name.removeprefix(prefix)
@@ -268,33 +271,35 @@ class AllServers:
 
         To whom nothing of a server is open, it is like one that is not there.
         """
-        meant = (
+        meant_tool = (
             await self._threads.run_in_thread(servers.find_called_server, name)
             if isinstance(name, str)
             else None
         )
-        server = await self._registry.find_registered_server(meant) if meant else None
-        words = (
+        server = await self._registry.find_registered_server(meant_tool) if meant_tool else None
+        refusal_text = (
             "There is no such tool here. Tools that you are not shown are denied. A person can allow them at "
         )
-        words += f"{settings.AGENT_URL}{gateway_calls.GRANTS_PAGE}; tell them what you need it for."
-        told = str(name)[:200]
+        refusal_text += f"{settings.AGENT_URL}{gateway_calls.GRANTS_PAGE}; tell them what you need it for."
+        shown_name = str(name)[:200]
         if server is None:
-            problem: SignalboxError = NotFound(f"{told!r} is called, which is no registered server's tool.")
+            problem: SignalboxError = NotFound(
+                f"{shown_name!r} is called, which is no registered server's tool."
+            )
         elif not await self._listings.can_reach_server(replace(x, server=server)):
             problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {server.name}.")
         else:
-            why = (
+            refusal_reason = (
                 "runs beside its agent, and is not called from here"
                 if server.is_local_server
                 else server.fault
             )
-            problem = Forbidden(f"The MCP server {server.name} {why}.")
-            words = f"Denied: {told} did not run. {problem.detail} An admin can change that."
+            problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
+            refusal_text = f"Denied: {shown_name} did not run. {problem.detail} An admin can change that."
         await self._refusals.audit_refusal(
-            x.admission, x.agent_id, server.name if server else told, problem, known=server is not None
+            x.admission, x.agent_id, server.name if server else shown_name, problem, known=server is not None
         )
-        await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
+        await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text))
 
     async def forward_client_response(self, x: Exchange) -> None:
         """Pass the response to a server's request on to that server."""

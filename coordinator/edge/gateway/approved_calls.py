@@ -194,8 +194,8 @@ class ApprovedCallRunner:
             async with asyncio.timeout(within):
                 return await self.send_approved_call(x, body, line)
         except TimeoutError:
-            words = f"did not answer within {within:.0f} seconds"
-            raise UpstreamFailed(words, may_have_run=True) from None
+            failure_text = f"did not answer within {within:.0f} seconds"
+            raise UpstreamFailed(failure_text, may_have_run=True) from None
 
     async def send_approved_call(
         self, x: Exchange, body: bytes, line: ResponseStream | None
@@ -254,24 +254,24 @@ class ApprovedCallRunner:
         is_task: bool,
     ) -> bytes:
         """Note that a call got no response; return what its client is told."""
-        sent, server_id, tool, why = (
+        was_sent, server_id, tool, failure_reason = (
             not isinstance(problem, CallNotSent),
             binding.server_id,
             binding.tool,
             str(problem),
         )
-        stands = state is not None and not sent and not is_task
-        if sent:
-            words = answers.describe_broken_call(server_id, tool, why)
+        stands = state is not None and not was_sent and not is_task
+        if was_sent:
+            failure_text = answers.describe_broken_call(server_id, tool, failure_reason)
         elif state is None:
-            words = answers.describe_unreached_call(server_id, tool, why, approved=True)
+            failure_text = answers.describe_unreached_call(server_id, tool, failure_reason, approved=True)
         else:
-            words = answers.describe_uncontinued_call(server_id, tool, why, stands=stands)
-        response = answers.build_tool_error(x.message, words, {"decision": "allow", "sent": sent})
+            failure_text = answers.describe_uncontinued_call(server_id, tool, failure_reason, stands=stands)
+        response = answers.build_tool_error(x.message, failure_text, {"decision": "allow", "sent": was_sent})
         if isinstance(problem, CallStoppedByBrake):
             await self.audit_brake_stop(x, record, binding, problem.brake)
-        if sent:
-            why_lost = f"The server {why}: it may have run."
+        if was_sent:
+            why_lost = f"The server {failure_reason}: it may have run."
             await self.record_call_outcome(
                 functools.partial(gateway_calls.mark_call_lost, record.call_id, why_lost, by=binding)
             )
@@ -403,7 +403,7 @@ def parse_server_question(response: bytes) -> ServerQuestion | None:
     begins = build_question_prefix(state)
     return ServerQuestion(
         state,
-        {f"{begins}{name}": one for name, one in input_requests.items()}
+        {f"{begins}{name}": input_request for name, input_request in input_requests.items()}
         if isinstance(input_requests, dict)
         else {},
     )
@@ -434,8 +434,8 @@ def unpack_task_request(kept: bytes) -> tuple[Headers, bytes]:
 
 def read_task_answers(kept: bytes) -> dict[str, Any]:
     """Return what the client has said, by the questions' names, to its task whose request is kept."""
-    found = json.loads(kept).get("said", {})
-    return found if isinstance(found, dict) else {}
+    task_answers = json.loads(kept).get("said", {})
+    return task_answers if isinstance(task_answers, dict) else {}
 
 
 def add_task_answers(kept: bytes, said: dict[str, Any]) -> bytes:

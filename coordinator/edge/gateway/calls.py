@@ -97,8 +97,10 @@ class ToolCallHandler:
     async def answer_tool_call(self, x: Exchange) -> None:
         tool, arguments = x.message.params.get("name"), x.message.params.get("arguments")
         if not isinstance(tool, str) or not isinstance(arguments, dict | None):
-            words = "A call must name its tool, and its arguments must be an object."
-            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words), 200)
+            refusal_text = "A call must name its tool, and its arguments must be an object."
+            await x.line.send_answer(
+                answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text), 200
+            )
             return
         if tool not in x.server.tools or x.server.tools[tool].is_gone:
             await self._listings.discover_tool(x, tool)
@@ -337,11 +339,13 @@ class ToolCallHandler:
             await self.report_broken_call(x, record, problem)
             return
         through = f"a result of {record.tool} of {x.server.name}"
-        told = response
+        reported = response
         if x.takes_notes:
-            told, event = await self._notes.add_notes_to_response(record.session_id, through, response, event)
+            reported, event = await self._notes.add_notes_to_response(
+                record.session_id, through, response, event
+            )
         try:
-            await send_final_response(x.line, told, event, choose_response_status(x, status))
+            await send_final_response(x.line, reported, event, choose_response_status(x, status))
         except UpstreamFailed as problem:  # the client leaves too much unread
             await self.report_broken_call(x, record, problem)
             return
@@ -349,9 +353,13 @@ class ToolCallHandler:
 
     async def report_broken_call(self, x: Exchange, record: CallRecord, problem: UpstreamFailed) -> None:
         """Tell the client, and its timeline, that its call has no answer, and whether it may have run."""
-        words = answers.describe_broken_call if problem.may_have_run else answers.describe_unreached_call
+        failure_text = (
+            answers.describe_broken_call if problem.may_have_run else answers.describe_unreached_call
+        )
         about = {"decision": "allow", "sent": problem.may_have_run}
-        response = answers.build_tool_error(x.message, words(x.server.name, record.tool, str(problem)), about)
+        response = answers.build_tool_error(
+            x.message, failure_text(x.server.name, record.tool, str(problem)), about
+        )
         self._records.end_call_record(record, "failed", response, f"The server {problem}.")
         await x.line.send_answer(response)
 
@@ -377,7 +385,7 @@ def build_record_binding(x: Exchange, record: CallRecord, ruling: Ruling) -> Cal
 
 
 def build_call_binding(x: Exchange, tool: str, arguments: Any, ruling: Ruling) -> CallBinding:
-    known = x.server.tools.get(tool)
+    known_tool = x.server.tools.get(tool)
     return CallBinding(
         x.caller_key.caller_actor,
         x.caller_key.id,
@@ -386,6 +394,6 @@ def build_call_binding(x: Exchange, tool: str, arguments: Any, ruling: Ruling) -
         tool,
         arguments if isinstance(arguments, dict) else None,
         hash_arguments(x.message.raw_arguments),
-        known.definition if known else "",
+        known_tool.definition if known_tool else "",
         hash_policy_version(ruling),
     )

@@ -30,10 +30,10 @@ class ClientSessions:
     ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
         key = session_id, door, key_id, agent_id
-        kept = self._kept.get(key, asyncio.get_running_loop().time())
-        if kept is not None:
-            return kept
-        found = await self._threads.run_in_thread(
+        kept_until = self._kept.get(key, asyncio.get_running_loop().time())
+        if kept_until is not None:
+            return kept_until
+        client_row = await self._threads.run_in_thread(
             gateway_sessions.find_gateway_session,
             session_id,
             door=door,
@@ -41,13 +41,13 @@ class ClientSessions:
             agent_id=agent_id,
             now=timezone.now(),
         )
-        return self.cache_client_session(found)
+        return self.cache_client_session(client_row)
 
     async def begin_client_session(
         self, door: str, *, key_id: int, agent_id: str, version: str, params: dict[str, Any]
     ) -> GatewayClient:
         """Make a session by what a client said of itself."""
-        found = await self._threads.run_in_thread(
+        client_row = await self._threads.run_in_thread(
             gateway_sessions.create_gateway_session,
             door,
             key_id=key_id,
@@ -57,7 +57,7 @@ class ClientSessions:
             capabilities=params.get("capabilities"),
             now=timezone.now(),
         )
-        return self.cache_client_session(found)
+        return self.cache_client_session(client_row)
 
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it stands now. Raises NotFound."""

@@ -187,14 +187,14 @@ class GatewayEndpoint:
     async def post_server_message(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
         try:
-            found = await self.receive_client_message(name, scope, receive, send)
+            received_message = await self.receive_client_message(name, scope, receive, send)
         except SignalboxError as problem:
             problem.not_sent = True
             raise
-        if found is None:
+        if received_message is None:
             return
         with DisconnectWatcher(receive, after=UNHEARD) as disconnect_watcher:
-            x = found(disconnect_watcher)
+            x = received_message(disconnect_watcher)
             with x.admission.end_on_revocation(disconnect_watcher.force_disconnect):
                 await self.answer_message_or_error(x)
             if disconnect_watcher.was_cut:
@@ -254,8 +254,10 @@ class GatewayEndpoint:
             with contextlib.suppress(OSError, RuntimeError):
                 await x.line.end_event_stream()
         except UpstreamFailed as problem:
-            words = f"The MCP server {x.server.name} {problem}."
-            await x.line.send_answer(answers.build_error_response(x.message.id, UNREACHABLE, words), 502)
+            failure_text = f"The MCP server {x.server.name} {problem}."
+            await x.line.send_answer(
+                answers.build_error_response(x.message.id, UNREACHABLE, failure_text), 502
+            )
         except SignalboxError as problem:
             if not x.line.is_stream:
                 raise
@@ -376,8 +378,8 @@ class GatewayEndpoint:
     async def require_server_access(self, x: Exchange) -> None:
         """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
         if not await self.listings.can_reach_server(x):
-            words = f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}."
-            problem = Forbidden(words)
+            refusal_text = f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}."
+            problem = Forbidden(refusal_text)
             await self.refusals.audit_refusal(x.admission, x.agent_id, x.server.name, problem, known=True)
             raise problem
 
@@ -407,19 +409,19 @@ class GatewayEndpoint:
         """
         if message.is_stateless or message.method == "initialize":
             return None
-        told = headers.get(b"mcp-session-id")
-        if told is None:
+        session_header = headers.get(b"mcp-session-id")
+        if session_header is None:
             if message.method == "server/discover" and message.is_request:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.find_client_session(
-            told.decode("latin-1"), server.name, admission.caller.id, agent_id
+            session_header.decode("latin-1"), server.name, admission.caller.id, agent_id
         )
 
     def cut_open_streams(self) -> None:
         """End all streams that are held open, now: the worker is about to stop."""
-        for gone in tuple(self._held):
-            gone.force_disconnect()
+        for stream_gone in tuple(self._held):
+            stream_gone.force_disconnect()
 
     async def close(self) -> None:
         """Write what was counted, and close idle connections."""

@@ -109,13 +109,13 @@ class Exchange:
 
 def resolve_agent_id(admission: Admission, headers: Headers) -> str:
     """Return the agent that a key speaks for. Raises Forbidden where it is none."""
-    named = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
+    named_agent = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
     bound = admission.caller.agent_id
-    if named and not admission.caller.can_speak_for(named):
+    if named_agent and not admission.caller.can_speak_for(named_agent):
         raise Forbidden(
             f"This key is bound to {admission.caller.bound_agents_label} and may not call as another agent."
         )
-    agent_id = bound or named
+    agent_id = bound or named_agent
     if not agent_id or "\x00" in agent_id:
         raise Forbidden(NO_AGENT)
     return agent_id
@@ -133,8 +133,12 @@ def refuse_other_origins(headers: Headers) -> None:
 
 def parse_named_session(headers: Headers) -> str | None:
     """Return the session that the client says it belongs to; a variable that was not filled in names none."""
-    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
-    return None if not told or told.startswith("$") or "\x00" in told else told[:200]
+    named_session = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
+    return (
+        None
+        if not named_session or named_session.startswith("$") or "\x00" in named_session
+        else named_session[:200]
+    )
 
 
 def is_timeout_reason(reason: str) -> bool:
@@ -154,16 +158,20 @@ def find_header_mismatch(message: McpMessage, headers: Headers) -> str | None:
 
     Whoever stands behind us may go by the headers, so nothing passes whose body says something else.
     """
-    told = {
+    expected_headers = {
         b"mcp-protocol-version": message.protocol_version,
         b"mcp-method": message.method or None,
         b"mcp-name": message.target_name if message.method in NAMED_BY else None,
     }
-    for name, wanted in told.items():
-        found = headers.get(name)
-        if found is None and wanted is not None:
+    for name, expected_value in expected_headers.items():
+        header_value = headers.get(name)
+        if header_value is None and expected_value is not None:
             return f"The header {name.decode()} is missing."
-        if found is not None and wanted is not None and decode_header_value(found) != wanted:
+        if (
+            header_value is not None
+            and expected_value is not None
+            and decode_header_value(header_value) != expected_value
+        ):
             return f"The header {name.decode()} does not match the body."
     return None
 
@@ -181,33 +189,33 @@ def decode_header_value(value: bytes) -> str | None:
 def find_param_mismatch(x: Exchange) -> str | None:
     """Return which header of a stateless call says something else than the argument that it repeats; None for none."""
     for name, path in list_declared_headers(x):
-        found = x.headers.get(name.encode())
-        if found is not None and not is_repeated_argument(found, x, path):
+        header_value = x.headers.get(name.encode())
+        if header_value is not None and not is_repeated_argument(header_value, x, path):
             return f"The header {name} does not match the argument {'.'.join(path)}."
     return None
 
 
 def build_upstream_headers(x: Exchange, method: str) -> Headers:
     """Return the headers of a client's request that go on to the server, none of which says what its body does not."""
-    found = {}
+    upstream_headers = {}
     if b"accept" in x.headers:
-        found[b"accept"] = BOTH if x.accepts_event_stream else b"application/json"
+        upstream_headers[b"accept"] = BOTH if x.accepts_event_stream else b"application/json"
     if _TRACE.fullmatch(x.headers.get(b"traceparent", b"")):
-        found[b"traceparent"] = x.headers[b"traceparent"]
+        upstream_headers[b"traceparent"] = x.headers[b"traceparent"]
     version = x.headers.get(b"mcp-protocol-version", b"")
     if _VERSION.fullmatch(version) or (version and x.message.is_stateless):  # then the body has the same
-        found[b"mcp-protocol-version"] = version
+        upstream_headers[b"mcp-protocol-version"] = version
     if method == "GET" and b"last-event-id" in x.headers:
-        found[b"last-event-id"] = x.headers[b"last-event-id"]
+        upstream_headers[b"last-event-id"] = x.headers[b"last-event-id"]
     if x.message.is_stateless:
         names = [b"mcp-method"] if x.message.method else []
         names += [b"mcp-name"] if x.message.target_name is not None else []
-        found |= {name: x.headers[name] for name in names if name in x.headers}
+        upstream_headers |= {name: x.headers[name] for name in names if name in x.headers}
         for header, path in list_declared_headers(x):
             name = header.encode()
             if name in x.headers and is_repeated_argument(x.headers[name], x, path):
-                found[name] = x.headers[name]
-    return found
+                upstream_headers[name] = x.headers[name]
+    return upstream_headers
 
 
 def list_declared_headers(x: Exchange) -> param_headers.Declared:

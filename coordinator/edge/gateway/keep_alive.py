@@ -53,9 +53,9 @@ class ClientKeepAlive:
 
     async def send_keep_alive(self, place: int) -> None:
         if place in self._waiting:
-            x, words, count = self._waiting[place]
-            self._waiting[place] = x, words, count + 1
-            await x.line.try_send_event(build_keep_alive(x, words, count + 1))
+            x, progress_message, count = self._waiting[place]
+            self._waiting[place] = x, progress_message, count + 1
+            await x.line.try_send_event(build_keep_alive(x, progress_message, count + 1))
 
 
 def build_keep_alive(x: Exchange, words: str, count: int) -> bytes:
@@ -63,5 +63,5 @@ def build_keep_alive(x: Exchange, words: str, count: int) -> bytes:
     if token is None:
         return SILENT
     # The server's own progress comes after ours, begins at nothing, and must not fall behind.
-    told = {"progressToken": token, "progress": count / 1_000_000, "message": words}
-    return sse.build_sse_event(answers.build_notification("notifications/progress", told))
+    progress_params = {"progressToken": token, "progress": count / 1_000_000, "message": words}
+    return sse.build_sse_event(answers.build_notification("notifications/progress", progress_params))

@@ -77,16 +77,20 @@ class ToolListUpdates:
 
     async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
-        kept = self._seen.get(caller)
-        if kept is None or kept[0] != self._edits or (kept[1].done() and kept[1].exception() is not None):
+        cached_digest = self._seen.get(caller)
+        if (
+            cached_digest is None
+            or cached_digest[0] != self._edits
+            or (cached_digest[1].done() and cached_digest[1].exception() is not None)
+        ):
             if len(self._seen) >= MOST_KEPT:
                 self._seen.clear()
             looking = asyncio.ensure_future(
                 self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now())
             )
-            kept = self._seen[caller] = self._edits, looking
+            cached_digest = self._seen[caller] = self._edits, looking
         try:
-            return await asyncio.shield(kept[1])
+            return await asyncio.shield(cached_digest[1])
         except DatabaseError as problem:
             log.warning("What %s may see cannot be read just now: %s", caller.agent_id, str(problem).strip())
             return None

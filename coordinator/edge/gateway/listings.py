@@ -164,14 +164,14 @@ class AgentToolListings:
         part = ToolListing(tools, complete=False, left_out=told.left_out)
         now = timezone.now()
         try:
-            taken = await self._threads.run_in_thread(
+            tool_changes = await self._threads.run_in_thread(
                 mcp_tools.store_tool_listing, server.name, part, by=BY, now=now
             )
         except NotFound:
             return
-        if taken.left_out:
+        if tool_changes.left_out:
             self._left_out_at[server.name] = time.monotonic()
-        if not taken.has_no_changes:
+        if not tool_changes.has_no_changes:
             self.forget_server_policy(server.name)
 
     async def mark_missing_tools(self, server: UpstreamServer, listed: set[str]) -> None:
@@ -202,9 +202,9 @@ class AgentToolListings:
         lock = self._looking.setdefault(x.server.name, asyncio.Lock())
         async with lock:
             x.server = await self.find_current_server(x)
-            known = x.server.tools.get(tool)
+            known_tool = x.server.tools.get(tool)
             recently = self._looked.get(x.server.name, 0.0) > time.monotonic() - LOOK_EVERY
-            if (known is not None and not known.is_gone) or recently:
+            if (known_tool is not None and not known_tool.is_gone) or recently:
                 return
             try:
                 async with asyncio.timeout(OWN_WITHIN):  # others wait for the lock
@@ -214,8 +214,8 @@ class AgentToolListings:
             except (UpstreamFailed, UnreadableListing) as problem:
                 log.warning("The tools of %s cannot be listed: it %s", x.server.name, problem)
             x.server = await self.find_current_server(x)
-            found = x.server.tools.get(tool)
-            if found is None or found.is_gone:
+            current_tool = x.server.tools.get(tool)
+            if current_tool is None or current_tool.is_gone:
                 self._looked[x.server.name] = time.monotonic()
 
     async def fetch_and_store_tools(self, x: Exchange) -> None:
@@ -228,12 +228,14 @@ class AgentToolListings:
         They are in the order of their names, however the server divides them into pages, each name once. Raises
         UpstreamFailed and UnreadableListing.
         """
-        found: dict[str, bytes] = {}
+        tools_by_name: dict[str, bytes] = {}
         async for page in self.fetch_listing_pages(x):
-            found |= {_named(tool).name: tool for tool in await self.list_visible_tools(x, page, prefix)}
-            if sum(map(len, found.values())) > MOST_ANSWER:
+            tools_by_name |= {
+                _named(tool).name: tool for tool in await self.list_visible_tools(x, page, prefix)
+            }
+            if sum(map(len, tools_by_name.values())) > MOST_ANSWER:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
-        return [found[name] for name in sorted(found)]
+        return [tools_by_name[name] for name in sorted(tools_by_name)]
 
     async def fetch_listing_pages(self, x: Exchange) -> AsyncIterator[ToolListingPage]:
         cursor, listed = None, set[str]()
@@ -259,11 +261,11 @@ def is_tool_visible(
     x: Exchange, rules: Sequence[DecisionRule], policy: AccessPolicy, tool: str, digest: str
 ) -> bool:
     """Say whether a tool, which is listed with this definition, is known so and shown to the agent."""
-    known = x.server.tools.get(tool)
-    if known is None or known.definition != digest or x.server.find_tool_shadow(tool) is not None:
+    known_tool = x.server.tools.get(tool)
+    if known_tool is None or known_tool.definition != digest or x.server.find_tool_shadow(tool) is not None:
         return False
     verdict = policy.decide_tool_access(x.agent_id, x.server.name, tool, timezone.now())
-    if deciding.is_definition_unaccepted(x.server, verdict, known):
+    if deciding.is_definition_unaccepted(x.server, verdict, known_tool):
         return False
     return deciding.can_agent_see_tool(rules, verdict, x.caller, x.server.name, tool)
 
@@ -276,5 +278,7 @@ _named = msgspec.json.Decoder(ListedToolName).decode
 
 
 def is_known_definition(server: UpstreamServer, tool: ToolDefinition) -> bool:
-    known = server.tools.get(tool.name)
-    return known is not None and known.definition == tool.definition_digest and not known.is_gone
+    known_tool = server.tools.get(tool.name)
+    return (
+        known_tool is not None and known_tool.definition == tool.definition_digest and not known_tool.is_gone
+    )

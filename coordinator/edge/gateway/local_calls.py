@@ -282,8 +282,8 @@ class LocalCallEndpoint:
     ) -> UpstreamServer:
         registered_server = await self._registry.find_registered_server(server_id)
         if registered_server is None:
-            words = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
-            problem = NotFound(words)
+            refusal_text = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
+            problem = NotFound(refusal_text)
             await self._refusals.audit_refusal(admission, agent_id, server_id, problem, known=False)
             raise problem
         if registered_server.is_off:
@@ -373,10 +373,10 @@ class LocalCallEndpoint:
                 row = await self._threads.run_in_thread(
                     gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()
                 )
-                found = await self.wait_for_local_decision(x, row, attempt.call_id)
-                if found is None:
+                decision = await self.wait_for_local_decision(x, row, attempt.call_id)
+                if decision is None:
                     return await self.build_wait_answer(row, attempt)
-                answer = await self.apply_local_verdict(x, record, attempt, found)
+                answer = await self.apply_local_verdict(x, record, attempt, decision)
                 if answer is not None:
                     return answer
                 fresh = await self._runner.rebind_call(x, attempt.binding)
@@ -392,7 +392,7 @@ class LocalCallEndpoint:
     async def wait_for_local_decision(
         self, x: Exchange, row: PermissionRequest, call_id: str
     ) -> PermissionRequest | None:
-        found = await self._waits.wait_until(
+        waited = await self._waits.wait_until(
             functools.partial(find_decided_local_request, row.request_id, call_id),
             topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
             timeout=HELD_FOR,
@@ -402,15 +402,15 @@ class LocalCallEndpoint:
         if x.gone.happened:
             raise ClientDisconnected
         await x.admission.require_still_allowed()
-        return found
+        return waited
 
     async def build_wait_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
-        why = "The agent's `signalbox mcp` goes on asking."
+        closing_reason = "The agent's `signalbox mcp` goes on asking."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
             row.request_id,
             by=attempt.binding.by,
-            reason=why,
+            reason=closing_reason,
             now=timezone.now(),
         )
         card = gateway_calls.approval_url(row)

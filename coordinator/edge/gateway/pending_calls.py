@@ -125,10 +125,10 @@ class PendingCalls:
         card = None
         for _ in range(MOST_TRIES):
             await self.require_not_cancelled(held)
-            known = await self._threads.run_in_thread(
+            known_call = await self._threads.run_in_thread(
                 gateway_calls.find_earlier_call, held.binding, timezone.now()
             )
-            if known is not None and await self.answer_with_earlier_call(held, known):
+            if known_call is not None and await self.answer_with_earlier_call(held, known_call):
                 return
             card, row = await self.request_call_approval(held)
             if card is not None and await self.answer_by_approval(held, card, row, state):
@@ -146,13 +146,13 @@ class PendingCalls:
     async def answer_with_earlier_call(self, held: PendingCall, known: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
         if known.state == CallState.RUNNING:
-            found = await self.wait_for_earlier_call(held, known)
-            if found is None:
+            earlier_call = await self.wait_for_earlier_call(held, known)
+            if earlier_call is None:
                 await self.refuse_without_ending_call(held, answers.describe_running_call(held.binding.tool))
                 return True
-            if await self.wait_for_delivery(held, found):
+            if await self.wait_for_delivery(held, earlier_call):
                 return False
-            known = found
+            known = earlier_call
         self.require_connected_client(held)
         if not await self._threads.run_in_thread(
             gateway_calls.claim_call_result, known.call_id, now=timezone.now()
@@ -203,10 +203,10 @@ class PendingCalls:
     async def wait_for_delivery(self, held: PendingCall, known: GatewayCall) -> bool:
         """Say whether the line that ran a call hears its end: then this is another call that says the same."""
         check = functools.partial(check_call_delivered, known.call_id)
-        words = f"{held.binding.tool} has run"
+        outcome_text = f"{held.binding.tool} has run"
         return (
             await self.wait_sending_progress(
-                held, check, f"gateway_calls:{known.call_id}", HEARD_WITHIN, words
+                held, check, f"gateway_calls:{known.call_id}", HEARD_WITHIN, outcome_text
             )
             is not None
         )
@@ -220,7 +220,9 @@ class PendingCalls:
         """
         until = timezone.now() + timedelta(seconds=self.calculate_wait_limit(held.x))
         x = held.x
-        kept = None if x.client is None or x.message.is_stateless else (held.record.call_id, x.message.id)
+        kept_call = (
+            None if x.client is None or x.message.is_stateless else (held.record.call_id, x.message.id)
+        )
         row = await self._threads.run_in_thread(
             gateway_calls.request_unless_begun,
             held.binding,
@@ -228,9 +230,9 @@ class PendingCalls:
             held.place,
             until=until,
             now=timezone.now(),
-            kept=kept,
+            kept=kept_call,
         )
-        held.is_kept = kept is not None
+        held.is_kept = kept_call is not None
         if row is None:
             return None, None
         card = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
@@ -337,17 +339,17 @@ class PendingCalls:
         if x.accepts_event_stream:
             await x.line.open_event_stream()
         with self.pulse.keep_client_alive(x, words):
-            found = await self._waits.wait_until(
+            waited = await self._waits.wait_until(
                 check,
                 topics=[topic, f"gateway_calls:{held.record.call_id}"],
                 timeout=patience,
                 still_allowed=x.admission.require_still_allowed,
                 gone=x.gone,
             )
-        if found is None:
+        if waited is None:
             self.require_connected_client(held)
         await x.admission.require_still_allowed()
-        return found
+        return waited
 
     def calculate_wait_limit(self, x: Exchange) -> float:
         """Return for how many seconds this client can be made to wait on its line."""
@@ -370,12 +372,12 @@ class PendingCalls:
             await self.send_wait_message(held, card)
 
     async def send_wait_message(self, held: PendingCall, card: PendingApproval) -> None:
-        why = "The agent was told to call again."
+        closing_reason = "The agent was told to call again."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
             card.request_id,
             by=held.binding.by,
-            reason=why,
+            reason=closing_reason,
             now=timezone.now(),
         )
         await self.end_call_with_message(
@@ -386,22 +388,26 @@ class PendingCalls:
         self, held: PendingCall, card: PendingApproval, round_: int, *, with_address: bool
     ) -> None:
         """Answer that a person has to decide, at the card's address; the client tries again when they have seen it."""
-        why = "The agent's client was given the card's address."
+        closing_reason = "The agent's client was given the card's address."
         if with_address:
             await self._threads.run_in_thread(
                 approvals.mark_request_deferred,
                 card.request_id,
                 by=held.binding.by,
-                reason=why,
+                reason=closing_reason,
                 now=timezone.now(),
             )
         until = time.time() + pending_call_lifetime().total_seconds()
         state = WaitState(held.record.call_id, card.request_id, held.binding.question_digest, until, round_)
         result: dict[str, Any] = {"resultType": "input_required", "requestState": seal_call_state(state)}
         if with_address:
-            words = f"{held.binding.tool} of {held.binding.server_id} needs a person's approval in Signalbox."
-            asked = {"mode": "url", "message": words, "url": card.link}
-            result["inputRequests"] = {"approval": {"method": "elicitation/create", "params": asked}}
+            approval_text = (
+                f"{held.binding.tool} of {held.binding.server_id} needs a person's approval in Signalbox."
+            )
+            elicitation_params = {"mode": "url", "message": approval_text, "url": card.link}
+            result["inputRequests"] = {
+                "approval": {"method": "elicitation/create", "params": elicitation_params}
+            }
         self._records.leave_call_open(held.record)
         await held.x.line.send_answer(answers.build_result_response(held.x.message.id, result))
 

@@ -73,8 +73,10 @@ class ReadRequestHandler:
             else:
                 await self.forward_read_request(x, record)
         except (SignalboxError, UpstreamFailed) as problem:
-            words = str(problem.detail) if isinstance(problem, SignalboxError) else f"The server {problem}."
-            self.end_open_record(record, "failed", None, words)
+            refusal_text = (
+                str(problem.detail) if isinstance(problem, SignalboxError) else f"The server {problem}."
+            )
+            self.end_open_record(record, "failed", None, refusal_text)
             raise
         finally:
             self.end_open_record(record, "failed", None, "The client went away.")
@@ -94,16 +96,16 @@ class ReadRequestHandler:
         await self._relaying.relay_request(x, None)
 
     async def refuse_foreign_task(self, x: Exchange, session_id: str) -> None:
-        words = (
+        refusal_text = (
             f"{x.message.method} was not sent to the server {x.server.name}: no call of yours in this session began "
             "this task."
         )
-        response, status = answers.build_error_response(x.message.id, INVALID_PARAMS, words), 200
+        response, status = answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text), 200
         if x.message.is_stateless and x.message.method == "tasks/result":  # which 2026-07-28 has no more
-            response, status = answers.build_error_response(x.message.id, METHOD_NOT_FOUND, words), 404
+            response, status = answers.build_error_response(x.message.id, METHOD_NOT_FOUND, refusal_text), 404
         elif x.message.is_stateless and not has_tasks_capability(x.message):
             response, status = build_missing_capability_error(x.message), 400
-        await self.audit_read_refusal(x, words)
+        await self.audit_read_refusal(x, refusal_text)
         record = self._records.begin_read_record(x, session_id, x.message.method, strip_meta_params(x))
         self._records.end_call_record(record, "denied", response)
         await x.line.send_answer(response, status)
@@ -111,9 +113,9 @@ class ReadRequestHandler:
     async def refuse_unknown_method(self, x: Exchange) -> None:
         """Refuse a request, or drop a notification, whose method does not pass; recorded and audited."""
         method = x.message.method
-        words = f"The method {method[:100]!r} does not pass Signalbox's gateway."
-        response = answers.build_error_response(x.message.id, METHOD_NOT_FOUND, words)
-        await self.audit_read_refusal(x, words)
+        refusal_text = f"The method {method[:100]!r} does not pass Signalbox's gateway."
+        response = answers.build_error_response(x.message.id, METHOD_NOT_FOUND, refusal_text)
+        await self.audit_read_refusal(x, refusal_text)
         session_id = await self._records.find_timeline_session(x)
         record = self._records.begin_read_record(x, session_id, UNKNOWN_METHOD, {"method": method[:200]})
         self._records.end_call_record(record, "denied", response)

@@ -115,8 +115,11 @@ class CallRecord:
         """Return the name of its tool there: as its agent calls it, where that can mean nothing else."""
         if self.is_read:
             return build_method_name(self.server_id, self.tool)
-        own, told = build_tool_name(self.server_id, self.tool), self.told.tool_name if self.told else ""
-        return told if own in {told, find_call_behind_gateway(told)} else own
+        own, reported_tool = (
+            build_tool_name(self.server_id, self.tool),
+            self.told.tool_name if self.told else "",
+        )
+        return reported_tool if own in {reported_tool, find_call_behind_gateway(reported_tool)} else own
 
 
 @dataclass(slots=True)
@@ -148,22 +151,22 @@ class CallRecords:
         claim = NO_CLAIM if x.named_session or x.caller_key.session_id else x.claim
         place = (x.agent_id, own, x.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
-        known = self._known.get(place, now)
-        if known is None:
+        known_session = self._known.get(place, now)
+        if known_session is None:
             session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
             find = functools.partial(
                 session_for, own, x.named_session, x.agent_id, x.caller_key, timezone.now()
             )
-            known = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
-            if known.is_agents or not claim.session:  # its hooks may make it any moment
-                self._known.put(place, known, now)
-            await self.end_replaced_session(own, known)
-        if known.is_agents:
+            known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
+            if known_session.is_agents or not claim.session:  # its hooks may make it any moment
+                self._known.put(place, known_session, now)
+            await self.end_replaced_session(own, known_session)
+        if known_session.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
-            self._of_agents.add(known.session_id)
-        x.takes_notes = known.is_certain
-        return known.session_id
+            self._of_agents.add(known_session.session_id)
+        x.takes_notes = known_session.is_certain
+        return known_session.session_id
 
     async def end_replaced_session(self, own: str, known: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
@@ -181,9 +184,9 @@ class CallRecords:
         self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any
     ) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
-        known = tool in x.server.tools
+        is_known_tool = tool in x.server.tools
         at = instants.format_canonical_instant(timezone.now())
-        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
+        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, is_known_tool)
         record.claimed = x.claim.call_id
         record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
         return record
@@ -340,7 +343,9 @@ class CallRecords:
     ) -> NewEvent:
         output, failed = build_stored_output(response)
         # Told twice in the same words it is one end; but no refusal on the way stands for what came of the call.
-        said = hashlib.sha256(msgspec.json.encode([output, error or failed], enc_hook=str)).hexdigest()[:16]
+        result_digest = hashlib.sha256(
+            msgspec.json.encode([output, error or failed], enc_hook=str)
+        ).hexdigest()[:16]
         return DedupedEvent(
             event_type="post_tool",
             session_id=record.session_id,
@@ -353,7 +358,7 @@ class CallRecords:
             duration_ms=round((record.upstream + own) * 1000),
             reason=record.decided_by or None,
             source=BY_GATEWAY,
-            origin=f"gateway:{record.call_id}:end {said}",
+            origin=f"gateway:{record.call_id}:end {result_digest}",
             origin_for=60_000,
             extra={
                 "gateway": {
@@ -408,5 +413,7 @@ class CallRecords:
 
     async def submit_call_events(self, events: list[NewEvent], size: int = 0) -> list[Any]:
         deadline = time.monotonic() + WRITE_WITHIN
-        found = await self._writer.submit_events(events, deadline=deadline, size=size + 500 * len(events))
-        return found if isinstance(found, list) else []
+        written_events = await self._writer.submit_events(
+            events, deadline=deadline, size=size + 500 * len(events)
+        )
+        return written_events if isinstance(written_events, list) else []

@@ -27,19 +27,19 @@ class ServerRegistry:
     async def find_registered_server(self, name: str) -> UpstreamServer | None:
         """Return the server; None where none of this name is registered."""
         now = asyncio.get_running_loop().time()
-        kept = self._kept.get(name)
-        if kept is None or kept[0] < now or has_failed_reading(kept[1]):
+        cached_server = self._kept.get(name)
+        if cached_server is None or cached_server[0] < now or has_failed_reading(cached_server[1]):
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            kept = (
+            cached_server = (
                 now + SERVER_KEPT_FOR,
                 asyncio.ensure_future(self._threads.run_in_thread(servers.load_upstream_server, name)),
             )
-            kept[1].add_done_callback(
+            cached_server[1].add_done_callback(
                 has_failed_reading
             )  # reads the exception: who asked may be gone by then
-            self._kept[name] = kept
-        return await asyncio.shield(kept[1])
+            self._kept[name] = cached_server
+        return await asyncio.shield(cached_server[1])
 
     def forget_server(self, name: str) -> None:
         self._kept.pop(name, None)

@@ -96,11 +96,11 @@ class MessageRelay:
 
     async def refuse_for_brake(self, x: Exchange, stopped: RequestStoppedByBrake) -> bytes:
         """Answer that a brake stops a request, and have that audited; return the answer."""
-        words = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
+        refusal_text = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
         await self._refusals.audit_refusal(
-            x.admission, x.agent_id, x.server.name, Forbidden(words), known=True
+            x.admission, x.agent_id, x.server.name, Forbidden(refusal_text), known=True
         )
-        response = answers.build_error_response(x.message.id, BRAKED, words)
+        response = answers.build_error_response(x.message.id, BRAKED, refusal_text)
         await x.line.send_answer(response)
         return response
 
@@ -112,16 +112,16 @@ class MessageRelay:
 
     async def send_and_relay_answer(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
-            found: bytes = await change(x, body)
-            return found
+            changed_body: bytes = await change(x, body)
+            return changed_body
 
         answer = await self.send_upstream_message(x, look)
         try:
             response, event = await read_response(
                 answer, x.message.id, x.line, transform=transform_response if change else None
             )
-        except StreamLeftOpen as left:
-            if not left.by_server:
+        except StreamLeftOpen as left_open:
+            if not left_open.by_server:
                 raise
             await x.line.end_event_stream()  # its client asks the server for the rest
             return None

@@ -25,8 +25,8 @@ def count_unread_bytes(body: bytes) -> Iterator[None]:
     """Count a body as unread while it is sent. Raises UpstreamFailed where its caller leaves too much unread."""
     caller = CALLER.get()
     if not _unread.reserve_share(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
-        words = "answered, but its client has not read other large answers yet"
-        raise UpstreamFailed(words, may_have_run=True)
+        refusal_text = "answered, but its client has not read other large answers yet"
+        raise UpstreamFailed(refusal_text, may_have_run=True)
     try:
         yield
     finally:

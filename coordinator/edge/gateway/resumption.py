@@ -48,7 +48,7 @@ class ResponseResumer:
             raise left
         if x.client is None:  # since 2026-07-28 no stream goes on
             raise UpstreamFailed(str(left), may_have_run=True)
-        pause, failures, why = FIRST_PAUSE, 0, "still had none"
+        pause, failures, failure_reason = FIRST_PAUSE, 0, "still had none"
         for _ in range(MOST_TRIES):
             await asyncio.sleep(max(pause, left.place.retry))
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -58,19 +58,19 @@ class ResponseResumer:
             except (
                 UpstreamFailed
             ) as problem:  # that it forgot the session says nothing of the call, which was sent
-                failures, why = failures + 1, str(problem)
+                failures, failure_reason = failures + 1, str(problem)
                 if failures == MOST_FAILURES or isinstance(problem, ResumeRefused | UpstreamSessionForgotten):
                     break
                 continue
-            failures, known = 0, left.place.last_id
+            failures, last_known_id = 0, left.place.last_id
             try:
                 return await read_response(answer, number, line, place=left.place, **changes)
             except StreamLeftOpen:
-                if left.place.last_id != known:
+                if left.place.last_id != last_known_id:
                     pause = FIRST_PAUSE
             finally:
                 answer.close()
-        raise UpstreamFailed(f"{left}, and {why} when asked for the rest", may_have_run=True)
+        raise UpstreamFailed(f"{left}, and {failure_reason} when asked for the rest", may_have_run=True)
 
     async def request_event_stream(self, x: Exchange, place: sse.StreamPosition) -> UpstreamAnswer:
         """Ask for what follows. Raises UpstreamFailed."""

@@ -58,8 +58,8 @@ class ServerStreamRelay:
                 return
             raise over from None
         except UpstreamFailed as problem:
-            words = f"The MCP server {x.server.name} {problem}."
-            await x.line.send_answer(answers.build_error_response(None, UNREACHABLE, words), 502)
+            failure_text = f"The MCP server {x.server.name} {problem}."
+            await x.line.send_answer(answers.build_error_response(None, UNREACHABLE, failure_text), 502)
             return
         try:
             if answer.status != 200 or answer.media_type != "text/event-stream":

@@ -117,16 +117,18 @@ class GatewayTasks:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
         input_responses = x.message.params.get("inputResponses")
         if not isinstance(input_responses, dict):
-            words = "A task update must contain inputResponses, an object."
-            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, words))
+            refusal_text = "A task update must contain inputResponses, an object."
+            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text))
             return
         for _ in range(MOST_TRIES):
             question = find_task_question(call)
             if question is None:
                 break
             call_message = gateway_calls.read_call_message(call)
-            said = {name: input_responses[name] for name in question.requests if name in input_responses}
-            with_it = add_task_answers(call_message, read_task_answers(call_message) | said)
+            client_answers = {
+                name: input_responses[name] for name in question.requests if name in input_responses
+            }
+            with_it = add_task_answers(call_message, read_task_answers(call_message) | client_answers)
             is_noted = await self._threads.run_in_thread(gateway_calls.save_client_answer, call, with_it)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
@@ -172,20 +174,20 @@ class GatewayTasks:
                 self._runner.run_task_call(original, record, attempt.binding)
                 return
             if refusal.decision == DENY:
-                words = describe_task_denial(call, refusal)
+                denial_text = describe_task_denial(call, refusal)
             else:
-                words = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask again."
+                denial_text = f"{call.tool_name} did not run. {refusal.reason} Call it again to ask again."
         elif request.status == PermissionRequest.Status.DENIED:
             await self._threads.run_in_thread(
                 gateway_calls.consume_call_denial, attempt, request.request_id, now=now
             )
             context = rules.request_context(request)
-            words = answers.describe_person_denial(call.tool_name, context.reason if context else None)
+            denial_text = answers.describe_person_denial(call.tool_name, context.reason if context else None)
         else:
-            words = answers.describe_undecided_call(
+            denial_text = answers.describe_undecided_call(
                 call.tool_name, rules.current_request_state(request, now).word
             )
-        await self.refuse_task_call(original, call, words)
+        await self.refuse_task_call(original, call, denial_text)
 
     async def refuse_task_call(self, original: Exchange, call: GatewayCall, words: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
@@ -228,9 +230,9 @@ def has_tasks_capability(message: McpMessage) -> bool:
 
 def build_missing_capability_error(message: McpMessage) -> bytes:
     """Return the answer to a client that asks about a task and does not say that it knows them."""
-    wanted: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-    words = f"Declare the extension {TASKS} to ask about tasks."
-    return answers.build_error_response(message.id, MISSING_CAPABILITY, words, wanted)
+    required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    refusal_text = f"Declare the extension {TASKS} to ask about tasks."
+    return answers.build_error_response(message.id, MISSING_CAPABILITY, refusal_text, required)
 
 
 async def discard_task_message(_: AsgiMessage) -> None:

@@ -75,8 +75,8 @@ class UpstreamSessions:
     async def find_stateless_session(self, x: Exchange) -> GatewayClient:
         """Return the session in which servers of older versions hear the calls of a stateless client."""
         client = await self._clients.find_default_session(x.caller_key.id, x.agent_id, VERSIONS[0])
-        said = {"name": x.client_name or "signalbox", "version": "1"}
-        return replace(client, client=said, capabilities={})
+        client_info = {"name": x.client_name or "signalbox", "version": "1"}
+        return replace(client, client=client_info, capabilities={})
 
     async def ensure_upstream_session(self, x: Exchange, known: GatewayClient) -> GatewayClient:
         """Return the client's session with another link to the server than the one that is known, if any."""
@@ -117,20 +117,20 @@ class UpstreamSessions:
             raise UpstreamFailed("refused to begin a session")
         headers.append(("Mcp-Protocol-Version", version))
         begun = answers.build_notification("notifications/initialized", {})
-        told = await self._upstreams.send_to_server(
+        initialize_answer = await self._upstreams.send_to_server(
             x.server, headers, begun, session=session, caller=x.agent_id
         )
-        told.close()
+        initialize_answer.close()
         return await self._clients.link_upstream_session(x.client, x.server.name, session, version)
 
     async def check_stateless_server(self, x: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
         now = asyncio.get_running_loop().time()
-        known, until = self._eras.get(x.server.name, (False, 0.0))
+        is_stateless, until = self._eras.get(x.server.name, (False, 0.0))
         if until < now:
-            known = await self.probe_stateless_server(x)
-            self._eras[x.server.name] = known, now + (ERA_FOR if known else NO_ERA_FOR)
-        return known
+            is_stateless = await self.probe_stateless_server(x)
+            self._eras[x.server.name] = is_stateless, now + (ERA_FOR if is_stateless else NO_ERA_FOR)
+        return is_stateless
 
     async def probe_stateless_server(self, x: Exchange) -> bool:
         meta = {"_meta": x.message.meta}

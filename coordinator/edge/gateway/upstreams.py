@@ -109,19 +109,21 @@ class UpstreamClient:
     ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
         passed = build_upstream_headers(x, method)
-        found = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
+        passed_headers = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
         if method == "POST":
-            found.append(("Content-Type", "application/json"))
+            passed_headers.append(("Content-Type", "application/json"))
         link = x.client.links.get(x.server.name) if x.client else None
         if link is not None and x.message.is_stateless:  # the server speaks an older version than its caller
-            found = [
-                pair for pair in found if pair[0] not in {"mcp-protocol-version", "mcp-method", "mcp-name"}
+            passed_headers = [
+                pair
+                for pair in passed_headers
+                if pair[0] not in {"mcp-protocol-version", "mcp-method", "mcp-name"}
             ]
-            found.append(("Mcp-Protocol-Version", link.protocol_version))
+            passed_headers.append(("Mcp-Protocol-Version", link.protocol_version))
         if when_ready and x.server.is_stdio:
-            found.append((WHEN_READY, "1"))
+            passed_headers.append((WHEN_READY, "1"))
         return await self.send_to_server(
-            x.server, found, body, session=session, caller=x.agent_id, method=method, look=look
+            x.server, passed_headers, body, session=session, caller=x.agent_id, method=method, look=look
         )
 
     async def send_to_server(
@@ -139,15 +141,15 @@ class UpstreamClient:
         `look` raises."""
         if server.target is None:
             raise UpstreamFailed(server.fault)
-        found = [*headers, *server.headers]
+        all_headers = [*headers, *server.headers]
         if session is not None:
-            found.append(("Mcp-Session-Id", session))
+            all_headers.append(("Mcp-Session-Id", session))
         if server.is_stdio:
             # A digest: names of agents may hold letters that no header has, and would be taken for one another.
-            found.append((CALLER, hash_agent_id(caller) if server.for_each_caller else "all"))
-            found.append((ASKER, hash_agent_id(caller)))
+            all_headers.append((CALLER, hash_agent_id(caller) if server.for_each_caller else "all"))
+            all_headers.append((ASKER, hash_agent_id(caller)))
         answer = await self.http.send_http_request(
-            server.target, method, found, body, within=server.call_seconds, look=look
+            server.target, method, all_headers, body, within=server.call_seconds, look=look
         )
         answer.share = self.answers.reserve_answer(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
@@ -220,7 +222,7 @@ def is_response_body(body: bytes) -> bool:
 
 async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
     """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
-    splitter, taken = sse.EventSplitter(), 0
+    splitter, taken_bytes = sse.EventSplitter(), 0
     pieces = answer.iterate_body()
     ends = asyncio.get_running_loop().time() + LONGEST_STREAM
     while True:
@@ -228,12 +230,12 @@ async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) 
             async with asyncio.timeout_at(ends):
                 piece = await anext(pieces, None)
         except TimeoutError:
-            words = f"streamed for more than {LONGEST_STREAM:.0f} seconds"
-            raise UpstreamFailed(words, may_have_run=True) from None
+            failure_text = f"streamed for more than {LONGEST_STREAM:.0f} seconds"
+            raise UpstreamFailed(failure_text, may_have_run=True) from None
         if piece is None:
             return
-        taken += len(piece)
-        if taken > most:
+        taken_bytes += len(piece)
+        if taken_bytes > most:
             raise UpstreamFailed(f"streamed more than {most:.0f} bytes", may_have_run=True)
         try:
             answer.reserve_answer_bytes(len(piece))
@@ -250,8 +252,8 @@ async def read_answer_body(answer: UpstreamAnswer, most: int, within: float = BO
         async with asyncio.timeout(within):
             return await answer.read_whole_body(most)
     except TimeoutError:
-        words = f"did not end its answer within {within:.0f} seconds"
-        raise UpstreamFailed(words, may_have_run=True) from None
+        failure_text = f"did not end its answer within {within:.0f} seconds"
+        raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
 async def read_response(
@@ -272,8 +274,8 @@ async def read_response(
     if answer.media_type != "text/event-stream":
         body = await read_answer_body(answer, MOST_ANSWER, within)
         if not is_response_to(body, number):
-            words = "sent an answer that does not match the request" if body else "gave no answer"
-            raise UpstreamFailed(f"{words} ({answer.status})", may_have_run=True)
+            failure_text = "sent an answer that does not match the request" if body else "gave no answer"
+            raise UpstreamFailed(f"{failure_text} ({answer.status})", may_have_run=True)
         body = add_response_id(body, number)
         return (await transform(body) if transform else body), None
     place = place or sse.StreamPosition()
@@ -282,8 +284,8 @@ async def read_response(
             place.update_position(event)
             data = sse.extract_event_data(event)
             if data and is_response_to(data, number):
-                named = add_response_id(data, number)
-                changed = await transform(named) if transform else named
+                numbered_data = add_response_id(data, number)
+                changed = await transform(numbered_data) if transform else numbered_data
                 return changed, event if changed is data else sse.replace_event_data(event, changed)
             if line is not None and not (data and is_response_body(data)):
                 await line.open_event_stream()
@@ -292,10 +294,10 @@ async def read_response(
         if not place.last_id:
             raise
         raise StreamLeftOpen(str(problem), place, by_server=False) from None
-    words = "ended its answer without a response"
+    failure_text = "ended its answer without a response"
     if not place.last_id:
-        raise UpstreamFailed(words, may_have_run=True)
-    raise StreamLeftOpen(words, place, by_server=True)
+        raise UpstreamFailed(failure_text, may_have_run=True)
+    raise StreamLeftOpen(failure_text, place, by_server=True)
 
 
 def add_response_id(response: bytes, number: Any) -> bytes:
@@ -336,13 +338,13 @@ async def read_call_response(
                 return await read_response(
                     answer, number, line, within=float(x.server.call_seconds), **changes
                 )
-            except StreamLeftOpen as left:
+            except StreamLeftOpen as left_open:
                 if follow is None:
                     raise
-                return await follow(left, number, line, **changes)
+                return await follow(left_open, number, line, **changes)
     except TimeoutError:
-        words = f"did not answer within {x.server.call_seconds} seconds"
-        raise UpstreamFailed(words, may_have_run=True) from None
+        failure_text = f"did not answer within {x.server.call_seconds} seconds"
+        raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
 async def send_final_response(

@@ -43,14 +43,16 @@ BY_THE_AGENT = HookDelivery()
 
 def parse_hook_delivery(headers: Headers) -> HookDelivery:
     """Return how a hook is delivered; headers that make no sense count as missing."""
-    found = headers.get(ID)
-    if found is None or not _ID.fullmatch(found):
+    delivery_header = headers.get(ID)
+    if delivery_header is None or not _ID.fullmatch(delivery_header):
         return BY_THE_AGENT
     age = parse_delivery_age(headers.get(AGE, b""))
     if age is None:
-        return HookDelivery(found.decode())
+        return HookDelivery(delivery_header.decode())
     reason = unquote_to_bytes(headers.get(DENIED, b"")).decode("utf-8", "replace").strip()
-    return HookDelivery(found.decode(), age, str(replace_unstorable_text(reason))[:LONGEST_REASON] or None)
+    return HookDelivery(
+        delivery_header.decode(), age, str(replace_unstorable_text(reason))[:LONGEST_REASON] or None
+    )
 
 
 def parse_delivery_age(text: bytes) -> float | None:

@@ -285,23 +285,24 @@ class HookEndpoint:
         agent_id, program = asks.hook_caller.agent_id, self.dialect.name
         of_lines = NO_OPINION
         for line, text in zip(shell.lines, self.dialect.shell_line_subjects(hook, shell), strict=True):
-            found = await self._rulings.judge_tool_call(
+            line_ruling = await self._rulings.judge_tool_call(
                 shell.tool, text, agent_id, program, asks.hook_caller.id
             )
-            if found.decision in {ASK, DENY}:
-                why = (
-                    f"It runs the shell line {line[:LONGEST_LINE_SHOWN]!r} while it is loaded. {found.reason}"
-                )
-                of_lines = stricter_ruling(of_lines, replace(found, reason=why))
+            if line_ruling.decision in {ASK, DENY}:
+                line_shown = repr(line[:LONGEST_LINE_SHOWN])
+                line_reason = f"It runs the shell line {line_shown} while it is loaded. {line_ruling.reason}"
+                of_lines = stricter_ruling(of_lines, replace(line_ruling, reason=line_reason))
         if shell.problem:
             rules = await self._rulings.load_current_rules()
             any_line = PartialCall(shell.tool, None, agent_id, agent_known=True, program=program)
-            found = UNREAD if rules is None else strictest_possible_ruling(rules, any_line)
-            if found.decision in {ASK, DENY}:
-                why = f"{shell.problem} {MAY_HOLD_LINES} {found.reason}"
-                is_certain = found.deny_at_deadline or found.decision == DENY
-                found = replace(found, decision=ASK, reason=why, deny_at_deadline=is_certain)
-                of_lines = stricter_ruling(of_lines, found)
+            line_ruling = UNREAD if rules is None else strictest_possible_ruling(rules, any_line)
+            if line_ruling.decision in {ASK, DENY}:
+                line_reason = f"{shell.problem} {MAY_HOLD_LINES} {line_ruling.reason}"
+                is_certain = line_ruling.deny_at_deadline or line_ruling.decision == DENY
+                line_ruling = replace(
+                    line_ruling, decision=ASK, reason=line_reason, deny_at_deadline=is_certain
+                )
+                of_lines = stricter_ruling(of_lines, line_ruling)
         ruling = NO_OPINION if shell.is_persons else ruling
         return stricter_ruling(ruling, of_lines) if of_lines.decision in {ASK, DENY} else ruling
 
@@ -459,8 +460,8 @@ class HookEndpoint:
         return later or self.dialect.deny_until_approved(hook, settled)
 
     def parse_hook_body(self, body: bytes, delivery: HookDelivery, arrived: datetime) -> AgentHook:
-        told = arrived - timedelta(seconds=delivery.age or 0.0)
-        hook = self.dialect.read(body, instants.format_canonical_instant(told))
+        sent_at = arrived - timedelta(seconds=delivery.age or 0.0)
+        hook = self.dialect.read(body, instants.format_canonical_instant(sent_at))
         if hook.unread is not None:  # one that may be a call counts as one
             hook = replace(hook, name=self.dialect.call_in(body) or hook.name)
         elif hook.name in self.dialect.calls and hook.requires_tool_name and not hook.has_tool_name:
@@ -509,8 +510,8 @@ def has_no_ruling(ruling: Ruling, hook: AgentHook, dialect: Dialect) -> bool:
 
 def parse_entrypoint_header(headers: Headers) -> str | None:
     """Return how the agent was started, as a header says that settings can add."""
-    told = headers.get(b"x-signalbox-entrypoint", b"").decode("latin-1").strip()
-    return None if told.startswith("$") else told or None
+    entrypoint = headers.get(b"x-signalbox-entrypoint", b"").decode("latin-1").strip()
+    return None if entrypoint.startswith("$") else entrypoint or None
 
 
 def build_session_location(
@@ -532,8 +533,8 @@ def build_session_location(
 
 def parse_driven_session(headers: Headers) -> str | None:
     """Return the session of ours for which a runner started the agent, where its hook passes that on."""
-    told = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
-    return told if SESSION_ID.fullmatch(told) else None
+    session_header = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
+    return session_header if SESSION_ID.fullmatch(session_header) else None
 
 
 def read_hook_wait(scope: Scope) -> float:

@@ -131,8 +131,12 @@ class HookGuard:
 
     def build_call_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
         """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""
-        named = [(ID, call.sent_as.encode())] if call.sent_as is not None else []
-        return named if call.caller is None else [*named, *self.build_guarded_tool_headers(call.caller)]
+        id_headers = [(ID, call.sent_as.encode())] if call.sent_as is not None else []
+        return (
+            id_headers
+            if call.caller is None
+            else [*id_headers, *self.build_guarded_tool_headers(call.caller)]
+        )
 
     def build_guarded_tool_headers(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
         try:
@@ -177,14 +181,14 @@ class HookGuard:
             name, ruling = self.identify_hook_and_ruling(call)
             if problem is not None and call.hook is not None and name is not None:
                 log_undecided_hook(call.hook, problem)
-            why = explain_unasked_call(problem, ruling)
+            fallback_reason = explain_unasked_call(problem, ruling)
             if name is not None and call.unread is not None and call.ruling is None:
                 is_broken = call.hook is not None or isinstance(problem, UnprocessableRequest)
-                ruling, why = (
+                ruling, fallback_reason = (
                     self._dialect.rule_on_unreadable_call(name, ruling, call.unread, is_broken=is_broken),
                     "",
                 )
-            return None if name is None else self._dialect.reply_without_person(name, ruling, why)
+            return None if name is None else self._dialect.reply_without_person(name, ruling, fallback_reason)
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort

@@ -88,8 +88,8 @@ class PendingNotes:
         ):
             return response, event
         text = await self.take_session_notes(session_id, through)
-        told = add_text_to_result(response, text) if text else None
-        return (response, event) if told is None else (told, None)
+        body_with_notes = add_text_to_result(response, text) if text else None
+        return (response, event) if body_with_notes is None else (body_with_notes, None)
 
     def start_reading_notes(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():

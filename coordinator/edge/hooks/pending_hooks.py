@@ -94,8 +94,8 @@ class HookApprovalWaiter:
         deadline = timezone.now() + timedelta(seconds=wait)
         with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as disconnect_watcher:
             asked = replace(asked, waiter=uuid.uuid4().hex)
-            taken = [call_id for hook, call_id in self._calls if hook == asked.asks]
-            asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken)
+            taken_calls = [call_id for hook, call_id in self._calls if hook == asked.asks]
+            asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken_calls)
             calls = [(asked.asks, asked.call_id)] if asked.call_id else []
             self._calls.update(calls)
             try:
@@ -107,11 +107,11 @@ class HookApprovalWaiter:
     async def wait_until_hook_settled(
         self, asked: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
     ) -> Settled:
-        known = await self._threads.run_in_thread(
+        settled_call = await self._threads.run_in_thread(
             tool_calls.take_earlier_answer, asked, timezone.now(), by=waiter.by
         )
-        if known is not None:
-            return known
+        if settled_call is not None:
+            return settled_call
         for attempt in range(MOST_TRIES):
             now = timezone.now()
             if waiter.gone.happened:
@@ -147,10 +147,10 @@ class HookApprovalWaiter:
         if waiter.gone.happened:  # nobody would hear of it; the call can be made again
             raise ClientDisconnected
         now = timezone.now()
-        taken = await self._threads.run_in_thread(
+        settled_verdict = await self._threads.run_in_thread(
             tool_calls.take_call_verdict, settled["request_id"], asked, by=waiter.by, now=now
         )
-        return taken or not settled["allowed"]
+        return settled_verdict or not settled["allowed"]
 
     async def wait_for_shared_request(
         self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
@@ -171,27 +171,32 @@ class HookApprovalWaiter:
             raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
-        gone = waiter.gone.happened
-        if settled is None and not gone and waiter.sent_as is not None and waiter.deadline > timezone.now():
+        has_caller_gone = waiter.gone.happened
+        if (
+            settled is None
+            and not has_caller_gone
+            and waiter.sent_as is not None
+            and waiter.deadline > timezone.now()
+        ):
             raise ServiceRestarting(RESTART)
-        if settled is None and not gone and waiter.deadline <= timezone.now():
+        if settled is None and not has_caller_gone and waiter.deadline <= timezone.now():
             await self._threads.run_in_thread(tool_calls.expire_tool_calls, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
-            found = await self._threads.run_in_thread(
+            shared_request = await self._threads.run_in_thread(
                 tool_calls.find_question_answer, row.request_id, asked, timezone.now()
             )
-            return found or await self.record_hook_pending(
+            return shared_request or await self.record_hook_pending(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
-        if settled is None and not gone and waiter.outlasts:
+        if settled is None and not has_caller_gone and waiter.outlasts:
             pending_hook = await self.record_hook_pending(row, waiter, RESTART)
             if pending_hook is not SILENCE:
                 return pending_hook
         leaving = self.close_request_in_background(
-            row, waiter, ELSEWHERE if settled else GONE if gone else RESTARTED
+            row, waiter, ELSEWHERE if settled else GONE if has_caller_gone else RESTARTED
         )
         await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
-        if gone:
+        if has_caller_gone:
             raise ClientDisconnected
         if settled is None:
             raise ServiceRestarting(RESTART)

@@ -84,15 +84,17 @@ class HookRecorder:
 
     def get_cached_session(self, hook: AgentHook, where: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
-        heard = self._known.get((where.by, hook.session))
-        left = 0.0 if heard is None else heard.until - asyncio.get_running_loop().time()
-        if heard is None or left < 0:
+        known_session = self._known.get((where.by, hook.session))
+        remaining_seconds = (
+            0.0 if known_session is None else known_session.until - asyncio.get_running_loop().time()
+        )
+        if known_session is None or remaining_seconds < 0:
             return None
-        session = heard.session
+        session = known_session.session
         # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
         if session.driven or where.driven or (where.hostname and not session.complete):
             return None
-        if left < KNOWN_FOR / 2:
+        if remaining_seconds < KNOWN_FOR / 2:
             self.cache_hook_session(hook, where, session)
         return session
 
@@ -289,9 +291,9 @@ class HookRecorder:
 
     def unmark_lost_hook(self, hook: AgentHook) -> None:
         """Take back that a hook is lost: whoever is told so sends it again."""
-        left = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
-        if left:
-            self._lost[hook.session] = left
+        remaining_losses = self._lost.pop(hook.session, Counter()) - Counter([hook.name])
+        if remaining_losses:
+            self._lost[hook.session] = remaining_losses
 
     async def run_logging_lost_hook(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
@@ -320,8 +322,8 @@ class HookRecorder:
 
         What the runner tells that drives the agent is left to it.
         """
-        heard = self._known.get((by, hook.session))
-        if heard is not None and heard.session.driven:
+        known_session = self._known.get((by, hook.session))
+        if known_session is not None and known_session.session.driven:
             events = drop_runner_events(events)
         if not events:
             return None
@@ -337,9 +339,9 @@ class HookRecorder:
         self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write what the session was deleted under: what its agent still does is heard all the same."""
-        heard = self._known.pop((by, hook.session), None)
-        named = heard.named if heard is not None else None
-        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named)
+        known_session = self._known.pop((by, hook.session), None)
+        named_session = known_session.named if known_session is not None else None
+        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named_session)
         hook_session = await self.find_hook_session(hook, where)
         events = (
             drop_runner_events(events) if hook_session.driven else events

@@ -58,16 +58,22 @@ class AuthenticationCache(Generic[T]):
         """Return the kept answer, or look; an expected refusal is raised again while it is kept."""
         place = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
         now = asyncio.get_running_loop().time()
-        kept = self._answers.get(place)
-        if kept is None or kept[0] < now or (kept[1].done() and has_unexpected_error(kept[1])):
+        cached_answer = self._answers.get(place)
+        if (
+            cached_answer is None
+            or cached_answer[0] < now
+            or (cached_answer[1].done() and has_unexpected_error(cached_answer[1]))
+        ):
             if len(self._answers) >= MOST_KEPT:
                 self.forget_answers()
-            kept = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(look()))
-            kept[1].add_done_callback(
+            cached_answer = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(look()))
+            cached_answer[1].add_done_callback(
                 has_unexpected_error
             )  # reads the exception: the asker may be gone by then
-            self._answers[place] = kept
-        return kept[1].result() if kept[1].done() else await asyncio.shield(kept[1])
+            self._answers[place] = cached_answer
+        return (
+            cached_answer[1].result() if cached_answer[1].done() else await asyncio.shield(cached_answer[1])
+        )
 
 
 def has_unexpected_error(answer: asyncio.Future[T]) -> bool:

@@ -102,5 +102,5 @@ class ObservedRequest:
 def find_offered_trace_id(scope: Scope) -> str | None:
     if not is_trusted_proxy(str((scope.get("client") or ("",))[0])):
         return None
-    found = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
-    return found[0].decode("latin-1") if len(found) == 1 else None
+    offered_ids = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]
+    return offered_ids[0].decode("latin-1") if len(offered_ids) == 1 else None

@@ -19,8 +19,8 @@ def add_security_headers(send: Send, headers: SafeHeaders) -> Send:
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = {name for name, _ in message["headers"]}
-            lacking = [header for header in headers if header[0] not in given]
+            given_headers = {name for name, _ in message["headers"]}
+            lacking = [header for header in headers if header[0] not in given_headers]
             message = {**message, "headers": [*message["headers"], *lacking]}
         await send(message)
 

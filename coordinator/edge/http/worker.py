@@ -224,9 +224,9 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]
         """Leave SIGHUP to the main process: a terminal that closes sends it to everybody."""
         super().init_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for told in self.told_early:
-            if told in STOP_SIGNALS:
-                os.kill(os.getpid(), told)
+        for early_signal in self.told_early:
+            if early_signal in STOP_SIGNALS:
+                os.kill(os.getpid(), early_signal)
 
     def handle_exit_signal(self) -> None:
         """SIGTERM: begin to stop now, not when the heartbeat's second is over."""

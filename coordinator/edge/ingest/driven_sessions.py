@@ -134,23 +134,25 @@ class DrivingEndpoint:
             session_id,
             body.run_id,
             replace_unstorable_text(body.tool_call),
-            [one for one in wrap_in_list(body.known) if isinstance(one, dict)],
+            [known_option for known_option in wrap_in_list(body.known) if isinstance(known_option, dict)],
             tuple(replace_unstorable_text(agent_options.parse_request_options(body.options))),
             body.ask,
         )
         runner = await self.find_posting_runner(body.runner_id, admission.caller)
-        asked = await self.perform_runner_write(
+        question_call = await self.perform_runner_write(
             functools.partial(record_permission_question, question, runner)
         )
         until = time.monotonic() + HELD
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
-            if not await self.wait_while_braked(asked, admission, until):
+            if not await self.wait_while_braked(question_call, admission, until):
                 answer = await self.decide_permission(
-                    question, asked, admission, gone=disconnect_watcher, until=until
+                    question, question_call, admission, gone=disconnect_watcher, until=until
                 )
             # A brake may have been put on while a person was waited for.
-            if answer["outcome"] is not None and await self.wait_while_braked(asked, admission, until):
+            if answer["outcome"] is not None and await self.wait_while_braked(
+                question_call, admission, until
+            ):
                 answer = NOT_YET | {"permission_request_id": answer["permission_request_id"]}
         if not disconnect_watcher.happened:
             await admission.require_still_allowed()
@@ -158,14 +160,14 @@ class DrivingEndpoint:
 
     async def wait_while_braked(self, asked: ToolCallRequest, admission: Admission, until: float) -> bool:
         """Wait while a brake holds the call; say whether one still does."""
-        held = await self._gate.wait_for_brake_release(
+        holding_brake = await self._gate.wait_for_brake_release(
             (asked.agent_id, asked.program),
             asked.host,
             wait=until - time.monotonic(),
             asker=admission.caller.name,
             still_allowed=admission.require_still_allowed,
         )
-        return held is not None
+        return holding_brake is not None
 
     async def decide_permission(
         self,
@@ -219,10 +221,10 @@ class DrivingEndpoint:
     ) -> dict[str, Any]:
         """Put the question before people, and wait for a while."""
         by, now = admission.caller.caller_actor, timezone.now()
-        put = functools.partial(
+        put_question = functools.partial(
             permissions.submit_permission_question, asked, ruling, ask=question.ask, by=by, now=now
         )
-        row = await self._threads.run_in_thread(put)
+        row = await self._threads.run_in_thread(put_question)
         with self._waits.places.acquire_slot(admission.caller.name):
             answer = await self._waits.wait_until(
                 lambda: permissions.build_question_answer(row.request_id, question.options, timezone.now()),
@@ -255,14 +257,14 @@ class DrivingEndpoint:
     async def find_posting_runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
         """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
         now = asyncio.get_running_loop().time()
-        known, until = self._known.get((caller, runner_id), (None, 0.0))
-        if known is None or until < now:
+        known_runner, until = self._known.get((caller, runner_id), (None, 0.0))
+        if known_runner is None or until < now:
             note = functools.partial(runners.record_sign_of_life, runner_id, timezone.now(), key=caller)
-            known = await self._threads.run_in_thread(note)
+            known_runner = await self._threads.run_in_thread(note)
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[caller, runner_id] = known, now + KNOWN_FOR
-        return known
+            self._known[caller, runner_id] = known_runner, now + KNOWN_FOR
+        return known_runner
 
     async def perform_runner_write(self, work: Callable[[], T]) -> T:
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)

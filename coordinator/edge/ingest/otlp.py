@@ -61,13 +61,17 @@ class TelemetryEndpoint:
             caller = await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
             with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
                 reports, notes = await self.read_session_reports(kind, form, scope, receive, reservation)
-                rejected, why = await self.write_session_reports(reports, caller, reservation.size)
+                rejected, rejection_reason = await self.write_session_reports(
+                    reports, caller, reservation.size
+                )
                 rejected += notes.spans.total()
-                why = " ".join(filter(None, (why, notes.message)))
+                rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
             await send_telemetry_error(send, form, refusal)
             return
-        await send_telemetry_answer(send, 200, form, encode_partial_success(kind, form, rejected, why))
+        await send_telemetry_answer(
+            send, 200, form, encode_partial_success(kind, form, rejected, rejection_reason)
+        )
 
     async def read_session_reports(
         self, kind: str, form: bytes, scope: Scope, receive: Receive, held: BodyReservation
@@ -102,7 +106,7 @@ class TelemetryEndpoint:
         )
         assert not isinstance(outcomes, bytes)
         refusals = [outcome for outcome in outcomes if isinstance(outcome, SignalboxError)]
-        if any(isinstance(one, NotFound) for one in refusals):
+        if any(isinstance(refusal, NotFound) for refusal in refusals):
             raise build_sessions_changed_error()
         return len(refusals), str(refusals[0].detail) if refusals else ""
 
@@ -146,7 +150,7 @@ def parse_telemetry(
 
 def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
-    known: dict[str, KnownSession] = {}
+    known_sessions: dict[str, KnownSession] = {}
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
     times = find_report_times(reports, now)
@@ -156,19 +160,21 @@ def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: da
         if (above := subagents.get(report.session)) is not None:
             events += assign_subagent_events(report.events, *above)
             continue
-        if report.session not in known:
+        if report.session not in known_sessions:
             if report.only_known and sessions.find_session_id(report.session, by) is None:
                 continue
             where = report.where._replace(agent_name=by.agent_name_for_report(report.where.agent_name), by=by)
             first, last = times[report.session]
-            known[report.session] = sessions.resolve_observed_session(report.session, where, first, last, now)
-        found = known[report.session]
+            known_sessions[report.session] = sessions.resolve_observed_session(
+                report.session, where, first, last, now
+            )
+        known_session = known_sessions[report.session]
         for event in report.events:
-            if found.driven and is_reported_by_runner(event.event_type, event.role):
+            if known_session.driven and is_reported_by_runner(event.event_type, event.role):
                 continue
-            event.session_id = found.session_id
+            event.session_id = known_session.session_id
             if event.event_type in STOP_EVENTS:
-                if sessions.is_session_over(found.session_id):
+                if sessions.is_session_over(known_session.session_id):
                     continue  # who told its end first may know more of it
                 if is_session_continued(event, times[report.session][1], now):
                     event.event_type = TURN_END
@@ -186,14 +192,17 @@ def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: st
 
 def find_report_times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:
     """Return when the first and the last of what is told of each session happened; its end is no happening."""
-    found: dict[str, list[datetime]] = {}
+    times_by_session: dict[str, list[datetime]] = {}
     for report in reports:
-        moments = found.setdefault(report.session, [])
+        moments = times_by_session.setdefault(report.session, [])
         moments += [
             parse_event_time(event, now) for event in report.events if event.event_type not in STOP_EVENTS
         ]
     ends = datetime.min.replace(tzinfo=UTC)
-    return {session: (min(all_, default=now), max(all_, default=ends)) for session, all_ in found.items()}
+    return {
+        session: (min(all_, default=now), max(all_, default=ends))
+        for session, all_ in times_by_session.items()
+    }
 
 
 def parse_event_time(event: NewEvent, now: datetime) -> datetime:
@@ -211,8 +220,8 @@ def encode_partial_success(kind: str, form: bytes, rejected: int, why: str) -> b
     if form == JSON:
         answer = {"partialSuccess": {COUNTED[kind]: str(rejected), "errorMessage": why}}
         return json.dumps(answer).encode()
-    words = why.encode()
-    inner = b"\x08" + encode_varint(rejected) + b"\x12" + encode_varint(len(words)) + words
+    reason_bytes = why.encode()
+    inner = b"\x08" + encode_varint(rejected) + b"\x12" + encode_varint(len(reason_bytes)) + reason_bytes
     return b"\x0a" + encode_varint(len(inner)) + inner
 
 

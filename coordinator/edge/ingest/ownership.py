@@ -32,7 +32,9 @@ class WriteRights:
         if ownership.can_write_everywhere(caller):
             return {}
         now = asyncio.get_running_loop().time()
-        waiting_session_ids = {one for one in session_ids if self._until.get((caller, one), 0.0) < now}
+        waiting_session_ids = {
+            session_id for session_id in session_ids if self._until.get((caller, session_id), 0.0) < now
+        }
         if not waiting_session_ids:
             return {}
         refused = await self._threads.run_in_thread(

@@ -91,7 +91,9 @@ class WriteJob:
     def is_refused(self) -> bool:
         """Whether it is answered with a refusal, of all or of one event."""
         result = self.answer.result()
-        return isinstance(result, Exception) or any(isinstance(one, SignalboxError) for one in result)
+        return isinstance(result, Exception) or any(
+            isinstance(inner_result, SignalboxError) for inner_result in result
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,8 @@ class GroupWriter:
         """Return how many seconds the group at hand has been worked on; infinity where the thread is gone."""
         if not self._thread.is_alive():
             return float("inf")
-        began = self._began
-        return 0.0 if began is None else time.monotonic() - began
+        stuck_since = self._began
+        return 0.0 if stuck_since is None else time.monotonic() - stuck_since
 
     async def submit_events(
         self,
@@ -421,9 +423,11 @@ class GroupWriter:
             plain = [
                 job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
             ]
-            found = iter(write_events([one for job in plain for one in job.prepared], now) if plain else ())
+            recorded_events = iter(
+                write_events([event for job in plain for event in job.prepared], now) if plain else ()
+            )
             for job in plain:
-                by_job[id(job)] = outcomes = [next(found) for _ in job.prepared]
+                by_job[id(job)] = outcomes = [next(recorded_events) for _ in job.prepared]
                 job.written = count_new_events(outcomes)
             results = [
                 by_job[id(job)] if id(job) in by_job else write_batch_or_run_work(job, now) for job in group
@@ -476,17 +480,17 @@ def write_batch_or_run_work(job: WriteJob, now: datetime) -> Any:
 
 def read_after_commit(group: Sequence[WriteJob]) -> None:
     """Answer what jobs ask after the commit, each question once."""
-    seen: dict[Look, Any] = {}
+    looks_seen: dict[Look, Any] = {}
     for job in group:
         if job.look is None:
             continue
-        if job.look not in seen:
+        if job.look not in looks_seen:
             try:
-                seen[job.look] = job.look()
+                looks_seen[job.look] = job.look()
             except DatabaseError as problem:
                 log.warning("What a caller asks after its events cannot be read: %s", str(problem).strip())
-                seen[job.look] = None
-        job.seen = seen[job.look]
+                looks_seen[job.look] = None
+        job.seen = looks_seen[job.look]
 
 
 def write_batch(job: WriteJob, now: datetime) -> Result:

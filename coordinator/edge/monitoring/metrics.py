@@ -170,9 +170,9 @@ def iterate_worker_metrics(found: Sequence[Figures]) -> Iterator[Metric]:
     for name, description in GAUGES.items():
         yield GaugeMetricFamily(name, description, value=figures.sum_worker_gauge(list(found), name))
     resident = GaugeMetricFamily(MEMORY, "Resident memory of each worker", labels=("worker",))
-    alive = [one for one in found if one["gauges"]]
-    for one in alive:
-        resident.add_metric((str(one["pid"]),), one["gauges"][MEMORY])
+    alive = [worker for worker in found if worker["gauges"]]
+    for worker in alive:
+        resident.add_metric((str(worker["pid"]),), worker["gauges"][MEMORY])
     yield resident
     yield GaugeMetricFamily("signalbox_workers", "Workers that run on this machine", value=len(alive))
 
@@ -192,8 +192,8 @@ def sum_histogram(histogram: meters.Histogram, found: Sequence[Figures]) -> Metr
 def iterate_metric_rows(
     found: Sequence[Figures], kind: str, name: str
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for one in found:
-        for labels, value in one[kind].get(name, ()):
+    for worker in found:
+        for labels, value in worker[kind].get(name, ()):
             yield tuple(labels), value
 
 

@@ -147,10 +147,10 @@ class AccessEndpoint:
         topics.append("brakes")
         check = functools.partial(find_undenied_verdict, *question)
         with self._waits.places.acquire_slot(admission.caller.name):
-            found = await self._waits.wait_until(
+            waited = await self._waits.wait_until(
                 check, topics=topics, timeout=wait, still_allowed=admission.require_still_allowed, gone=gone
             )
-        return await self._threads.run_in_thread(resolve_access_now, *question) if found is None else found
+        return await self._threads.run_in_thread(resolve_access_now, *question) if waited is None else waited
 
 
 def build_access_question(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
@@ -172,10 +172,10 @@ def find_undenied_verdict(agent_id: str, server_id: str, tool_name: str) -> Verd
 
 def build_access_answer(verdict: Verdict, brake: ActiveBrake | None) -> dict[str, Any]:
     """Return the verdict as it is answered; while a brake is on, nothing is allowed or asked."""
-    told = verdict.verdict_as_json()
+    answer_fields = verdict.verdict_as_json()
     if brake is None or verdict.is_denied:
-        return told
-    return told | {"verdict": access.DENY, "source": "brake", "reason": brake.agent_message}
+        return answer_fields
+    return answer_fields | {"verdict": access.DENY, "source": "brake", "reason": brake.agent_message}
 
 
 def parse_access_body(raw: bytes) -> AccessCheckBody:
@@ -254,19 +254,19 @@ class DenialLog:
     def rotate_denial_window(self) -> None:
         """End the window: write the counts and start the next window."""
         self._timer = None
-        counted, others = self.take_counted_denials()
-        if counted or others:
-            self.schedule_denial_write(counted, others)
+        counted, other_denials = self.take_counted_denials()
+        if counted or other_denials:
+            self.schedule_denial_write(counted, other_denials)
 
     def take_counted_denials(self) -> tuple[list[AccessDenial], int]:
-        windows, others = self._windows, self._others
+        windows, other_denials = self._windows, self._others
         self._windows, self._others = {}, 0
         counted = [
             replace(window.denial, count=window.more, since=window.since)
             for window in windows.values()
             if window.more
         ]
-        return counted, others
+        return counted, other_denials
 
     def schedule_denial_write(self, rows: list[AccessDenial], others: int) -> None:
         task = asyncio.ensure_future(self.write_denials(rows, others))

@@ -51,16 +51,16 @@ class PolicyCache:
         """Return the policy that decides for each agent and server. Raises ServiceBusy where it cannot be read."""
         now = asyncio.get_running_loop().time()
         self.keep_feed_watched()
-        found, missing = {}, []
+        policies, missing = {}, []
         for pair in pairs:
-            kept = self._kept.get(pair)
-            if kept is not None and kept[0] > now:
-                found[pair] = kept[1]
+            cached_policy = self._kept.get(pair)
+            if cached_policy is not None and cached_policy[0] > now:
+                policies[pair] = cached_policy[1]
             else:
                 missing.append((pair, self.request_policy_read(pair)))
         for pair, future in missing:
-            found[pair] = await asyncio.shield(future)
-        return found
+            policies[pair] = await asyncio.shield(future)
+        return policies
 
     def drop_changed_policies(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
@@ -90,21 +90,21 @@ class PolicyCache:
     async def read_wanted_policies(self) -> None:
         clear_caller()
         while self._wanted:
-            wanted, self._wanted = self._wanted, {}
+            wanted_pairs, self._wanted = self._wanted, {}
             self._dropped = set()
             try:
                 policy = await self._threads.run_in_thread(
-                    load_policy_rows, {a for a, _ in wanted}, {s for _, s in wanted}
+                    load_policy_rows, {a for a, _ in wanted_pairs}, {s for _, s in wanted_pairs}
                 )
             except Exception as problem:  # whatever it is, nobody may be left waiting
                 if not isinstance(problem, DatabaseError | ThreadsClosed):
                     log.exception("The grants could not be read")
-                for future in wanted.values():
+                for future in wanted_pairs.values():
                     future.set_exception(
                         ServiceBusy("The grants cannot be read right now. Try again.", retry_after=1)
                     )
                 continue
-            for pair, future in wanted.items():
+            for pair, future in wanted_pairs.items():
                 self.store_cached_policy(pair, policy)
                 future.set_result(policy)
 

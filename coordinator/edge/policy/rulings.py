@@ -168,11 +168,11 @@ class PolicyRulings:
         """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
         if not self.has_budgets:
             return NO_OPINION
-        known = self._snapshot.budgets if self._snapshot is not None else None
+        session_budgets = self._snapshot.budgets if self._snapshot is not None else None
         try:
             async with asyncio.timeout(READ_WITHIN):
                 return await self._threads.run_in_thread(
-                    compute_budget_ruling, known, agents, session_id, CALLER.get()
+                    compute_budget_ruling, session_budgets, agents, session_id, CALLER.get()
                 )
         except Exception as problem:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
@@ -180,8 +180,11 @@ class PolicyRulings:
 
     def find_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
         """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
-        known = self._snapshot.brakes if self._snapshot is not None else ()
-        return next((build_brake_ruling(one) for one in known if one.applies_to(agents, host)), NO_OPINION)
+        known_brakes = self._snapshot.brakes if self._snapshot is not None else ()
+        return next(
+            (build_brake_ruling(brake) for brake in known_brakes if brake.applies_to(agents, host)),
+            NO_OPINION,
+        )
 
     def list_guarded_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
@@ -195,11 +198,11 @@ class PolicyRulings:
 
     def is_gateway_tool(self, tool: str) -> bool:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""
-        known = self._snapshot.managed if self._snapshot is not None else None
+        managed_servers = self._snapshot.managed if self._snapshot is not None else None
         return (
             find_call_behind_gateway(tool) is not None
-            and known is not None
-            and bool(known.find_server_tools(tool))
+            and managed_servers is not None
+            and bool(managed_servers.find_server_tools(tool))
         )
 
     async def has_gateway_session(self, agent_id: str | None, key_id: int | None) -> bool:
@@ -217,14 +220,14 @@ class PolicyRulings:
             return NO_OPINION
         if self._snapshot is None:
             return GRANTS_UNREAD
-        known = self._snapshot.managed
+        managed_servers = self._snapshot.managed
         try:
             async with asyncio.timeout(READ_WITHIN):
-                policy = await self.merge_server_policies(known.find_server_tools(tool), agent_id)
+                policy = await self.merge_server_policies(managed_servers.find_server_tools(tool), agent_id)
         except Exception as problem:
             log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
             return GRANTS_UNREAD
-        verdict = known.decide_call_by_grants(policy, tool, agent_id, timezone.now())
+        verdict = managed_servers.decide_call_by_grants(policy, tool, agent_id, timezone.now())
         return tool_rules.ruling_for_access_verdict(verdict) if verdict else NO_OPINION
 
     async def merge_server_policies(self, places: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
@@ -271,10 +274,12 @@ def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list
     if any(brake.applies_to((caller.agent_id, caller.program), None) for brake in snapshot.brakes):
         return [(certain.HOLD, "*")]
     names = (caller.agent_id, caller.program)
-    if any(one.can_apply_to_agents(names) for one in snapshot.spent):
+    if any(spent_budget.can_apply_to_agents(names) for spent_budget in snapshot.spent):
         return [(certain.HOLD, "*")]
-    known = snapshot.managed
-    return certain.list_tools_to_hold(snapshot.rules, caller, grants_deny=known.strict, servers=known.servers)
+    managed_servers = snapshot.managed
+    return certain.list_tools_to_hold(
+        snapshot.rules, caller, grants_deny=managed_servers.strict, servers=managed_servers.servers
+    )
 
 
 def compute_budget_ruling(
@@ -292,7 +297,11 @@ def load_policy_snapshot() -> PolicySnapshot:
     acting = tuple(
         active_budget for active_budget in budgets.load_active_budgets() if active_budget.can_block
     )
-    spent = tuple(one for one in acting if not one.is_lifted(now) and budgets.is_budget_spent(one, now))
+    spent = tuple(
+        acting_budget
+        for acting_budget in acting
+        if not acting_budget.is_lifted(now) and budgets.is_budget_spent(acting_budget, now)
+    )
     return PolicySnapshot(
         tool_rules.load_saved_tool_rules(),
         managed.load_managed_servers(now),

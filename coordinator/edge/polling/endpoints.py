@@ -79,10 +79,10 @@ class LongPollEndpoint:
         """
         admission = await self._auth.admit_program(scope, get_request_headers(scope))
         timeout = get_seconds_parameter(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
-        asked = await self._threads.run_in_thread(
+        request_row = await self._threads.run_in_thread(
             approvals.find_visible_request, request_id, admission.caller, timezone.now()
         )
-        current_request_state = approvals.current_request_state(asked, timezone.now())
+        current_request_state = approvals.current_request_state(request_row, timezone.now())
         if (
             current_request_state.waiting and current_request_state.until is not None
         ):  # the deadline is an answer too, and nothing reports it
@@ -90,7 +90,7 @@ class LongPollEndpoint:
                 timeout, max(0.0, (current_request_state.until - timezone.now()).total_seconds() + 0.01)
             )
         check = functools.partial(verdicts.find_final_answer, request_id)
-        topics = [f"permission_requests:{asked.pk}", "brakes"]
+        topics = [f"permission_requests:{request_row.pk}", "brakes"]
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = await self.wait_for_poll_answer(
                 disconnect_watcher, admission, check, topics=topics, timeout=timeout

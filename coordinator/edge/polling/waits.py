@@ -157,16 +157,16 @@ class LongPollWaiters:
             with gone.call_on_disconnect(changed.set) if gone is not None else contextlib.nullcontext():
                 while True:
                     changed.clear()  # before the check: what changes while it runs is looked at again
-                    found, pause = await self.run_poll_check(check, still_allowed)
-                    left = deadline - asyncio.get_running_loop().time()
+                    poll_result, pause = await self.run_poll_check(check, still_allowed)
+                    remaining_seconds = deadline - asyncio.get_running_loop().time()
                     if (
-                        found is not None
-                        or left <= 0
+                        poll_result is not None
+                        or remaining_seconds <= 0
                         or self._closing
                         or (gone is not None and gone.happened)
                     ):
-                        return found
-                    await changed.wait(min(left, pause))
+                        return poll_result
+                    await changed.wait(min(remaining_seconds, pause))
         finally:
             self._hub.feed.remove_watcher()
             del self._waiting[changed]

@@ -85,22 +85,22 @@ def provider_redirect_uri() -> str:
 def take_sign_in_flow(session: SessionBase, state: str, secret: str, now: datetime) -> SignInFlow:
     """Take the flow with that state out of the session. Raises SignInRefused without one, or for another browser."""
     pending_flows = pending_sign_in_flows(session, now)
-    found = [
+    matching_flows = [
         one for one in pending_flows if state and hmac.compare_digest(one["state"].encode(), state.encode())
     ]
-    if not found:  # a stranger's session stays empty, and is not kept
+    if not matching_flows:  # a stranger's session stays empty, and is not kept
         raise SignInRefused("no flow of this session has that state", GONE)
-    session[HELD] = [one for one in pending_flows if one not in found]
-    flow = SignInFlow(**found[0])
+    session[HELD] = [one for one in pending_flows if one not in matching_flows]
+    flow = SignInFlow(**matching_flows[0])
     if not hmac.compare_digest(flow.secret, proofs.hash_browser_secret(secret)):
         raise SignInRefused("the browser's secret is not the one that it set out with", GONE)
     return flow
 
 
 def pending_sign_in_flows(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
-    held = session.get(HELD)
+    held_flows = session.get(HELD)
     since = now.timestamp() - GOOD_FOR
-    return [one for one in held if one["at"] > since] if isinstance(held, list) else []
+    return [flow for flow in held_flows if flow["at"] > since] if isinstance(held_flows, list) else []
 
 
 def finish_sign_in_flow(

@@ -81,10 +81,10 @@ def fetch_provider_keys() -> KeySet:
     ]
     if not usable:
         raise ProviderUnreachable("it lists no keys for signatures")
-    found = [key for one in usable for key in import_supported_keys(one)]
-    if not found:
+    supported_keys = [key for key_json in usable for key in import_supported_keys(key_json)]
+    if not supported_keys:
         raise ProviderUnreachable("none of its keys can be read")
-    return KeySet(found)
+    return KeySet(supported_keys)
 
 
 def import_supported_keys(listed: dict[str, Any]) -> list[Key]:
@@ -101,25 +101,25 @@ _keys = CachedFetch(fetch_provider_keys)
 
 def forget_cached_provider() -> None:
     """Fetch everything anew when it is next needed."""
-    for kept in (_description, _keys):
-        kept.at, kept.failed = float("-inf"), ""
+    for cache in (_description, _keys):
+        cache.at, cache.failed = float("-inf"), ""
     record_provider_silence(silent=False)
 
 
 def provider_description() -> dict[str, Any]:
     """Return the provider's discovery document. Raises ProviderUnreachable."""
-    found: dict[str, Any] = _description.get_or_fetch()
-    return found
+    description: dict[str, Any] = _description.get_or_fetch()
+    return description
 
 
 def provider_keys(*, anew: bool = False) -> KeySet:
     """Return the provider's keys; `anew` asks for one that is not among them. Raises ProviderUnreachable."""
     provider_description()  # before, since in_time does not nest
-    found: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
-    return found
+    key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
+    return key_set
 
 
 def accepted_signature_algorithms() -> list[str]:
     """Return the signatures that count, of those that the provider makes."""
-    made = provider_description().get("id_token_signing_alg_values_supported") or ["RS256"]
-    return [name for name in ALGORITHMS if name in made]
+    algorithms = provider_description().get("id_token_signing_alg_values_supported") or ["RS256"]
+    return [name for name in ALGORITHMS if name in algorithms]

@@ -103,10 +103,10 @@ def add_userinfo_claims(claims: dict[str, Any], access_token: object) -> dict[st
     )
     if not lacking or not isinstance(endpoint, str) or not isinstance(access_token, str):
         return claims
-    told = run_within_deadline(lambda: fetch_provider_json(endpoint, access_token))
-    if told.get("sub") != claims["sub"]:
+    userinfo = run_within_deadline(lambda: fetch_provider_json(endpoint, access_token))
+    if userinfo.get("sub") != claims["sub"]:
         raise SignInRefused("its userinfo speaks of somebody else")
-    return told | claims
+    return userinfo | claims
 
 
 def require_complete_groups(claims: dict[str, Any]) -> None:
@@ -157,14 +157,14 @@ def build_provider_identity(claims: dict[str, Any]) -> OpenIdIdentity:
 
 
 def storable_text_claim(claims: dict[str, Any], name: str) -> str:
-    found = claims.get(name)
-    return found.strip() if isinstance(found, str) and is_storable_text(found) else ""
+    claim = claims.get(name)
+    return claim.strip() if isinstance(claim, str) and is_storable_text(claim) else ""
 
 
 def role_from_claims(claims: dict[str, Any]) -> str | None:
     """Return the highest role that the groups in the claims give, or None."""
-    given = {settings.OIDC_ROLES.get(group) for group in groups_from_claims(claims)}
-    return next((role for role in reversed(ROLES) if role in given), None)
+    roles = {settings.OIDC_ROLES.get(group) for group in groups_from_claims(claims)}
+    return next((role for role in reversed(ROLES) if role in roles), None)
 
 
 def groups_from_claims(claims: dict[str, Any]) -> list[str]:
@@ -178,7 +178,7 @@ def find_claim_by_path(claims: dict[str, Any], name: str) -> Any:
     """Return the claim of that name, or what lies at the end of a path such as `realm_access.roles`."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    claim_value: Any = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        claim_value = claim_value.get(part) if isinstance(claim_value, dict) else None
+    return claim_value

@@ -31,8 +31,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         now = timezone.now()
         file_report = attachments.check_attachment_files(now, checksums=options["checksums"])
-        for why in file_report.silent:
-            self.stderr.write(why)
+        for silence in file_report.silent:
+            self.stderr.write(silence)
         for orphan in file_report.orphans:
             self.stdout.write(
                 f"orphan   {stores.find_store(orphan.place).describe_file_location(orphan.name)}"

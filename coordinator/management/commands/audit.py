@@ -75,10 +75,10 @@ class Command(BaseCommand):
     def verify_audit_log(self, options: dict[str, Any]) -> None:
         try:
             trusted = [notes.NoteVerifier.parse(text) for text in options["key"]] or keys.load_log_verifiers()
-            kept = [note for file in options["checkpoint"] for note in read_signed_notes(file)]
+            checkpoint_notes = [note for file in options["checkpoint"] for note in read_signed_notes(file)]
         except notes.NoteError as problem:
             raise CommandError(str(problem)) from None
-        report = checking.check_entire_log(kept, trusted, timezone.now())
+        report = checking.check_entire_log(checkpoint_notes, trusted, timezone.now())
         self.stdout.write(
             f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
             f"{report.checkpoints:,} checkpoints."

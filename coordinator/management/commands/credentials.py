@@ -27,8 +27,8 @@ class Command(BaseCommand):
         try:
             count = mcp_credentials.rotate_credential_key(by=system_actor("credentials"), now=timezone.now())
         except (keyring.KeyringUnusable, SignalboxError) as problem:
-            why = problem.detail if isinstance(problem, SignalboxError) else problem
-            raise CommandError(f"{why} The old keys stay.") from None
+            detail = problem.detail if isinstance(problem, SignalboxError) else problem
+            raise CommandError(f"{detail} The old keys stay.") from None
         self.stdout.write(
             f"{count} values are sealed with a new key, in {keyring.keyring_path()}. Older backups contain"
             " the old keys."

@@ -46,14 +46,14 @@ class Command(BaseCommand):
             self.check_installation(as_json=options["json"])
 
     def check_installation(self, *, as_json: bool) -> None:
-        found: list[CheckResult] = []
+        check_results: list[CheckResult] = []
         for check in everything.check_everything(f"http://{settings.BIND}", timezone.now()):
-            found.append(check)
+            check_results.append(check)
             if not as_json:
                 self.print_check(check)
         if as_json:
-            self.stdout.write(json.dumps([asdict(check) for check in found], indent=2))
-        if any(check.level is CheckLevel.FAIL for check in found):
+            self.stdout.write(json.dumps([asdict(check) for check in check_results], indent=2))
+        if any(check.level is CheckLevel.FAIL for check in check_results):
             sys.exit(1)
 
     def print_check(self, check: CheckResult) -> None:

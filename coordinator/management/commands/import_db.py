@@ -125,7 +125,9 @@ class Command(BaseCommand):
             self.stdout.write(
                 f"note: {one.table} has no counterpart here; its {one.rows:,} rows are kept aside."
             )
-        changed = [f"{what}, in {number:,} rows" for what, number in one.changed.most_common()]
+        changed = [
+            f"{change_label}, in {number:,} rows" for change_label, number in one.changed.most_common()
+        ]
         for kind, lines in (
             ("damaged", one.unreadable),
             ("conflict", one.conflicts),
@@ -137,12 +139,12 @@ class Command(BaseCommand):
             self.print_limited_lines(f"{kind}: {one.table}", lines, number, most)
 
     def print_limited_lines(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
-        shown = list(lines)[:most]
-        for line in shown:
+        shown_lines = list(lines)[:most]
+        for line in shown_lines:
             self.stdout.write(f"{what} {line}")
-        if number > len(shown):
+        if number > len(shown_lines):
             where = " (--all lists them)" if most is not None else " (in the file beside the report)"
-            self.stdout.write(f"{what} and {number - len(shown):,} more{where}")
+            self.stdout.write(f"{what} and {number - len(shown_lines):,} more{where}")
 
     def show_table_progress(self, table: str, done: int, total: int) -> None:
         if sys.stderr.isatty():

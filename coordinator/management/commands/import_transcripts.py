@@ -67,19 +67,21 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        named = options["program"]
-        programs = [TRANSCRIPTS[named]] if named else list(TRANSCRIPTS.values())
-        found = {one.name: find_program_transcripts(one, options["path"]) for one in programs}
-        if not any(found.values()):
+        program_name = options["program"]
+        programs = [TRANSCRIPTS[program_name]] if program_name else list(TRANSCRIPTS.values())
+        transcripts_by_program = {
+            one.name: find_program_transcripts(one, options["path"]) for one in programs
+        }
+        if not any(transcripts_by_program.values()):
             where = options["path"] or ", ".join(
                 str(place) for one in programs for place in list_transcript_folders(one)
             )
             raise CommandError(f"There are no transcripts below {where}.")
         with collect_garbage_rarely():
             for program in programs:
-                if found[program.name]:
+                if transcripts_by_program[program.name]:
                     self.import_program_transcripts(
-                        program, found[program.name], options, with_name=named is None
+                        program, transcripts_by_program[program.name], options, with_name=program_name is None
                     )
         if options["dry_run"]:
             self.stdout.write("Nothing was changed (--dry-run).")
@@ -99,10 +101,10 @@ class Command(BaseCommand):
             agent_name=options["agent"] or program.name,
             hostname=options["host"] or None,
         )
-        self._read = TranscriptProgress(sum(one.size for one in found), len(found))
+        self._read = TranscriptProgress(sum(transcript.size for transcript in found), len(found))
         kinds: dict[str, str] = {}
-        for one in found:
-            self.import_transcript_file(program, one, taking, kinds)
+        for transcript in found:
+            self.import_transcript_file(program, transcript, taking, kinds)
         target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
         outcome = taking.close(str(target), self._read.files, by=system_actor("import"))
         self.clear_transcript_progress()

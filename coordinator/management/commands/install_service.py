@@ -66,10 +66,10 @@ class Command(BaseCommand):
 
     def print_service_next_steps(self, wanted: SystemdService, *, removed: bool, with_data: bool) -> None:
         if removed:
-            kept = (
+            next_steps = (
                 "" if with_data else f" {wanted.data}, {wanted.settings} and the user {wanted.name} are kept."
             )
-            self.stdout.write(f"{wanted.unit_path.name} is removed.{kept}")
+            self.stdout.write(f"{wanted.unit_path.name} is removed.{next_steps}")
             return
         if not Path("/run/systemd/system").exists():
             self.stdout.write(

@@ -46,14 +46,14 @@ class Command(BaseCommand):
         self.stdout.write(
             f"Moved {moved.files} files ({sizes.format_byte_count(moved.bytes)}). Each copy was compared."
         )
-        for pk, why in moved.stayed.items():
-            self.stderr.write(f"not moved  {pk}: {why}")
+        for pk, reason in moved.stayed.items():
+            self.stderr.write(f"not moved  {pk}: {reason}")
         if moved.stayed:
             sys.exit(1)
 
     def print_files_to_move(self, to: FilePlace) -> None:
         there = [row.size_bytes for row in moving_attachments.find_misplaced_attachments(to)]
-        known = sum(size for size in there if isinstance(size, int))
+        known_bytes = sum(size for size in there if isinstance(size, int))
         self.stdout.write(
-            f"{len(there)} files ({sizes.format_byte_count(known)}) are not in {to}. Nothing was changed."
+            f"{len(there)} files ({sizes.format_byte_count(known_bytes)}) are not in {to}. Nothing was changed."
         )

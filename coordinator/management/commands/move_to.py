@@ -72,11 +72,18 @@ class Command(BaseCommand):
     def rerun_on_target(self, options: dict[str, Any]) -> None:
         """Execute this command again with the target as its database, so that all of our code works on that."""
         source = options["source"] or self.own_sqlite_path()
-        words = [sys.executable, sys.argv[0], "move_to", IN_ENVIRONMENT, "--from", str(source.absolute())]
-        words += [f"--{name}" for name in ("dry-run", "mend") if options[name.replace("-", "_")]]
+        rerun_command = [
+            sys.executable,
+            sys.argv[0],
+            "move_to",
+            IN_ENVIRONMENT,
+            "--from",
+            str(source.absolute()),
+        ]
+        rerun_command += [f"--{name}" for name in ("dry-run", "mend") if options[name.replace("-", "_")]]
         self.stdout.flush()
         env = os.environ | {"DATABASE_URL": options["url"], "SIGNALBOX_MOVING": "on"}
-        os.execve(sys.executable, words, env)  # noqa: S606
+        os.execve(sys.executable, rerun_command, env)  # noqa: S606
 
     def own_sqlite_path(self) -> Path:
         if is_sqlite():

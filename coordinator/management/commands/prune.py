@@ -41,9 +41,9 @@ class Command(BaseCommand):
                 rule, now, write=write, progress=partial(self.show_prune_progress, rule)
             )
             self.clear_prune_progress()
-            kept = f"{rule.days:g} days" if rule.days else "for ever"
+            keep_label = f"{rule.days:g} days" if rule.days else "for ever"
             size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
-            self.stdout.write(f"{rule.name:<15}{kept:>12}{pruned.rows:>12,}{size:>12}")
+            self.stdout.write(f"{rule.name:<15}{keep_label:>12}{pruned.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and pruned.rows:
                 self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")
         if not write:

@@ -32,22 +32,26 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> NoReturn:
         """Become the runner, with the flags as they were typed."""
-        words = argv[2:]
-        if not {"-h", "--help", "--list"} & set(words):
+        argument_list = argv[2:]
+        if not {"-h", "--help", "--list"} & set(argument_list):
             try:
                 key = ensure_runner_key(timezone.now())
-                words = [*words, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
+                argument_list = [*argument_list, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
-                said = str(problem).strip().splitlines()[0]
-                sys.exit(f"The runner cannot make a key ({said}). Start `python manage.py serve` first.")
+                first_line = str(problem).strip().splitlines()[0]
+                sys.exit(
+                    f"The runner cannot make a key ({first_line}). Start `python manage.py serve` first."
+                )
         root = str(settings.BASE_DIR)
-        kept = {name: value for name, value in os.environ.items() if is_passed_to_runner(name)}
-        kept.setdefault("SIGNALBOX_URL", local_server_url())
-        kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, kept.get("PYTHONPATH")]))
+        passed_environment = {name: value for name, value in os.environ.items() if is_passed_to_runner(name)}
+        passed_environment.setdefault("SIGNALBOX_URL", local_server_url())
+        passed_environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [root, passed_environment.get("PYTHONPATH")])
+        )
         sys.stdout.flush()
         # -P: a project's own modules must not be taken for the runner's.
-        command = [sys.executable, "-P", "-m", "coordinator.runner.main", *words]
-        os.execve(sys.executable, command, kept)  # noqa: S606 - this program
+        command = [sys.executable, "-P", "-m", "coordinator.runner.main", *argument_list]
+        os.execve(sys.executable, command, passed_environment)  # noqa: S606 - this program
 
 
 def local_server_url() -> str:

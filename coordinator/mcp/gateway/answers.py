@@ -18,10 +18,10 @@ def build_result_response(number: Any, value: dict[str, Any]) -> bytes:
 
 def build_error_response(number: Any, code: int, words: str, data: Any = None) -> bytes:
     """Return a response with an error; `number` is None where no id could be read."""
-    told: dict[str, Any] = {"code": code, "message": words}
+    error_fields: dict[str, Any] = {"code": code, "message": words}
     if data is not None:
-        told["data"] = data
-    return _encode({"jsonrpc": "2.0", "id": number, "error": told})
+        error_fields["data"] = data
+    return _encode({"jsonrpc": "2.0", "id": number, "error": error_fields})
 
 
 def build_tool_error(message: McpMessage, words: str, about: dict[str, Any] | None = None) -> bytes:
@@ -53,8 +53,10 @@ def describe_policy_denial(server_id: str, tool: str, reason: str, link: str) ->
 
 def describe_person_denial(tool: str, reason: str | None) -> str:
     """Return the words for a call that a person denied."""
-    why = f" They said: {reason}" if reason else ""
-    return f"A person denied this call of {tool}, so it did not run.{why} Do not try it again unchanged."
+    reason_text = f" They said: {reason}" if reason else ""
+    return (
+        f"A person denied this call of {tool}, so it did not run.{reason_text} Do not try it again unchanged."
+    )
 
 
 def describe_waiting_call(tool: str, card: str) -> str:

@@ -116,10 +116,10 @@ def filter_visible_tools(
     """Return the bytes of the tools that may be seen, by name; of those in `shown_instead` these."""
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
     instead = shown_instead or {}
-    seen = [(tool, instead.get(tool.name, raw)) for tool, raw in pairs if may_see(tool)]
+    visible_pairs = [(tool, instead.get(tool.name, raw)) for tool, raw in pairs if may_see(tool)]
     if rename is None:
-        return [raw for _, raw in seen]
-    return [rename_tool(raw, rename(tool.name)) for tool, raw in seen]
+        return [raw for _, raw in visible_pairs]
+    return [rename_tool(raw, rename(tool.name)) for tool, raw in visible_pairs]
 
 
 def rename_tool(raw: bytes, name: str) -> bytes:

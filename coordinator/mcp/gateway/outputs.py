@@ -40,14 +40,16 @@ def strip_binary_data(block: Any) -> Any:
     """Return a block of content without the bytes of an image or a sound."""
     if not isinstance(block, dict):
         return block
-    found = {
+    shown_parts = {
         name: f"({len(value)} characters of base64)"
         if name in {"data", "blob"} and isinstance(value, str)
         else value
         for name, value in block.items()
     }
-    inner = {name: found[name] for name in ("resource", "content") if isinstance(found.get(name), dict)}
-    return found | {name: strip_binary_data(value) for name, value in inner.items()}
+    inner = {
+        name: shown_parts[name] for name in ("resource", "content") if isinstance(shown_parts.get(name), dict)
+    }
+    return shown_parts | {name: strip_binary_data(value) for name, value in inner.items()}
 
 
 def shorten_text_block(block: Any) -> Any:

@@ -49,8 +49,8 @@ def judge_gateway_call(
     arguments: Any,
 ) -> Ruling:
     """Return the strictest decision of rules and grants about a call; a tool that no server lists is denied."""
-    known = server.tools.get(tool)
-    if known is None or known.is_gone:
+    known_tool = server.tools.get(tool)
+    if known_tool is None or known_tool.is_gone:
         return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
     name = build_tool_name(server.name, tool)
     if (other := server.find_tool_shadow(tool)) is not None:
@@ -61,7 +61,7 @@ def judge_gateway_call(
         judge_by_rules(rules, server, name, describe_arguments(arguments), caller),
         tool_rules.ruling_for_access_verdict(verdict),
     )
-    if is_definition_unaccepted(server, verdict, known):
+    if is_definition_unaccepted(server, verdict, known_tool):
         return tool_rules.stricter_ruling(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
 
@@ -126,13 +126,13 @@ def can_agent_see_tool(
     """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
     if tool_rules.ruling_for_access_verdict(verdict).decision == DENY:
         return False
-    named = [
+    naming_rules = [
         rule
         for rule in rules
         if rule.names_rule_tool(build_tool_name(server, tool), build_tool_name(server, ""))
     ]
     return all(
-        can_program_see_tool(named, caller.agent_id, program)
+        can_program_see_tool(naming_rules, caller.agent_id, program)
         for program in list_possible_programs(rules, caller)
     )
 

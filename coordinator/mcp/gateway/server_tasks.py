@@ -52,8 +52,8 @@ def keep_caller_tasks(response: bytes, own: Collection[str]) -> bytes:
     fields = _fields(response)
     if "result" not in fields:
         return response
-    kept = [raw for task_id, raw in parse_task_list(response) if task_id in own]
-    result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(kept))}
+    own_tasks = [raw for task_id, raw in parse_task_list(response) if task_id in own]
+    result = _fields(fields["result"]) | {"tasks": msgspec.Raw(_encode(own_tasks))}
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 

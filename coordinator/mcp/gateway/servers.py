@@ -101,14 +101,14 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         tool: KnownTool(
             definition,
             accepted,
-            gone is not None,
+            gone_at is not None,
             changed if isinstance(changed, datetime) else None,
             declared.get(tool, ()),
             encode_accepted_definition(tool, accepted_definitions[tool])
             if tool in accepted_definitions
             else None,
         )
-        for tool, definition, accepted, gone, changed in mcp_tools.values_list(
+        for tool, definition, accepted, gone_at, changed in mcp_tools.values_list(
             "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
         )
     }
@@ -152,7 +152,9 @@ def find_namesakes(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
     mcp_server_rows = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
     return tuple(
-        one for one in mcp_server_rows if any(spelt.startswith(own) for spelt in list_server_spellings(one))
+        spelling
+        for spelling in mcp_server_rows
+        if any(spelt.startswith(own) for spelt in list_server_spellings(spelling))
     )
 
 

@@ -57,9 +57,11 @@ class CallCounter:
     def add_stored_counts(self, calls: int, upstream: Any, own: Any) -> None:
         """Add what is stored; counts that cannot be read are left out."""
         self.calls += calls
-        for mine, others in ((self.upstream, upstream), (self.own, own)):
-            if isinstance(others, list) and [type(one) for one in others] == [int] * len(mine):
-                mine[:] = [a + b for a, b in zip(mine, others, strict=True)]
+        for mine, stored_counts in ((self.upstream, upstream), (self.own, own)):
+            if isinstance(stored_counts, list) and [type(count) for count in stored_counts] == [int] * len(
+                mine
+            ):
+                mine[:] = [a + b for a, b in zip(mine, stored_counts, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,11 @@ def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) 
 
 def find_quantile_bound(counts: Sequence[int], share: float) -> float | None:
     """Return the bound below which this share of the calls is; infinity beyond the last, None for no calls."""
-    wanted, seen = share * sum(counts), 0
-    if not wanted:
+    wanted_count, counted = share * sum(counts), 0
+    if not wanted_count:
         return None
     for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
-        seen += count
-        if seen >= wanted:
+        counted += count
+        if counted >= wanted_count:
             return bound
     return None

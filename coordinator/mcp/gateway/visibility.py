@@ -33,11 +33,11 @@ def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
     servers = set(McpServer.objects.filter(is_active=True).values_list("name", flat=True))
     servers -= set(McpUpstream.objects.filter(enabled=False).values_list("pk", flat=True))
     tools = McpTool.objects.filter(gone_at=None, server_id__in=servers).order_by("server_id", "name")
-    found = [
+    visible_tools = [
         (server_id, tool, definition)
         for server_id, tool, definition in tools.values_list("server_id", "name", "definition_hash")
         if deciding.can_agent_see_tool(
             rules, policy.decide_tool_access(caller.agent_id, server_id, tool, now), caller, server_id, tool
         )
     ]
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(visible_tools).encode()).hexdigest()

@@ -77,8 +77,8 @@ class ClientPost:
         message = await self.read_posted_envelope()
         if when_ready and not self._backend.is_ready(self._session):
             await self._backend.prepare_process(self._session)
-            words = {"detail": "The server was started. Send the call again."}
-            await send_host_json(self._send, STARTED, words, [])
+            retry_answer = {"detail": "The server was started. Send the call again."}
+            await send_host_json(self._send, STARTED, retry_answer, [])
         elif message.method == INITIALIZE and message.id is not None:
             await self.begin_host_session(message)
         elif message.is_request:
@@ -111,15 +111,15 @@ class ClientPost:
 
     async def forward_posted_request(self, message: Envelope) -> None:
         number, stream = await self._backend.send_client_request(message, self._session)
-        gone = asyncio.ensure_future(wait_until_client_gone(self._receive))
-        told = asyncio.ensure_future(self.send_stream_answer(stream))
+        client_gone = asyncio.ensure_future(wait_until_client_gone(self._receive))
+        sending = asyncio.ensure_future(self.send_stream_answer(stream))
         try:
-            await asyncio.wait({gone, told}, return_when=asyncio.FIRST_COMPLETED)
-            if told.done():
-                told.result()
+            await asyncio.wait({client_gone, sending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
         finally:
-            gone.cancel()
-            told.cancel()
+            client_gone.cancel()
+            sending.cancel()
             self._backend.cancel_pending_request(number)
 
     async def send_stream_answer(self, stream: MessageStream) -> None:
@@ -141,15 +141,15 @@ async def stream_session_updates(session: StdioSession, receive: Receive, send: 
         session.news.put(b"", last=True)
     stream = session.news = MessageStream()
     await start_event_stream(send)
-    gone, told = (
+    client_gone, sending = (
         asyncio.ensure_future(wait_until_client_gone(receive)),
         asyncio.ensure_future(send_session_updates(stream, send)),
     )
     try:
-        await asyncio.wait({gone, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({client_gone, sending}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        gone.cancel()
-        told.cancel()
+        client_gone.cancel()
+        sending.cancel()
         if session.news is stream:
             session.news = None
 

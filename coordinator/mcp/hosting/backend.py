@@ -157,29 +157,35 @@ class StdioBackend:
 
     def find_stdio_session(self, session_id: str) -> StdioSession:
         """Return a session. Raises NotFound: its client begins another one."""
-        found = self._sessions.get(session_id)
-        if found is None:
+        stdio_session = self._sessions.get(session_id)
+        if stdio_session is None:
             raise NotFound("This session has ended. Initialize again.")
-        found.used_at = self.used_at = time.monotonic()
-        return found
+        stdio_session.used_at = self.used_at = time.monotonic()
+        return stdio_session
 
     def end_stdio_session(self, session: StdioSession) -> None:
         self._sessions.pop(session.id, None)
-        for number in [n for n, one in self._under_way.items() if one.session is session]:
+        for number in [n for n, pending in self._under_way.items() if pending.session is session]:
             self.cancel_pending_request(number)
 
     def forget_old_sessions(self) -> None:
         old = time.monotonic() - SESSION_KEPT
-        for session in [one for one in self._sessions.values() if one.used_at < old]:
+        for session in [
+            stdio_session for stdio_session in self._sessions.values() if stdio_session.used_at < old
+        ]:
             self.end_stdio_session(session)
 
     def end_unused_session(self) -> None:
         """End a session with nothing under way: the oldest of whoever has most. Raises ServerNotOffered for none."""
         in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
-        unused = [one for one in self._sessions.values() if one.news is None and one.id not in in_use]
+        unused = [
+            open_session
+            for open_session in self._sessions.values()
+            if open_session.news is None and open_session.id not in in_use
+        ]
         if not unused:
             raise ServerNotOffered("Too many clients speak to this server.")
-        shares = Counter(one.asker for one in self._sessions.values())
+        shares = Counter(open_session.asker for open_session in self._sessions.values())
         self.end_stdio_session(max(unused, key=lambda one: (shares[one.asker], -one.used_at)))
 
     # --- what callers say -------------------------------------------------------------------------------
@@ -196,12 +202,12 @@ class StdioBackend:
             await self.ensure_initialized(session.params)
         running = await self.ensure_process()
         number, token = self.take_request_number(), message.progress_token
-        sent = token
-        if token is not None and any(token == one.sent_token for one in self._under_way.values()):
-            sent = b'"sbx-%d"' % number
-            message = message.replace_progress_token(sent)
+        sent_token = token
+        if token is not None and any(token == pending.sent_token for pending in self._under_way.values()):
+            sent_token = b'"sbx-%d"' % number
+            message = message.replace_progress_token(sent_token)
         stream = MessageStream()
-        self._under_way[number] = PendingRequest(session, own_id, stream, token, sent)
+        self._under_way[number] = PendingRequest(session, own_id, stream, token, sent_token)
         self.used_at = time.monotonic()
         try:
             await running.send_server_line(message.replace_message_id(b"%d" % number).encode_line())
@@ -221,12 +227,14 @@ class StdioBackend:
                 return
             del self._questions[number]
         elif message.method == CANCELLED:
-            number_of = {one.id: n for n, one in self._under_way.items() if one.session is session}
-            meant = number_of.get(message.get_message_param("requestId") or b"")
-            if meant is None:
+            number_of = {
+                pending.id: n for n, pending in self._under_way.items() if pending.session is session
+            }
+            pending_number = number_of.get(message.get_message_param("requestId") or b"")
+            if pending_number is None:
                 return
-            message = message.replace_message_param("requestId", b"%d" % meant)
-            self._under_way.pop(meant).stream.put(b"", last=True)
+            message = message.replace_message_param("requestId", b"%d" % pending_number)
+            self._under_way.pop(pending_number).stream.put(b"", last=True)
         try:
             await self._process.send_server_line(message.encode_line())
         except OSError:
@@ -236,8 +244,8 @@ class StdioBackend:
         """Take note that nobody waits for an answer any more, and tell the server."""
         if self._under_way.pop(number, None) is None or self._process is None:
             return
-        words = {"requestId": number, "reason": "The client has gone away."}
-        self.schedule_server_message(envelopes.build_notification_line(CANCELLED, words))
+        cancellation = {"requestId": number, "reason": "The client has gone away."}
+        self.schedule_server_message(envelopes.build_notification_line(CANCELLED, cancellation))
 
     def schedule_server_message(self, line: bytes) -> None:
         if len(self._telling) >= MOST_TOLD:
@@ -284,7 +292,11 @@ class StdioBackend:
             waiting.stream.put(answer, last=True)
 
     def forward_server_request(self, message: Envelope) -> None:
-        askers = {one.session.id: one for one in self._under_way.values() if one.session is not None}
+        askers = {
+            question.session.id: question
+            for question in self._under_way.values()
+            if question.session is not None
+        }
         number = message.id
         assert number is not None
         if len(number) > LONGEST_NUMBER:
@@ -300,12 +312,12 @@ class StdioBackend:
             self._questions[number] = asker.session
             asker.stream.put(message.encode_line())
             return
-        words = (
+        error_message = (
             "Several callers share this server, so nobody can tell which of them it asks."
             if askers
             else "Nobody waits."
         )
-        self.schedule_server_message(envelopes.build_error_line(number, REFUSED, words))
+        self.schedule_server_message(envelopes.build_error_line(number, REFUSED, error_message))
 
     def kill_process(self, words: str) -> None:
         if self._process is not None:
@@ -314,22 +326,24 @@ class StdioBackend:
     def forward_server_notification(self, message: Envelope) -> None:
         token = message.progress_token
         if token is not None and message.method == "notifications/progress":
-            for one in self._under_way.values():
-                if one.sent_token == token:
-                    told = (
-                        message if one.token == token else message.replace_progress_token(one.token or token)
+            for pending in self._under_way.values():
+                if pending.sent_token == token:
+                    progress_token = (
+                        message
+                        if pending.token == token
+                        else message.replace_progress_token(pending.token or token)
                     )
-                    one.stream.put(told.encode_line())
+                    pending.stream.put(progress_token.encode_line())
             return
         line, method = message.encode_line(), message.method or ""
-        sent = set()
+        sent_sessions = set()
         if not method.endswith(FOR_ALL):
-            for one in self._under_way.values():
-                if one.session is not None and one.session.id not in sent:
-                    sent.add(one.session.id)
-                    one.stream.put(line)
+            for pending in self._under_way.values():
+                if pending.session is not None and pending.session.id not in sent_sessions:
+                    sent_sessions.add(pending.session.id)
+                    pending.stream.put(line)
         for session in self._sessions.values():
-            if session.news is not None and session.id not in sent:
+            if session.news is not None and session.id not in sent_sessions:
                 session.news.put(line)
 
     # --- the process ------------------------------------------------------------------------------------
@@ -355,9 +369,10 @@ class StdioBackend:
                 answer, _ = await stream.get()
         except (TimeoutError, OSError):
             self._under_way.pop(number, None)
-            words = f"The server did not answer within {GREETS_WITHIN:.0f} seconds.{self.describe_stderr_tail(running)}"
+            stderr_text = self.describe_stderr_tail(running)
+            failure_text = f"The server did not answer within {GREETS_WITHIN:.0f} seconds.{stderr_text}"
             await running.stop_gracefully()
-            raise ServerNotOffered(words) from None
+            raise ServerNotOffered(failure_text) from None
         result = envelopes.parse_envelope(answer).fields.get("result")
         if result is None:
             raise ServerNotOffered(f"The server refused: {running.redact_output(answer)[:500]}")
@@ -370,11 +385,11 @@ class StdioBackend:
         async with self._starting:
             if self._process is not None:
                 return self._process
-            left = self._not_before - time.monotonic()
-            if left > 0:
+            remaining_seconds = self._not_before - time.monotonic()
+            if remaining_seconds > 0:
                 raise ServerNotOffered(
-                    f"{self.describe_process_end()} The next try is in {left:.0f} s.",
-                    retry_after=int(left) + 1,
+                    f"{self.describe_process_end()} The next try is in {remaining_seconds:.0f} s.",
+                    retry_after=int(remaining_seconds) + 1,
                 )
             return await self.start_process()
 
@@ -401,8 +416,8 @@ class StdioBackend:
             self.record_process_failure(str(problem.detail))
             raise ServerNotOffered(self._last_words) from None
         except (OSError, ValueError) as problem:
-            why = problem.strerror if isinstance(problem, OSError) else problem
-            self.record_process_failure(f"{configuration.command[0]} cannot be started: {why}.")
+            reason = problem.strerror if isinstance(problem, OSError) else problem
+            self.record_process_failure(f"{configuration.command[0]} cannot be started: {reason}.")
             raise ServerNotOffered(self._last_words) from None
         self._process, self._started_at, self._greeting = started, time.monotonic(), None
         self.report_process_state("running")
@@ -429,8 +444,8 @@ class StdioBackend:
     def fail_pending_requests(self, words: str) -> None:
         self._greeting = None
         self._questions = {}
-        for number, one in list(self._under_way.items()):
-            self.answer_pending_request(number, envelopes.build_error_line(one.id, SERVER_ENDED, words))
+        for number, pending in list(self._under_way.items()):
+            self.answer_pending_request(number, envelopes.build_error_line(pending.id, SERVER_ENDED, words))
 
     def describe_process_end(self) -> str:
         return self._last_words or "The server has ended."

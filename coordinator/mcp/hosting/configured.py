@@ -45,8 +45,8 @@ class StdioConfiguration:
 
     @property
     def configuration_digest(self) -> str:
-        told = [self.command, sorted(self.environment.items()), self.shared, asdict(self.isolation)]
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+        digested = [self.command, sorted(self.environment.items()), self.shared, asdict(self.isolation)]
+        return hashlib.sha256(json.dumps(digested).encode()).hexdigest()
 
 
 def load_stdio_configuration(server_id: str) -> StdioConfiguration:
@@ -70,15 +70,15 @@ def load_stdio_configuration(server_id: str) -> StdioConfiguration:
         raise ServerNotOffered(NOT_ACCEPTED.format(server_id))
     if not isinstance(server.args, list):
         raise ServerNotOffered(f"The arguments of {server_id} are not a list. Edit them first.")
-    wanted = isolation.build_isolation(upstream)
-    isolation.require_isolation_available(wanted)
+    current_isolation = isolation.build_isolation(upstream)
+    isolation.require_isolation_available(current_isolation)
     return StdioConfiguration(
         server_id,
         (server.command, *map(str, server.args)),
         credentials.load_server_environment(server_id),
         upstream.sharing != Sharing.CALLER,
         ensure_server_folder(server_id),
-        wanted,
+        current_isolation,
     )
 
 

@@ -93,9 +93,9 @@ class StopSignal:
         """Wait for a connection, for so long, or for the host's end; say whether we were told to stop."""
         end = None if seconds is None else time.monotonic() + seconds
         while not self._told and (host is None or host.poll() is None):
-            left = None if end is None else max(0.0, end - time.monotonic())
+            remaining_seconds = None if end is None else max(0.0, end - time.monotonic())
             files: list[int | socket.socket] = [self._pipe] if listener is None else [self._pipe, listener]
-            ready, _, _ = select.select(files, [], [], left)
+            ready, _, _ = select.select(files, [], [], remaining_seconds)
             if self._pipe in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._pipe, 4096)
@@ -107,14 +107,14 @@ class StopSignal:
 def bind_listening_socket(path: str) -> socket.socket:
     """Return a listening socket at `path`, put there in one step over whatever an older keeper left."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made = f"{path}.{os.getpid()}"
+    temporary_path = f"{path}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(made)
+        os.unlink(temporary_path)
     os.umask(0o177)
-    listener.bind(made)
+    listener.bind(temporary_path)
     os.umask(0o077)
     listener.listen(128)
-    os.rename(made, path)
+    os.rename(temporary_path, path)
     return listener
 
 
@@ -141,12 +141,12 @@ def end_orphans() -> None:
 
 
 def list_child_processes() -> list[int]:
-    found: list[int] = []
+    child_pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir("/proc/self/task"):
             with open(f"/proc/self/task/{task}/children") as file:
-                found += map(int, file.read().split())
-    return found
+                child_pids += map(int, file.read().split())
+    return child_pids
 
 
 if __name__ == "__main__":

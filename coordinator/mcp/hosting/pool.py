@@ -46,11 +46,11 @@ class BackendPool:
         """Return the server as this caller has it. Raises NotFound, ServerNotOffered, CredentialUnusable."""
         self.used_at = time.monotonic()
         configuration = await self.load_configuration(server_id)
-        whose = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
-        backend = self._backends.get((server_id, whose))
+        caller_digest = "" if configuration.shared else hashlib.sha256(caller.encode()).hexdigest()[:16]
+        backend = self._backends.get((server_id, caller_digest))
         if backend is None:
-            tell = functools.partial(self.save_process_state, server_id, whose)
-            backend = self._backends[server_id, whose] = StdioBackend(
+            tell = functools.partial(self.save_process_state, server_id, caller_digest)
+            backend = self._backends[server_id, caller_digest] = StdioBackend(
                 configuration, tell, self.require_process_room
             )
         elif backend.configuration.configuration_digest != configuration.configuration_digest:
@@ -60,9 +60,9 @@ class BackendPool:
         return backend
 
     async def load_configuration(self, server_id: str) -> StdioConfiguration:
-        known = self._read.get(server_id)
-        if known is not None and known[0] > time.monotonic():
-            return known[1]
+        cached_configuration = self._read.get(server_id)
+        if cached_configuration is not None and cached_configuration[0] > time.monotonic():
+            return cached_configuration[1]
         try:
             configuration = await self._configure(server_id)
         except DatabaseError as problem:
@@ -104,12 +104,12 @@ class BackendPool:
     async def stop_idle_backends(self) -> None:
         """Stop what nobody has used for so long, and what may not run any more."""
         old = time.monotonic() - self._idle
-        for (server_id, whose), backend in list(self._backends.items()):
-            if self._backends.get((server_id, whose)) is not backend:
+        for (server_id, caller_digest), backend in list(self._backends.items()):
+            if self._backends.get((server_id, caller_digest)) is not backend:
                 continue  # dropped while another one was stopped
             if not backend.is_running:
                 if backend.check_forgettable(old):
-                    del self._backends[server_id, whose]
+                    del self._backends[server_id, caller_digest]
                 continue
             if backend.is_idle and backend.used_at < old:
                 await backend.stop_stdio_process("The server was stopped because nobody used it.")

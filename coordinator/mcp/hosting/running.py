@@ -83,9 +83,11 @@ class ConfigurationReader:
         self._threads = threads
 
     async def read_configuration(self, server_id: str) -> StdioConfiguration:
-        found = await run_in_database_thread(self._threads, configured.load_stdio_configuration, server_id)
-        assert isinstance(found, StdioConfiguration)
-        return found
+        configuration = await run_in_database_thread(
+            self._threads, configured.load_stdio_configuration, server_id
+        )
+        assert isinstance(configuration, StdioConfiguration)
+        return configuration
 
 
 class ProcessStateWriter:

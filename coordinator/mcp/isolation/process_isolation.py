@@ -365,15 +365,15 @@ class MountOptions:
         )
 
     def is_path_mounted(self, place: Path) -> bool:
-        return any(place.is_relative_to(shown) for shown in self._shown)
+        return any(place.is_relative_to(mounted_path) for mounted_path in self._shown)
 
 
 def find_program_path(name: str) -> str:
     """Return a program's path. Raises FileNotFoundError."""
-    found = shutil.which(name)
-    if found is None:
+    program_path = shutil.which(name)
+    if program_path is None:
         raise FileNotFoundError(2, os.strerror(2), name)
-    return found
+    return program_path
 
 
 def is_path_through_folders(path: Path, folders: Sequence[Path]) -> bool:
@@ -435,10 +435,14 @@ def find_script_interpreter(program: Path) -> Path | None:
             first = file.readline(256)
     except OSError:
         return None
-    words = first.removeprefix(b"#!").decode(errors="replace").split() if first.startswith(b"#!") else []
-    if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
-    path = shutil.which(words[0]) if words else None
+    interpreter_words = (
+        first.removeprefix(b"#!").decode(errors="replace").split() if first.startswith(b"#!") else []
+    )
+    if interpreter_words and Path(interpreter_words[0]).name == "env":
+        interpreter_words = [
+            word for word in interpreter_words[1:] if not word.startswith("-") and "=" not in word
+        ]
+    path = shutil.which(interpreter_words[0]) if interpreter_words else None
     return Path(path).absolute() if path else None
 
 

@@ -34,8 +34,8 @@ class Envelope:
     @property
     def id(self) -> bytes | None:
         """The id as it came; None for a notification."""
-        found = self.fields.get("id")
-        return None if found is None or bytes(found) == b"null" else bytes(found)
+        id_field = self.fields.get("id")
+        return None if id_field is None or bytes(id_field) == b"null" else bytes(id_field)
 
     @property
     def is_request(self) -> bool:
@@ -69,8 +69,8 @@ class Envelope:
 
     def get_message_param(self, name: str) -> bytes | None:
         """Return one of the params as it came."""
-        found = decode_inner_fields(self.fields.get("params")).get(name)
-        return bytes(found) if found is not None else None
+        param_value = decode_inner_fields(self.fields.get("params")).get(name)
+        return bytes(param_value) if param_value is not None else None
 
     def replace_message_param(self, name: str, value: bytes) -> Envelope:
         params = {**decode_inner_fields(self.fields.get("params")), name: Raw(value)}
@@ -88,11 +88,11 @@ class Envelope:
         return line
 
     def get_text_field(self, name: str) -> str | None:
-        found = self.fields.get(name)
-        if found is None:
+        text_field = self.fields.get(name)
+        if text_field is None:
             return None
         try:
-            return msgspec.json.decode(found, type=str)
+            return msgspec.json.decode(text_field, type=str)
         except msgspec.MsgspecError:
             return None
 
@@ -118,8 +118,8 @@ def build_notification_line(method: str, params: dict[str, Any] | None = None) -
 
 def build_error_line(number: bytes, code: int, words: str) -> bytes:
     """Return the answer to a request that fails."""
-    told = msgspec.json.encode({"code": code, "message": words})
-    return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + told + b"}"
+    error_fields = msgspec.json.encode({"code": code, "message": words})
+    return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + error_fields + b"}"
 
 
 def build_result_line(number: bytes, raw: bytes) -> bytes:

@@ -171,8 +171,8 @@ class HttpClient:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the first address that answers. The address that was looked at is the one connected to."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        address_rows = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(address_row[4][0]) for address_row in address_rows))
         if not target.private and any(find_internal_target(parse_address(address)) for address in addresses):
             raise UpstreamFailed(
                 "has an address of a private network, which an admin must allow on the server's page"
@@ -259,13 +259,13 @@ class UpstreamAnswer:
 
     async def read_whole_body(self, most: int) -> bytes:
         """Return the whole body. Raises UpstreamFailed where it breaks off, or is longer than `most` bytes."""
-        found = bytearray()
+        body = bytearray()
         async for piece in self.iterate_body():
             self.reserve_answer_bytes(len(piece))
-            found += piece
-            if len(found) > most:
+            body += piece
+            if len(body) > most:
                 raise UpstreamFailed(f"answered with more than {most} bytes", may_have_run=True)
-        self._whole = bytes(found)
+        self._whole = bytes(body)
         return self._whole
 
     def reserve_answer_bytes(self, more: int) -> None:
@@ -273,8 +273,8 @@ class UpstreamAnswer:
         try:
             self.share.grow_answer_reservation(more)
         except AnswerLimitExceeded as problem:
-            words = f"sent an answer for which there is no room now: {problem}"
-            raise UpstreamFailed(words, may_have_run=True) from None
+            refusal_text = f"sent an answer for which there is no room now: {problem}"
+            raise UpstreamFailed(refusal_text, may_have_run=True) from None
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end, else end it."""
@@ -328,16 +328,16 @@ def parse_status_line(line: bytes) -> int:
 
 
 def parse_answer_headers(lines: Sequence[bytes]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    header_values: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or name != name.strip() or not name:
             raise UpstreamFailed("sent headers that cannot be read", may_have_run=True)
         key, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
-        if found.get(key, text) != text and key in {"content-length", "transfer-encoding"}:
+        if header_values.get(key, text) != text and key in {"content-length", "transfer-encoding"}:
             raise UpstreamFailed("gave two lengths for its answer", may_have_run=True)
-        found[key] = text
-    return found
+        header_values[key] = text
+    return header_values
 
 
 def parse_content_length(headers: dict[str, str], status: int, method: str) -> int | None:

@@ -103,14 +103,14 @@ class McpMessage:
 
     @property
     def meta(self) -> dict[str, Any]:
-        found = self.params.get("_meta")
-        return found if isinstance(found, dict) else {}
+        meta_field = self.params.get("_meta")
+        return meta_field if isinstance(meta_field, dict) else {}
 
     @property
     def protocol_version(self) -> str | None:
         """Return the version that a message since 2026-07-28 says of itself; None for one of a session."""
-        found = self.meta.get(META_VERSION)
-        return found if isinstance(found, str) else None
+        version_field = self.meta.get(META_VERSION)
+        return version_field if isinstance(version_field, str) else None
 
     @property
     def is_stateless(self) -> bool:
@@ -119,14 +119,14 @@ class McpMessage:
     @property
     def declared_capabilities(self) -> dict[str, Any]:
         """Return what the client of a stateless message says that it can do."""
-        found = self.meta.get(META_CAPABILITIES)
-        return found if isinstance(found, dict) else {}
+        capabilities_field = self.meta.get(META_CAPABILITIES)
+        return capabilities_field if isinstance(capabilities_field, dict) else {}
 
     @property
     def target_name(self) -> str | None:
         """Return what the method is about: a tool, a prompt, a resource, a task."""
-        found = self.params.get(NAMED_BY.get(self.method, ""))
-        return found if isinstance(found, str) else None
+        target_field = self.params.get(NAMED_BY.get(self.method, ""))
+        return target_field if isinstance(target_field, str) else None
 
     @property
     def progress_token(self) -> Any:
@@ -135,10 +135,10 @@ class McpMessage:
     @property
     def sent_metadata(self) -> dict[str, Any]:
         """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
-        found = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
+        metadata = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
         if self.declared_capabilities:
-            found["clientCapabilities"] = self.declared_capabilities
-        return {name: value for name, value in found.items() if value is not None}
+            metadata["clientCapabilities"] = self.declared_capabilities
+        return {name: value for name, value in metadata.items() if value is not None}
 
     @cached_property
     def raw_arguments(self) -> bytes:
@@ -240,10 +240,10 @@ def refuse_misspelled_keys(level: Any, known: tuple[str, ...]) -> None:
     if len(folded) != len(level):
         raise UnreadableMessage(INVALID_REQUEST, "Two keys of the message differ only in case.")
     for name in known:
-        found = folded.get(name.casefold(), name)
-        if found != name:
+        expected_key = folded.get(name.casefold(), name)
+        if expected_key != name:
             raise UnreadableMessage(
-                INVALID_REQUEST, f"A key of the message must be spelled {name}, not {found}."
+                INVALID_REQUEST, f"A key of the message must be spelled {name}, not {expected_key}."
             )
 
 
@@ -252,10 +252,10 @@ class DuplicateKey(Exception):
 
 
 def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields_by_key = dict(pairs)
+    if len(fields_by_key) != len(pairs):
         raise DuplicateKey("A key occurs twice in one object, so it is not clear what is meant.")
-    return found
+    return fields_by_key
 
 
 def reject_non_json_number(word: str) -> Any:

@@ -20,18 +20,18 @@ Declared = tuple[tuple[str, tuple[str, ...]], ...]
 
 def find_declared_headers(input_schema: Any) -> Declared:
     """Return the headers that a tool's input schema declares, on properties at any depth."""
-    found: dict[str, tuple[str, ...]] = {}
+    declared_headers: dict[str, tuple[str, ...]] = {}
     schemas: list[tuple[tuple[str, ...], Any]] = [((), input_schema)]
-    while schemas and len(found) < MOST_DECLARED:
+    while schemas and len(declared_headers) < MOST_DECLARED:
         path, schema = schemas.pop()
         if not isinstance(schema, dict):
             continue
         if path and isinstance(token := schema.get(ANNOTATION), str):
-            found[f"{PREFIX}{token.lower()}"] = path
+            declared_headers[f"{PREFIX}{token.lower()}"] = path
         properties = schema.get("properties")
         if isinstance(properties, dict):
             schemas += [((*path, name), inner) for name, inner in properties.items()]
-    return tuple(sorted(found.items()))
+    return tuple(sorted(declared_headers.items()))
 
 
 def is_argument_value(text: str | None, arguments: Any, path: tuple[str, ...]) -> bool:

@@ -37,9 +37,9 @@ def find_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str
 
 def find_agent_id(agent_name: str, agent_ids: Iterable[str]) -> str | None:
     """Return the agent that a session's agent name means: the same id, or the id made from that name."""
-    known = agent_ids if isinstance(agent_ids, (set, frozenset, dict)) else set(agent_ids)
+    known_agent_ids = agent_ids if isinstance(agent_ids, (set, frozenset, dict)) else set(agent_ids)
     for candidate in (agent_name, f"agent.{_NOT_IN_IDS.sub('_', agent_name.lower()).strip('_')}"):
-        if candidate in known:
+        if candidate in known_agent_ids:
             return candidate
     return None
 
@@ -48,22 +48,24 @@ def count_calls_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCa
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
     servers = list(server_ids)
     agents = set(Agent.objects.values_list("pk", flat=True))
-    found = []
+    call_counts = []
     for agent_name, call, count, last in iterate_call_counts(start):
         place = find_server_and_tool(call, servers)
         if place is not None:
-            found.append(ToolCallCount(agent_name, find_agent_id(agent_name, agents), *place, count, last))
-    return found
+            call_counts.append(
+                ToolCallCount(agent_name, find_agent_id(agent_name, agents), *place, count, last)
+            )
+    return call_counts
 
 
 def count_unknown_server_calls(start: datetime, server_ids: Iterable[str]) -> dict[str, int]:
     """Return how often servers were called from `start` on that are not among these, by the name in the calls."""
-    servers, found = list(server_ids), dict[str, int]()
+    servers, counts_by_server = list(server_ids), dict[str, int]()
     for _, call, count, _ in iterate_call_counts(start):
         name, _, tool = call[len(PREFIX) :].partition("__")
         if tool and find_server_and_tool(call, servers) is None:
-            found[name] = found.get(name, 0) + count
-    return dict(sorted(found.items()))
+            counts_by_server[name] = counts_by_server.get(name, 0) + count
+    return dict(sorted(counts_by_server.items()))
 
 
 def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, datetime]]:

@@ -27,9 +27,9 @@ def hash_server_command(server: McpServer) -> str:
         for name, value in rows.values_list("name", "value")
     }
     args = server.args if isinstance(server.args, list) else str(server.args)
-    wanted = isolation.build_isolation(McpUpstream.objects.filter(pk=server.name).first())
+    current_isolation = isolation.build_isolation(McpUpstream.objects.filter(pk=server.name).first())
     # The usual isolation is left out: what was accepted before there was any stays so.
-    more = [] if wanted == Isolation() else [asdict(wanted)]
+    more = [] if current_isolation == Isolation() else [asdict(current_isolation)]
     return keyed_digest("mcp command", server.name, server.command, args, variables, *more)
 
 

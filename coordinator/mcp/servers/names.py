@@ -28,7 +28,7 @@ def list_server_spellings(server_id: str) -> set[str]:
     """Return the names under which a server is called."""
     name = name_in_calls(server_id)
     joined = re.sub(r"_+", "_", name).strip("_") if server_id.startswith(ACCOUNT) else ""
-    return {one for one in (name, joined) if one}
+    return {spelling for spelling in (name, joined) if spelling}
 
 
 def find_shadowing_server(server_id: str, tool: str, server_ids: Iterable[str]) -> str | None:
@@ -61,11 +61,11 @@ def find_called_tools(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
 
 def find_longest_matches(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
     rest = call[len(PREFIX) :]
-    found = [
+    matching_names = [
         (len(name), server_id, tool) for server_id, name in names for tool in list_named_tools(rest, name)
     ]
-    longest = max((length for length, _, _ in found), default=0)
-    return {(server_id, tool) for length, server_id, tool in found if length == longest}
+    longest = max((length for length, _, _ in matching_names), default=0)
+    return {(server_id, tool) for length, server_id, tool in matching_names if length == longest}
 
 
 def is_own_server_name(server_id: str) -> bool:
@@ -111,7 +111,9 @@ def is_prefix_of_others(begun: str, server_ids: Iterable[str]) -> bool:
             at for at in range(len(PLUGIN) + 2, rest.find("__", len(PLUGIN)) + 2) if rest[at - 1] == "_"
         ]
     begins = [f"{name}__" for server_id in server_ids for name in list_server_spellings(server_id)]
-    return any(one != rest[at:] and one.startswith(rest[at:]) for at in starts for one in begins)
+    return any(
+        other_name != rest[at:] and other_name.startswith(rest[at:]) for at in starts for other_name in begins
+    )
 
 
 def list_named_tools(rest: str, server: str) -> list[str]:

@@ -172,7 +172,7 @@ def format_json_lines(value: Any) -> list[str]:
 
 def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = None) -> dict[str, list[str]]:
     """Return every tool name of these servers: listed, named by a grant and, with `seen_by`, recently called."""
-    found: dict[str, set[str]] = {name: set() for name in server_ids}
+    names_by_server: dict[str, set[str]] = {name: set() for name in server_ids}
     listed = McpTool.objects.filter(server_id__in=server_ids).values_list("server_id", "name")
     granted = (
         Grant.objects.filter(entry_type=EntryType.TOOL_GRANT, server_id__in=server_ids)
@@ -183,8 +183,8 @@ def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = N
     recently_called_tools = find_recently_called_tools(server_ids, seen_by) if seen_by is not None else ()
     for server_id, tool in (*listed, *granted, *recently_called_tools):
         if tool:
-            found[server_id].add(tool)
-    return {server_id: sorted(names) for server_id, names in found.items()}
+            names_by_server[server_id].add(tool)
+    return {server_id: sorted(names) for server_id, names in names_by_server.items()}
 
 
 def find_recently_called_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:

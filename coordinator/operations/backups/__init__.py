@@ -136,8 +136,8 @@ def raise_one_line_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        why = "the disk is full" if problem.errno == errno.ENOSPC else f"{problem.strerror or problem}"
-        raise CommandError(f"{doing} failed: {why}. Nothing was changed.") from None
+        reason = "the disk is full" if problem.errno == errno.ENOSPC else f"{problem.strerror or problem}"
+        raise CommandError(f"{doing} failed: {reason}. Nothing was changed.") from None
     except sqlite3.Error as problem:
         raise CommandError(f"{doing} failed: {problem}. Nothing was changed.") from None
 
@@ -146,7 +146,7 @@ def postgres_tool_arguments() -> tuple[list[str], dict[str, str]]:
     """Return how PostgreSQL's own tools reach the database: arguments, and the environment with the password."""
     values = connection.settings_dict
     names = (("HOST", "--host"), ("PORT", "--port"), ("USER", "--username"))
-    found = [f"{option}={values[name]}" for name, option in names if values[name]]
+    arguments = [f"{option}={values[name]}" for name, option in names if values[name]]
     options = values.get("OPTIONS", {})
     environment = dict(os.environ)
     if values["PASSWORD"]:
@@ -154,4 +154,4 @@ def postgres_tool_arguments() -> tuple[list[str], dict[str, str]]:
     for option in ("sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs"):
         if option in options:
             environment[f"PG{option.upper().replace('_', '')}"] = str(options[option])
-    return [*found, f"--dbname={values['NAME']}"], environment
+    return [*arguments, f"--dbname={values['NAME']}"], environment

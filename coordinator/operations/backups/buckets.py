@@ -35,15 +35,15 @@ class BucketFiles:
     def bucket_summary(self) -> str:
         """Say where they are, and whether they are there."""
         if self.unchecked:
-            found = f"Signalbox could not check that they are there: {self.unchecked}."
+            summary = f"Signalbox could not check that they are there: {self.unchecked}."
         elif self.missing:
-            named = ", ".join(self.missing[:MOST_NAMED])
-            found = f"{len(self.missing)} of them are missing or damaged: {named}."
+            named_files = ", ".join(self.missing[:MOST_NAMED])
+            summary = f"{len(self.missing)} of them are missing or damaged: {named_files}."
         else:
-            found = "All of them are there, with the right lengths."
+            summary = "All of them are there, with the right lengths."
         return (
             f"{self.files} files ({sizes.format_byte_count(self.bytes)}) are in"
-            f" {self.where or 'an S3 bucket'}. {found}"
+            f" {self.where or 'an S3 bucket'}. {summary}"
         )
 
 

@@ -106,8 +106,8 @@ def require_compatible_backup(manifest: BackupManifest) -> None:
             f"This backup is of {manifest.engine}, and DATABASE_URL names {engine_name()}. Point DATABASE_URL at "
             "the same engine (import_db imports another database's sessions)."
         )
-    known = {name for app, name in startup.migrations_on_disk() if app == "coordinator"}
-    if unknown := sorted(set(manifest.migrations) - known):
+    known_migrations = {name for app, name in startup.migrations_on_disk() if app == "coordinator"}
+    if unknown := sorted(set(manifest.migrations) - known_migrations):
         raise CommandError(
             f"This backup was made by a newer Signalbox ({manifest.version}, migration {unknown[-1]}). Update first."
         )
@@ -172,11 +172,11 @@ def replace_data_with_backup(source: Path, manifest: BackupManifest, now: dateti
                 copy_synced_file(source / name, staging_path(places[top]) / below)
         connections.close_all()
         with nullcontext() if is_sqlite() else load_postgres_dump(source / POSTGRES_FILE):
-            kept = swap_data_folders(places, aside)
+            old_folders = swap_data_folders(places, aside)
     finally:
         remove_staged_files(places.values())
-    if kept:
-        folders = " and ".join(str(folder) for folder in kept)
+    if old_folders:
+        folders = " and ".join(str(folder) for folder in old_folders)
         say(f"What was here before is in {folders}; remove it when you are sure.")
 
 
@@ -192,7 +192,9 @@ def restore_destinations() -> dict[str, Path]:
 def find_free_name(name: str, folders: Collection[Path]) -> str:
     """Return the name, or the first of `name-2`, `name-3`, … that is in none of the folders."""
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    return next(one for one in names if not any((folder / one).exists() for folder in folders))
+    return next(
+        free_name for free_name in names if not any((folder / free_name).exists() for folder in folders)
+    )
 
 
 def staging_path(place: Path) -> Path:
@@ -238,7 +240,7 @@ def swap_data_folders(places: dict[str, Path], aside: str) -> list[Path]:
         database, log = sqlite_files()
         # A log of the old database beside the new one would damage it.
         old |= {log, database.with_name(f"{database.name}-shm")}
-    kept: list[Path] = []
+    moved_folders: list[Path] = []
     with ExitStack() as undo:
 
         def move_reversibly(source: Path, target: Path) -> None:
@@ -247,15 +249,15 @@ def swap_data_folders(places: dict[str, Path], aside: str) -> list[Path]:
 
         for place in sorted(place for place in old if place.exists()):
             folder = place.parent.resolve() / aside
-            if folder not in kept:
+            if folder not in moved_folders:
                 folder.mkdir(mode=0o700)
                 undo.callback(folder.rmdir)
-                kept.append(folder)
+                moved_folders.append(folder)
             move_reversibly(place, folder / place.name)
         for place in new:
             move_reversibly(staging_path(place), place)
         undo.pop_all()
-    return kept
+    return moved_folders
 
 
 @contextmanager

@@ -109,12 +109,14 @@ def send_trial_request(request: urllib.request.Request) -> tuple[int, str]:
 
 
 def find_trial_event(claude_id: str) -> str:
-    found = poll_for_result(lambda: Event.objects.filter(session__executor_session_id=claude_id).first())
-    if found is None:
+    trial_event = poll_for_result(
+        lambda: Event.objects.filter(session__executor_session_id=claude_id).first()
+    )
+    if trial_event is None:
         raise TrialStepFailed(
             "The server accepted it, but it is not in this database. Check that both use the same DATABASE_URL."
         )
-    return f"Event {found.pk} of session {found.session_id}"
+    return f"Event {trial_event.pk} of session {trial_event.session_id}"
 
 
 def check_trial_in_feed(claude_id: str) -> str:
@@ -153,9 +155,9 @@ def send_trial_tokens(url: str, key: str, claude_id: str) -> str:
 
 def poll_for_result(look: Callable[[], T | None]) -> T | None:
     deadline = time.monotonic() + STEP_SECONDS
-    while (found := look()) is None and time.monotonic() < deadline:
+    while (poll_result := look()) is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    return found
+    return poll_result
 
 
 def delete_trial_sessions(claude_id: str, by: Actor) -> None:

@@ -98,10 +98,10 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
 
 def check_postgres_settings() -> Iterator[CheckResult]:
     wrong = []
-    for name, wanted in (("server_encoding", "UTF8"), ("fsync", "on"), ("full_page_writes", "on")):
+    for name, expected_value in (("server_encoding", "UTF8"), ("fsync", "on"), ("full_page_writes", "on")):
         scalar = health.select_scalar(f"SHOW {name}")
-        if scalar != wanted:
-            wrong.append(f"{name} is {scalar}, not {wanted}")
+        if scalar != expected_value:
+            wrong.append(f"{name} is {scalar}, not {expected_value}")
     if wrong:
         yield warning_check(
             "integrity",
@@ -128,14 +128,14 @@ def check_pooler() -> Iterator[CheckResult]:
 
 
 def check_applied_migrations() -> CheckResult:
-    known, applied = startup.migrations_on_disk(), startup.applied_migrations()
+    known_migrations, applied = startup.migrations_on_disk(), startup.applied_migrations()
     try:
-        startup.refuse_newer_database(known, applied)
+        startup.refuse_newer_database(known_migrations, applied)
     except CommandError as problem:
         return failed_check("migrations", str(problem), "")
-    if pending := known - applied:
+    if pending := known_migrations - applied:
         return failed_check("migrations", f"{len(pending)} are missing.", "python manage.py migrate")
-    if newer := startup.find_newer_migrations(known, applied):
+    if newer := startup.find_newer_migrations(known_migrations, applied):
         return warning_check("migrations", f"A newer Signalbox has added {newer[-1]}.", "Update this server.")
     return passed_check("migrations", "all applied")
 
@@ -155,14 +155,14 @@ def check_feed_triggers() -> CheckResult:
     }
     stray = current_triggers.keys() - expected_triggers.keys()
     if missing or altered or stray:
-        said = [
-            f"{len(names)} {what} ({sorted(names)[0]})"
-            for names, what in ((missing, "missing"), (altered, "altered"), (stray, "unknown"))
+        problems = [
+            f"{len(names)} {problem_label} ({sorted(names)[0]})"
+            for names, problem_label in ((missing, "missing"), (altered, "altered"), (stray, "unknown"))
             if names
         ]
         return failed_check(
             "triggers",
-            f"Open pages miss some changes: {', '.join(said)}.",
+            f"Open pages miss some changes: {', '.join(problems)}.",
             "Run: python manage.py migrate",
         )
     if not health.has_trigger("audit_log_cleanup"):

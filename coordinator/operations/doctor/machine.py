@@ -28,14 +28,14 @@ def check_machine(database_bytes: int) -> Iterator[CheckResult]:
 
 def check_disk_space(database_bytes: int) -> CheckResult:
     usage = shutil.disk_usage(settings.DATA_DIR)
-    said = f"{sizes.format_byte_count(usage.free)} of {sizes.format_byte_count(usage.total)} free"
+    space_text = f"{sizes.format_byte_count(usage.free)} of {sizes.format_byte_count(usage.total)} free"
     remedy = "Make room, or prune: python manage.py prune --dry-run"
     if usage.free < LEAST_ROOM:
-        return failed_check("disk", f"Only {said}: events will be refused when it is full.", remedy)
+        return failed_check("disk", f"Only {space_text}: events will be refused when it is full.", remedy)
     # A backup, or a table's remake in a migration, needs as much again as the database has.
     if usage.free < max(GOOD_ROOM, database_bytes):
-        return warning_check("disk", f"{said}; a backup here may not fit.", remedy)
-    return passed_check("disk", f"{said} in {settings.DATA_DIR}")
+        return warning_check("disk", f"{space_text}; a backup here may not fit.", remedy)
+    return passed_check("disk", f"{space_text} in {settings.DATA_DIR}")
 
 
 def check_folder_permissions(folder: Path) -> CheckResult:

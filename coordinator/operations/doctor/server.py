@@ -30,8 +30,8 @@ def check_server(address: str) -> Iterator[CheckResult]:
             "Read its log. Restart it if this persists.",
         )
     except OSError as problem:
-        why = getattr(problem, "reason", problem)
-        yield warning_check("server", f"No server answers at {address}: {why}.", "python manage.py serve")
+        reason = getattr(problem, "reason", problem)
+        yield warning_check("server", f"No server answers at {address}: {reason}.", "python manage.py serve")
         return
     yield from check_server_metrics()
 
@@ -50,7 +50,7 @@ def read_unready_reasons(answer: urllib.error.HTTPError) -> str:
 
 def check_server_metrics() -> Iterator[CheckResult]:
     all_metrics_files = figures.read_all_metrics_files()
-    workers = sum(bool(one["gauges"]) for one in all_metrics_files)
+    workers = sum(bool(worker["gauges"]) for worker in all_metrics_files)
     if not workers:
         yield warning_check(
             "workers",

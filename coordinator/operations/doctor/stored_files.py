@@ -62,28 +62,34 @@ def check_broken_files(found: FileCheckReport) -> CheckResult | None:
     if found.silent:
         return failed_check(NAME, found.silent[0], BUCKET_REMEDY)
     if found.damaged:
-        words = f"{len(found.damaged)} files no longer have their length: {join_first_names(found.damaged)}."
-        return failed_check(NAME, words, LIST_THEM)
+        problem_text = (
+            f"{len(found.damaged)} files no longer have their length: {join_first_names(found.damaged)}."
+        )
+        return failed_check(NAME, problem_text, LIST_THEM)
     if found.missing:
-        words = f"{len(found.missing)} messages refer to missing files: {join_first_names(found.missing)}."
-        return failed_check(NAME, words, LIST_THEM)
+        problem_text = (
+            f"{len(found.missing)} messages refer to missing files: {join_first_names(found.missing)}."
+        )
+        return failed_check(NAME, problem_text, LIST_THEM)
     return None
 
 
 def check_untidy_files(found: FileCheckReport) -> CheckResult | None:
     if found.orphans:
-        words = f"{len(found.orphans)} files belong to no message."
-        return warning_check(NAME, words, "python manage.py attachments --delete-orphans")
+        problem_text = f"{len(found.orphans)} files belong to no message."
+        return warning_check(NAME, problem_text, "python manage.py attachments --delete-orphans")
     if found.thumbnails:
-        words = f"{len(found.thumbnails)} thumbnails belong to images that were deleted."
-        return warning_check(NAME, words, "python manage.py attachments --delete-orphans")
+        problem_text = f"{len(found.thumbnails)} thumbnails belong to images that were deleted."
+        return warning_check(NAME, problem_text, "python manage.py attachments --delete-orphans")
     if found.unknown:
-        words = f"{len(found.unknown)} files have no checksum to be compared with when they are read."
+        problem_text = f"{len(found.unknown)} files have no checksum to be compared with when they are read."
         remedy = "Compute them once: python manage.py attachments --checksums"
-        return warning_check(NAME, words, remedy)
+        return warning_check(NAME, problem_text, remedy)
     if found.elsewhere:
-        words = f"{found.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
+        problem_text = (
+            f"{found.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
+        )
         return warning_check(
-            NAME, words, "Move them, beside the running server: python manage.py move_attachments"
+            NAME, problem_text, "Move them, beside the running server: python manage.py move_attachments"
         )
     return None

@@ -128,15 +128,15 @@ def check_credentials() -> CheckResult:
             credentials.read_credential_value(row)
         except credentials.CredentialUnusable as problem:
             problems.append(str(problem.detail))
-    told = "of the MCP servers' credentials cannot be used"
+    problem_text = "of the MCP servers' credentials cannot be used"
     if not problems and (
         problems := notifications.find_unusable_addresses() + push.find_unusable_push_keys()
     ):
-        told = "of the addresses that messages are sent to cannot be used"
+        problem_text = "of the addresses that messages are sent to cannot be used"
     if problems:
         return failed_check(
             "credentials",
-            f"{len(problems)} {told}. {problems[0]}",
+            f"{len(problems)} {problem_text}. {problems[0]}",
             "Restore the file credential_keys from a backup, set the variable, or enter the credential again.",
         )
     return passed_check("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
@@ -164,11 +164,13 @@ def check_server_isolation() -> CheckResult:
     started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True).order_by("server_id")
     servers = list(started)
     if off := [row.server_id for row in servers if row.is_isolation_off]:
-        words = (
+        problem_text = (
             f"{join_first_names(off)} can read the keys and the database, and could decide: started without"
             " isolation."
         )
-        return warning_check("isolation", words, "Switch isolation on, on each server's page under MCP.")
+        return warning_check(
+            "isolation", problem_text, "Switch isolation on, on each server's page under MCP."
+        )
     try:
         mechanism = isolation.find_isolation_mechanism()
     except isolation.IsolationUnavailable as refusal:
@@ -191,11 +193,11 @@ def check_open_database() -> Iterator[CheckResult]:
             "database password", "MCP servers do not reach the database, or not without a password"
         )
         return
-    words = (
+    problem_text = (
         f"PostgreSQL asks for no password at {address}, and MCP servers that reach it could decide:"
         f" {join_first_names(names)}."
     )
-    yield warning_check("database password", words, open_database.REMEDY)
+    yield warning_check("database password", problem_text, open_database.REMEDY)
 
 
 def check_names_in_calls() -> CheckResult:
@@ -209,17 +211,20 @@ def check_names_in_calls() -> CheckResult:
         f"{tool} of {server}" for server, tool in tools if find_shadowing_server(server, tool, servers)
     ]
     if ours := [server for server in servers if is_own_server_name(server)]:
-        words = f"Calls cannot tell these MCP servers from Signalbox's own gateway: {join_first_names(ours)}."
-        return warning_check("names", words, "Register them under another name.")
+        problem_text = (
+            f"Calls cannot tell these MCP servers from Signalbox's own gateway: {join_first_names(ours)}."
+        )
+        return warning_check("names", problem_text, "Register them under another name.")
     if twins:
-        words = (
+        problem_text = (
             "Calls cannot tell these MCP servers apart, so /mcp serves none of their tools:"
             f" {join_first_names(twins)}."
         )
-        return warning_check("names", words, "Register all but one of them under another name.")
+        return warning_check("names", problem_text, "Register all but one of them under another name.")
     if mistaken:
-        words = f"Tools whose names in calls mean another MCP server's are not served: {join_first_names(mistaken)}."
-        return warning_check("names", words, "Register one of the servers under another name.")
+        tool_names = join_first_names(mistaken)
+        problem_text = f"Tools whose names in calls mean another MCP server's are not served: {tool_names}."
+        return warning_check("names", problem_text, "Register one of the servers under another name.")
     return passed_check("names", f"calls can tell the tools of {len(servers)} MCP servers apart")
 
 
@@ -232,8 +237,8 @@ def check_jobs(now: datetime) -> CheckResult:
         )
     failing = Job.objects.filter(error__isnull=False, attempts__gte=MANY_ATTEMPTS).order_by("name", "id")
     if failing:
-        words = [f"{job}: {job.error}" for job in failing[:MOST_FAILING_NAMED]]
-        return warning_check("jobs", f"Jobs fail: {'; '.join(words)}", "Look at Admin, Jobs.")
+        failures = [f"{job}: {job.error}" for job in failing[:MOST_FAILING_NAMED]]
+        return warning_check("jobs", f"Jobs fail: {'; '.join(failures)}", "Look at Admin, Jobs.")
     return passed_check("jobs", f"{Job.objects.count()} jobs, none of them overdue")
 
 

@@ -88,13 +88,13 @@ class DatabaseMove:
             self.refuse_orphan_rows(self.source.find_orphan_rows(tables))
             self.print_unknown_tables(tables)
             counters = self.source.load_id_counters()
-            began = time.monotonic()
+            started_at = time.monotonic()
             with transaction.atomic():
                 digests = self.copy_and_compare(tables, counters)
                 self.record_finished_move(now)
             count = sum(digest.count for digest in digests.values())
             self.say(
-                f"{count:,} rows are in PostgreSQL, and no table differs ({time.monotonic() - began:.0f} s)."
+                f"{count:,} rows are in PostgreSQL, and no table differs ({time.monotonic() - started_at:.0f} s)."
             )
 
     def copy_and_compare(
@@ -148,14 +148,14 @@ class DatabaseMove:
         target.note_complete_move()
 
     def require_same_migrations(self) -> None:
-        known, applied = startup.migrations_on_disk(), self.source.load_source_migrations()
+        known_migrations, applied = startup.migrations_on_disk(), self.source.load_source_migrations()
         if not applied:
             raise CommandError(f"{self.source.path} has no tables of Signalbox.")
-        startup.refuse_newer_database(known, applied)
-        if known - applied:
+        startup.refuse_newer_database(known_migrations, applied)
+        if known_migrations - applied:
             raise CommandError(
-                f"{self.source.path} lacks {len(known - applied)} migrations of this version. Start the server on it "
-                "once (or run `manage.py migrate`), stop it, and run this again."
+                f"{self.source.path} lacks {len(known_migrations - applied)} migrations of this version. Start the "
+                "server on it once (or run `manage.py migrate`), stop it, and run this again."
             )
 
     def refuse_orphan_rows(self, orphans: Sequence[str]) -> None:

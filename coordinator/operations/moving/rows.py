@@ -95,11 +95,11 @@ def convert_value_kind(
 ) -> Any:
     """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
     try:
-        value, told = values.fit_value(value, column)
+        value, conversion = values.fit_value(value, column)
     except UnfitValue as problem:
         raise OddValue(describe_row_problem(table, raw, str(problem))) from None
-    if told:
-        row_problem_text = describe_row_problem(table, raw, f"{column.name} {told}")
+    if conversion:
+        row_problem_text = describe_row_problem(table, raw, f"{column.name} {conversion}")
         if not odds.mend or table.name in EXACT or (value is None and not column.null):
             raise OddValue(row_problem_text)
         odds.add_mended_value(row_problem_text)
@@ -109,13 +109,16 @@ def convert_value_kind(
 
 
 def describe_row_problem(table: MovedTable, raw: Row, what: str) -> str:
-    key = ", ".join(repr(one)[:100] for one in table.extract_row_key(raw))
+    key = ", ".join(repr(key_value)[:100] for key_value in table.extract_row_key(raw))
     return f"{table.name} {key}: {what}"
 
 
 def row_digest(row: Row) -> int:
     """Return a number that stands for a row of either database."""
-    plain = [one.astimezone(UTC).isoformat() if isinstance(one, datetime) else one for one in row]
+    plain = [
+        column_value.astimezone(UTC).isoformat() if isinstance(column_value, datetime) else column_value
+        for column_value in row
+    ]
     return int.from_bytes(blake2b(repr(plain).encode("utf-8", "surrogatepass"), digest_size=16).digest())
 
 

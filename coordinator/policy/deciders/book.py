@@ -81,12 +81,16 @@ class DeciderBook:
     @cached_property
     def approver_ids_by_group(self) -> Mapping[int, frozenset[int]]:
         """Who is in which group, by id; only those who may decide at all."""
-        found: dict[int, set[int]] = {}
-        named = {group for rule in self.rules for group in rule.groups}
-        rows = User.groups.through.objects.filter(group_id__in=named).values_list("group_id", "user_id")
+        ids_by_group: dict[int, set[int]] = {}
+        named_groups = {group for rule in self.rules for group in rule.groups}
+        rows = User.groups.through.objects.filter(group_id__in=named_groups).values_list(
+            "group_id", "user_id"
+        )
         for group_id, user_id in rows:
-            found.setdefault(group_id, set()).add(user_id)
-        return {group_id: frozenset(ids & self.approvers_by_id.keys()) for group_id, ids in found.items()}
+            ids_by_group.setdefault(group_id, set()).add(user_id)
+        return {
+            group_id: frozenset(ids & self.approvers_by_id.keys()) for group_id, ids in ids_by_group.items()
+        }
 
     @cached_property
     def active_delegations(self) -> Sequence[DelegatedDecisionRight]:
@@ -198,7 +202,9 @@ class DeciderBook:
             if rule is not None and not rule.needs_any_single_approver
             else ""
         )
-        return " ".join(one for one in (deciding_rule_text, self.describe_missing_deciders(request)) if one)
+        return " ".join(
+            sentence for sentence in (deciding_rule_text, self.describe_missing_deciders(request)) if sentence
+        )
 
     def describe_missing_deciders(self, request: PermissionRequest) -> str:
         """Say that too few are left to approve, as whoever asked may not; nothing where there are enough.
@@ -210,14 +216,16 @@ class DeciderBook:
         if owner not in self.approvers_by_name or len(self.rule_approver_ids(rule)) < needed:
             return ""
         usernames = [user.get_username() for user in self.find_request_deciders(request)]
-        rights = {self.approvers_by_id[one].get_username() for one in self.rule_approver_ids(rule)} - {owner}
+        rights = {
+            self.approvers_by_id[approver_id].get_username() for approver_id in self.rule_approver_ids(rule)
+        } - {owner}
         if min(len(usernames), len(rights)) >= needed:
             return ""
-        wanted = "two people must approve and " if needed > 1 else ""
-        who = f"only {usernames[0]}" if usernames else "nobody"
+        needed_text = "two people must approve and " if needed > 1 else ""
+        remaining_text = f"only {usernames[0]}" if usernames else "nobody"
         return (
-            f"{owner} asked for this and may not decide it, so {wanted}{who} is left. An administrator must let "
-            "somebody else decide."
+            f"{owner} asked for this and may not decide it, so {needed_text}{remaining_text} is left. "
+            "An administrator must let somebody else decide."
         )
 
     def describe_deciding_rule(self, rule: DecidingRuleRow) -> str:
@@ -227,8 +235,8 @@ class DeciderBook:
         if rule.allows_any_approver:
             return "Waits for: two approvers." if rule.needed > 1 else "Waits for: any approver."
         people, groups, lent = (
-            words(rule)
-            for words in (self.rule_people_names, self.rule_group_names, self.rule_delegation_names)
+            list_names(rule)
+            for list_names in (self.rule_people_names, self.rule_group_names, self.rule_delegation_names)
         )
         if rule.needed > 1:
             return f"Waits for two of: {', '.join([*people, *(f'the group {group}' for group in groups), *lent])}."
@@ -236,7 +244,9 @@ class DeciderBook:
 
     def rule_people_names(self, rule: DecidingRuleRow) -> list[str]:
         return [
-            self.approvers_by_id[one].get_username() for one in rule.people if one in self.approvers_by_id
+            self.approvers_by_id[person_id].get_username()
+            for person_id in rule.people
+            if person_id in self.approvers_by_id
         ]
 
     def rule_group_names(self, rule: DecidingRuleRow) -> list[str]:
@@ -351,7 +361,7 @@ def approved_waiting_request_ids(user: User | AnonymousUser, book: DeciderBook) 
     """Return the waiting requests that the person has approved and that wait for one more person, by id."""
     name = user.get_username()
     own = PermissionVote.objects.filter(voter=name, request__status=RequestStatus.PENDING) if name else ()
-    votes = {one.request_id: one for one in own}
+    votes = {vote.request_id: vote for vote in own}
     if not votes:
         return []
     waiting = PermissionRequest.objects.awaiting_decision(book.now).filter(request_id__in=votes)
@@ -366,7 +376,7 @@ def load_requests_without_inputs(requests: Any) -> Iterable[PermissionRequest]:
     """Return requests with what a right depends on alone: inputs may be megabytes."""
     columns = ("request_id", "plugin_id", "permission_type", "target_resource", "status", "expires_at")
     about = ("requested_by", "owner", "agent_id", "tool_name", "host", "scope", "needed")
-    wanted = (*columns, *(f"context__{name}" for name in about))
-    slim = requests.exclude(permission_type=ACCESS).with_context().only(*wanted)
+    wanted_columns = (*columns, *(f"context__{name}" for name in about))
+    slim = requests.exclude(permission_type=ACCESS).with_context().only(*wanted_columns)
     yield from slim
     yield from requests.filter(permission_type=ACCESS).with_context().defer("context__tool_input")

@@ -78,7 +78,9 @@ class DecidingRuleRow:
 
     def can_cover_server_tool(self, servers: Iterable[str]) -> bool:
         """Say whether the row names one of a server's tools: who grants all of them grants that one, too."""
-        beginnings = [_WILD.split(one.strip(), maxsplit=1)[0] for one in re.split(r"[|,]", self.tool)]
+        beginnings = [
+            _WILD.split(name_pattern.strip(), maxsplit=1)[0] for name_pattern in re.split(r"[|,]", self.tool)
+        ]
         return any(
             begun.startswith(of_server) or (of_server.startswith(begun) and _WILD.search(self.tool))
             for of_server in (f"{PREFIX}{name_in_calls(server)}__" for server in servers)
@@ -87,7 +89,7 @@ class DecidingRuleRow:
 
 
 def matches_any_name(wanted: str, found: Iterable[str]) -> bool:
-    return not wanted or any(wanted == one or matches_tool_name(wanted, one) for one in found)
+    return not wanted or any(wanted == name or matches_tool_name(wanted, name) for name in found)
 
 
 def request_terms(request: PermissionRequest, servers: Iterable[str]) -> RequestTerms:
@@ -117,14 +119,16 @@ def build_request_terms(
 ) -> RequestTerms:
     """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
     meant_tools = {(server, tool)} if server else set(find_meant_server_tools(tool, known))
-    calls = {f"{PREFIX}{name_in_calls(one)}__{name_in_calls(name)}" for one, name in meant_tools if name}
+    calls = {
+        f"{PREFIX}{name_in_calls(agent_id)}__{name_in_calls(name)}" for agent_id, name in meant_tools if name
+    }
     return RequestTerms(
         permission_type,
         frozenset({tool, *calls} - {""}),
-        frozenset(one for one, _ in meant_tools),
+        frozenset(agent_id for agent_id, _ in meant_tools),
         frozenset(one for one in agents if one),
         host,
-        frozenset(one for one, name in meant_tools if not name),
+        frozenset(agent_id for agent_id, name in meant_tools if not name),
     )
 
 
@@ -145,9 +149,9 @@ def find_meant_server_tools(call: str, known: Iterable[str]) -> Iterable[tuple[s
 
 def convert_deciding_rule(row: DecidingRule, number: int) -> DecidingRuleRow:
     """Return one saved row as it decides. People that cannot be read are nobody, not everybody."""
-    words = {name: str(getattr(row, name) or "") for name in TERMS}
-    who = {"groups": parse_user_ids(row.groups), "people": parse_user_ids(row.people)}
-    return DecidingRuleRow(number, **words, **who, needed=1 if row.needed == 1 else 2)  # type: ignore[arg-type]
+    term_texts = {name: str(getattr(row, name) or "") for name in TERMS}
+    user_ids = {"groups": parse_user_ids(row.groups), "people": parse_user_ids(row.people)}
+    return DecidingRuleRow(number, **term_texts, **user_ids, needed=1 if row.needed == 1 else 2)  # type: ignore[arg-type]
 
 
 UNREADABLE = -1  # nobody has this id
@@ -156,7 +160,7 @@ UNREADABLE = -1  # nobody has this id
 def parse_user_ids(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
         return (UNREADABLE,)
-    return tuple(one if type(one) is int else UNREADABLE for one in value)
+    return tuple(user_id if type(user_id) is int else UNREADABLE for user_id in value)
 
 
 def validate_deciding_rule(rule: DecidingRuleRow) -> None:

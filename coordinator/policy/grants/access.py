@@ -201,20 +201,22 @@ class AccessPolicy:
 
     def tools_with_grants(self, agent_id: str, server_id: str) -> set[str]:
         """Return the tools of the server about which something is said for this agent or for all."""
-        named = {tool for tool in self.slots.get((agent_id, server_id), ()) if tool}
-        return named | {tool for server, tool in self.changed if server == server_id}
+        granted_tools = {tool for tool in self.slots.get((agent_id, server_id), ()) if tool}
+        return granted_tools | {tool for server, tool in self.changed if server == server_id}
 
     def decide_tool_access(
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
     ) -> Verdict:
         """Return whether `agent_id` may call the tool at `at`, by the rows held here."""
-        found = self._decide_without_successor(agent_id, server_id, tool_name, at, past=past)
-        if past or found.expires_at is None:
-            return found
+        verdict = self._decide_without_successor(agent_id, server_id, tool_name, at, past=past)
+        if past or verdict.expires_at is None:
+            return verdict
         # One step ahead, not all of them: there may be more rows than a stack has room for.
         return replace(
-            found,
-            then=self._decide_without_successor(agent_id, server_id, tool_name, found.expires_at, past=False),
+            verdict,
+            then=self._decide_without_successor(
+                agent_id, server_id, tool_name, verdict.expires_at, past=False
+            ),
         )
 
     def _decide_without_successor(
@@ -222,13 +224,13 @@ class AccessPolicy:
     ) -> Verdict:
         default = self.servers.get(server_id)
         slots = self.slots.get((agent_id, server_id), {})
-        found = decide_by_grants(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
-        found = found or decide_by_grants(slots.get(None), SERVER_GRANT, server_id, at, past)
+        verdict = decide_by_grants(slots.get(tool_name), TOOL_GRANT, server_id, at, past)
+        verdict = verdict or decide_by_grants(slots.get(None), SERVER_GRANT, server_id, at, past)
         if default is None:
-            found = replace(found, is_unknown=True) if found else deny_unknown_server(server_id)
+            verdict = replace(verdict, is_unknown=True) if verdict else deny_unknown_server(server_id)
         else:
-            found = found or decide_by_default_policy(server_id, default)
-        return self._apply_definition_change(found, server_id, tool_name)
+            verdict = verdict or decide_by_default_policy(server_id, default)
+        return self._apply_definition_change(verdict, server_id, tool_name)
 
     def decide_tools_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
@@ -386,9 +388,11 @@ def default_policies_by_server(now: datetime, agent_id: str | None = None) -> di
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).not_ended(now)
     if agent_id is not None:
         grants = grants.filter(agent_id=agent_id)
-    found: dict[str, str | None] = dict.fromkeys(grants.values_list("server_id", flat=True).distinct())
-    found |= McpServer.objects.exclude(name=None).values_list("name", "default_policy")
-    return dict(sorted(found.items()))
+    policies_by_server: dict[str, str | None] = dict.fromkeys(
+        grants.values_list("server_id", flat=True).distinct()
+    )
+    policies_by_server |= McpServer.objects.exclude(name=None).values_list("name", "default_policy")
+    return dict(sorted(policies_by_server.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,8 +418,8 @@ def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = 
         own = [verdict for verdict in tool_accesses if verdict.source == TOOL_GRANT]
         said_by = [verdict.grant.effective_decision for verdict in own if verdict.grant is not None]
         inherited = sum(verdict.source == SERVER_GRANT for verdict in tool_accesses)
-        allowed, asked, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
-        lines.append(ToolSummary(tool, allowed, asked, denied, inherited))
+        allowed, ask_count, denied = (said_by.count(word) for word in (ALLOW, ASK, DENY))
+        lines.append(ToolSummary(tool, allowed, ask_count, denied, inherited))
     return lines
 
 
@@ -441,16 +445,16 @@ def find_grant_type_problem(row: GrantRow | Grant) -> str | None:
 
 
 def find_permission_problem(row: GrantRow | Grant) -> str | None:
-    known = row.permission in GrantPermission.values
-    return None if known else f"denies: {row.permission!r} is not a known permission"
+    is_known_permission = row.permission in GrantPermission.values
+    return None if is_known_permission else f"denies: {row.permission!r} is not a known permission"
 
 
 def find_grant_date_problems(row: GrantRow | Grant) -> list[str]:
-    found = []
+    problems = []
     if row.expires_at is not None and not isinstance(row.expires_at, datetime):
-        found.append(
+        problems.append(
             f"{'ignored' if row.effective_permission == ALLOW else 'denies permanently'}: its end cannot be read"
         )
     if not isinstance(row.granted_at, datetime):
-        found.append("counts as the oldest: its time cannot be read")
-    return found
+        problems.append("counts as the oldest: its time cannot be read")
+    return problems

@@ -96,7 +96,7 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, by: Actor, now: dateti
 def add_affected_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> AccessPreview:
     turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
     by_word: dict[str | None, list[ToolCallCount]] = {}
-    for one in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
-        word = turned.get((one.agent_id or "", one.server_id, one.tool_name))
-        by_word.setdefault(word, []).append(one)
+    for call_count in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
+        word = turned.get((call_count.agent_id or "", call_count.server_id, call_count.tool_name))
+        by_word.setdefault(word, []).append(call_count)
     return AccessPreview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

@@ -25,8 +25,8 @@ RENEWAL = NO_END  # of a grant that is renewed: likewise
 
 def grant_length_choices(selected: str) -> list[tuple[str, str, bool]]:
     """Return what a form offers: the word, what people read, and whether it is selected."""
-    words = {NO_END: "No end"} | {word: label for word, (label, _length) in LENGTHS.items()}
-    return [(word, label, word == selected) for word, label in words.items()]
+    choice_labels = {NO_END: "No end"} | {word: label for word, (label, _length) in LENGTHS.items()}
+    return [(word, label, word == selected) for word, label in choice_labels.items()]
 
 
 def parse_grant_end(word: str, now: datetime) -> datetime | None:

@@ -83,6 +83,8 @@ def verdict_leniency(verdict: Verdict) -> int:
 def load_managed_servers(now: datetime) -> ManagedServers:
     servers = dict(McpServer.objects.exclude(name=None).values_list("name", "default_policy"))
     grants = Grant.objects.filter(entry_type__in=[TOOL_GRANT, SERVER_GRANT]).not_ended(now)
-    named = set(grants.values_list("server_id", flat=True).distinct())
+    granted_servers = set(grants.values_list("server_id", flat=True).distinct())
     closed = any(default != DefaultPolicy.OPT_OUT for default in servers.values())
-    return ManagedServers(servers, frozenset(named - servers.keys()), closed or bool(named))
+    return ManagedServers(
+        servers, frozenset(granted_servers - servers.keys()), closed or bool(granted_servers)
+    )

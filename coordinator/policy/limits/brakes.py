@@ -33,12 +33,16 @@ class ActiveBrake:
     @property
     def agent_message(self) -> str:
         """What an agent is told."""
-        held = {BrakeReach.AGENT: f"the agent {self.name}", BrakeReach.HOST: f"the host {self.name}"}
-        what = held.get(BrakeReach(self.reach), "everything") if self.reach in BrakeReach else "everything"
-        why = f": {self.reason.rstrip('.')}" if self.reason else ""
+        reach_labels = {BrakeReach.AGENT: f"the agent {self.name}", BrakeReach.HOST: f"the host {self.name}"}
+        reach_label = (
+            reach_labels.get(BrakeReach(self.reach), "everything")
+            if self.reach in BrakeReach
+            else "everything"
+        )
+        reason_text = f": {self.reason.rstrip('.')}" if self.reason else ""
         by = self.set_by.removeprefix("user:")
         return (
-            f"{by} put the brake on {what}{why}. No call runs until a person releases it in Signalbox. "
+            f"{by} put the brake on {reach_label}{reason_text}. No call runs until a person releases it in Signalbox. "
             "Stop here and wait; then make the call again."
         )
 
@@ -63,7 +67,7 @@ def select_first_brake(
 ) -> ActiveBrake | None:
     """Return the first of the brakes `on` that holds such a call or run; or None."""
     names = list(agents)
-    return next((one for one in on if one.applies_to(names, host)), None)
+    return next((brake for brake in on if brake.applies_to(names, host)), None)
 
 
 def find_brake_on_request(
@@ -99,13 +103,13 @@ def find_brake_on_agent(agent_id: str, programs: Iterable[str]) -> ActiveBrake |
     that runs, and from anywhere where it has none, or one of an unknown host.
     """
     on, names = load_active_brakes(), [agent_id, *programs]
-    hosts = agent_hosts(agent_id) if any(one.reach == BrakeReach.HOST for one in on) else set()
-    for one in on:
-        if one.reach == BrakeReach.HOST:
-            if not hosts or None in hosts or one.name in hosts:
-                return one
-        elif one.applies_to(names, None):
-            return one
+    hosts = agent_hosts(agent_id) if any(brake.reach == BrakeReach.HOST for brake in on) else set()
+    for brake in on:
+        if brake.reach == BrakeReach.HOST:
+            if not hosts or None in hosts or brake.name in hosts:
+                return brake
+        elif brake.applies_to(names, None):
+            return brake
     return None
 
 
@@ -114,8 +118,8 @@ def find_brakes_on_agents(agent_ids: Iterable[str], programs: Iterable[str]) -> 
     if not load_active_brakes():
         return {}
     names = list(programs)
-    held = {agent_id: find_brake_on_agent(agent_id, names) for agent_id in agent_ids}
-    return {agent_id: brake for agent_id, brake in held.items() if brake is not None}
+    brakes_by_agent = {agent_id: find_brake_on_agent(agent_id, names) for agent_id in agent_ids}
+    return {agent_id: brake for agent_id, brake in brakes_by_agent.items() if brake is not None}
 
 
 def agent_hosts(agent_id: str) -> set[str | None]:

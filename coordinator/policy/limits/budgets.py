@@ -126,17 +126,17 @@ class BudgetState:
     def uncounted_usage_label(self) -> str:
         """What could not be counted; nothing where all was."""
         if self.use.unpriced:
-            words = f"{self.use.unpriced:,} tokens of models without a price are not counted."
+            label = f"{self.use.unpriced:,} tokens of models without a price are not counted."
             return (
-                f"{words} Until they have one, a person is asked about each call."
+                f"{label} Until they have one, a person is asked about each call."
                 if self.budget.can_block
-                else words
+                else label
             )
         if self.silent:
-            told = (
+            unpriced_text = (
                 "sessions report no tokens and are" if self.silent > 1 else "session reports no tokens and is"
             )
-            return f"{self.silent} {told} not counted."
+            return f"{self.silent} {unpriced_text} not counted."
         return ""
 
 
@@ -213,11 +213,11 @@ def sum_usage_by_columns(
         return sum_costs_by_columns(rows.exclude(model=""), *names)
     columns = ("calls",) if measure == BudgetMeasure.CALLS else tuple(f"{kind}_tokens" for kind in KINDS)
     sums = {f"sum_{column}": Sum(column) for column in columns}
-    found: dict[tuple[Any, ...], float] = {}
+    amounts: dict[tuple[Any, ...], float] = {}
     for row in rows.order_by().values_list(*names, "model").annotate(**sums):
         key = row[: len(names)]
-        found[key] = found.get(key, 0.0) + sum(row[len(names) + 1 :])
-    return {key: BudgetUsage(amount) for key, amount in found.items()}
+        amounts[key] = amounts.get(key, 0.0) + sum(row[len(names) + 1 :])
+    return {key: BudgetUsage(amount) for key, amount in amounts.items()}
 
 
 def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[Any, ...], BudgetUsage]:
@@ -229,7 +229,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
     is_old = Q(cost__isnull=True)
     sums = {f"sum_{kind}": Sum(f"{kind}_tokens", filter=is_old, default=0) for kind in KINDS}
     sums |= {"sum_cost": Sum("cost", default=0.0), "sum_unpriced": Sum("unpriced_tokens", default=0)}
-    found: dict[tuple[Any, ...], BudgetUsage] = {}
+    usages: dict[tuple[Any, ...], BudgetUsage] = {}
     own = None
     for row in rows.order_by().values(*names, "model").annotate(**sums):
         cost, unpriced = float(row["sum_cost"]), int(row["sum_unpriced"])
@@ -240,9 +240,9 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
             cost += price.cost_of_tokens(tokens) if price is not None else 0.0
             unpriced += sum(tokens.values()) if price is None else 0
         key = tuple(row[name] for name in names)
-        before = found.get(key, BudgetUsage())
-        found[key] = BudgetUsage(before.amount + cost, before.unpriced + unpriced)
-    return found
+        before = usages.get(key, BudgetUsage())
+        usages[key] = BudgetUsage(before.amount + cost, before.unpriced + unpriced)
+    return usages
 
 
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
@@ -289,42 +289,42 @@ def decide_by_budgets(
     `is_counted` says whether what the caller does is still written today, and so in the budgets' sums.
     """
     acting = [budget for budget in budgets if budget.can_block and not budget.is_lifted(now)]
-    found = NO_OPINION
+    ruling = NO_OPINION
     for budget in (
         session_budget_states(acting, [*agents, *session_agent_names(session_id)], session_id, now)
         if acting
         else ()
     ):
         if budget.is_reached:
-            found = stricter_ruling(found, ruling_for_spent_budget(budget))
+            ruling = stricter_ruling(ruling, ruling_for_spent_budget(budget))
         elif budget.use.unpriced:
-            found = stricter_ruling(found, ruling_for_unpriced_tokens(budget))
+            ruling = stricter_ruling(ruling, ruling_for_unpriced_tokens(budget))
         elif not is_counted():
-            found = stricter_ruling(found, ruling_for_uncounted_key(budget))
-    return found
+            ruling = stricter_ruling(ruling, ruling_for_uncounted_key(budget))
+    return ruling
 
 
 def session_agent_names(session_id: str) -> list[str | None]:
     """Return the agent of a session and its programs: that of a runner, and of the agent that it drives."""
     rows = Session.objects.filter(pk=session_id)
-    found = rows.values_list("agent_name", "executor_profile", "driven__agent").first()
-    if found is None:
+    name_row = rows.values_list("agent_name", "executor_profile", "driven__agent").first()
+    if name_row is None:
         return []
-    *names, driven = found
+    *names, driven = name_row
     return [*names, driven_program_name(driven)] if driven else names
 
 
 def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
     """Return what a budget that is used up says of a call."""
     budget = reached.budget
-    words = f"The budget of {budget.title} is used up ({reached.usage_label})."
+    reason = f"The budget of {budget.title} is used up ({reached.usage_label})."
     by = f"budget {budget.id}"
     if budget.at_limit == AtLimit.ASK:
-        return Ruling(ASK, words, by, deny_at_deadline=True, ground=budget)
+        return Ruling(ASK, reason, by, deny_at_deadline=True, ground=budget)
     end = "" if budget.is_by_session else " or the day ends"
     return Ruling(
         DENY,
-        f"{words} No call runs until a person raises it{end}. Stop here and tell your user.",
+        f"{reason} No call runs until a person raises it{end}. Stop here and tell your user.",
         by,
         ground=budget,
     )
@@ -332,20 +332,20 @@ def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
 
 def ruling_for_unpriced_tokens(found: BudgetState) -> Ruling:
     """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
-    words = (
+    reason = (
         f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
         "models without a price. Set a price on the page Usage (0 if the model is free)."
     )
-    return Ruling(ASK, words, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
+    return Ruling(ASK, reason, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
 
 
 def ruling_for_uncounted_key(state: BudgetState) -> Ruling:
     """Return what a budget says of a call whose key has reached its quota: what it uses is in no sum any more."""
-    words = (
+    reason = (
         f"The budget of {state.budget.title} cannot be counted: the key has stored as much today as it may "
         "(SIGNALBOX_KEY_MIB_PER_DAY)."
     )
-    return Ruling(ASK, words, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
+    return Ruling(ASK, reason, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,9 +440,9 @@ def find_first_spent_budget(
     for budget in held:
         if not budget.applies_to_agents(names, person) or (budget.is_by_session and session_id is None):
             continue  # a new session has used nothing
-        found = current_budget_state(budget, now, session_id)
-        if found.is_reached:
-            return found
+        spent_state = current_budget_state(budget, now, session_id)
+        if spent_state.is_reached:
+            return spent_state
     return None
 
 

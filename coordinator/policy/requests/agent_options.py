@@ -25,19 +25,19 @@ def parse_request_options(options: Any) -> list[dict[str, str]]:
 
     Left out are those that share their id with another: nobody could tell which of them was chosen.
     """
-    found = []
-    for one in options[:MOST_OPTIONS] if isinstance(options, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("optionId"), str):
-            name, kind = one.get("name"), one.get("kind")
-            found.append(
+    request_options = []
+    for option_entry in options[:MOST_OPTIONS] if isinstance(options, list) else []:
+        if isinstance(option_entry, dict) and isinstance(option_entry.get("optionId"), str):
+            name, kind = option_entry.get("name"), option_entry.get("kind")
+            request_options.append(
                 {
-                    "optionId": one["optionId"],
-                    "name": name if isinstance(name, str) and name.strip() else one["optionId"],
+                    "optionId": option_entry["optionId"],
+                    "name": name if isinstance(name, str) and name.strip() else option_entry["optionId"],
                     "kind": kind if isinstance(kind, str) else "",
                 }
             )
-    times = Counter(option["optionId"] for option in found)
-    return [option for option in found if times[option["optionId"]] == 1]
+    times = Counter(option["optionId"] for option in request_options)
+    return [option for option in request_options if times[option["optionId"]] == 1]
 
 
 def is_driven_agent_request(row: PermissionRequest) -> bool:
@@ -55,7 +55,7 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
 
     A plain yes is never one that lasts: where the agent offers no other, the question is called off, with `why`.
     """
-    chosen = next((one for one in picked if one.get("optionId")), None)
+    chosen = next((option for option in picked if option.get("optionId")), None)
     if chosen is not None:
         return option_outcome(chosen)
     outcome = choose_option_of_kind(options, "allow_once")

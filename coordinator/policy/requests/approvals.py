@@ -97,7 +97,7 @@ class PermissionSubject:
         The asker goes on with what it asked with. Raises TooLarge for what a card cannot show whole.
         """
         return PermissionSubject(
-            *(mask_secrets(getattr(self, one.name), judged=True) for one in fields(self))
+            *(mask_secrets(getattr(self, field.name), judged=True) for field in fields(self))
         )
 
 
@@ -175,7 +175,11 @@ def load_listed_input(request: PermissionRequest) -> Any:
 def find_offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
     """Return the rules that the asker offers to add with an approval ("always allow")."""
     offered = request.metadata.get("permission_suggestions") if isinstance(request.metadata, dict) else None
-    return [one for one in offered if isinstance(one, dict)] if isinstance(offered, list) else []
+    return (
+        [offered_entry for offered_entry in offered if isinstance(offered_entry, dict)]
+        if isinstance(offered, list)
+        else []
+    )
 
 
 def find_edited_input(request: PermissionRequest) -> Any:

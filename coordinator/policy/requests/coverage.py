@@ -46,8 +46,8 @@ class Requester:
     @property
     def possible_scopes(self) -> list[Scope]:
         """Return what an approval of its calls can cover, narrowest first."""
-        known = {Scope.SESSION: self.session_id, Scope.FOLDER: self.folder and self.host}
-        return [scope for scope in Scope if known.get(scope, True)]
+        scope_values = {Scope.SESSION: self.session_id, Scope.FOLDER: self.folder and self.host}
+        return [scope for scope in Scope if scope_values.get(scope, True)]
 
 
 UNKNOWN = "unknown"  # who asked for a row that another program wrote
@@ -84,9 +84,11 @@ def find_covering_approval(
     keys = {approval_cover_key(call, requester, scope) for scope in requester.possible_scopes}
     keys |= {approval_cover_key(call, Requester(), Scope.EVERYWHERE)}
     covering = PermissionContext.objects.filter(cover_key__in=keys - {None}).values("pk")
-    found = active_approvals(now).filter(request_id__in=covering).first()
+    covering_approval = active_approvals(now).filter(request_id__in=covering).first()
     return (
-        found or find_legacy_approval(subject, requester.agent_id, now) or find_foreign_approval(subject, now)
+        covering_approval
+        or find_legacy_approval(subject, requester.agent_id, now)
+        or find_foreign_approval(subject, now)
     )
 
 
@@ -124,8 +126,8 @@ def find_foreign_approval(subject: PermissionSubject, now: datetime) -> Permissi
         permission_type=subject.permission_type,
         target_resource=subject.target_resource,
     )
-    found: PermissionRequest | None = rows.first()
-    return found
+    foreign_approval: PermissionRequest | None = rows.first()
+    return foreign_approval
 
 
 def is_call_approved(

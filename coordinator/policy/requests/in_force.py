@@ -33,7 +33,7 @@ def policy_state_at_decision(tool: str | None, agent_id: str | None, now: dateti
     `grants_in_force` are the agent's live grants on the tool and on the whole server, and `default_policies` says for
     each server that is meant what holds without a grant.
     """
-    found: dict[str, Any] = {
+    policy_state: dict[str, Any] = {
         "rules_version": tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
     }
     if tool and agent_id:
@@ -46,9 +46,11 @@ def policy_state_at_decision(tool: str | None, agent_id: str | None, now: dateti
                 for row in grant_rows_for_tool(grants.policy, agent_id, place)
                 if row.is_live(now)
             ]
-            found["grants_in_force"] = [audit_grant_as_json(row) for row in rows]
-            found["default_policies"] = {server: grants.policy.servers.get(server) for server, _ in places}
-    return found
+            policy_state["grants_in_force"] = [audit_grant_as_json(row) for row in rows]
+            policy_state["default_policies"] = {
+                server: grants.policy.servers.get(server) for server, _ in places
+            }
+    return policy_state
 
 
 def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, place: ServerTool) -> list[GrantRow]:

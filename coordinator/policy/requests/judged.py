@@ -44,17 +44,17 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     `judged_sha256` is the SHA-256, in hexadecimal, of it as JSON with sorted keys, without spaces, in ASCII.
     """
     context, subject = request_context(request), request_subject(request)
-    judged = {one.name: getattr(subject, one.name) for one in fields(subject)} | {
+    judged = {field.name: getattr(subject, field.name) for field in fields(subject)} | {
         "justification": request.justification,
         "agent_id": context.agent_id if context else None,
         "session_id": context.session_id if context else None,
         **card_context_fields(request),
     }
     packed = canonical_json_bytes(judged)
-    shown = (
+    shown_fields = (
         judged if len(packed) <= MOST_TOLD else {"too_long": f"{len(packed)} bytes; judged_sha256 names them"}
     )
-    return {"judged": shown, "judged_sha256": hashlib.sha256(packed).hexdigest()}
+    return {"judged": shown_fields, "judged_sha256": hashlib.sha256(packed).hexdigest()}
 
 
 def request_group_key(request: PermissionRequest) -> str:
@@ -63,8 +63,8 @@ def request_group_key(request: PermissionRequest) -> str:
 
 
 def judged_request_fields(request: PermissionRequest) -> tuple[Any, ...]:
-    shown = card_context_fields(request)
-    return (request_call_digest(request), *subject_fields(request_subject(request)), *shown.values())
+    card_fields = card_context_fields(request)
+    return (request_call_digest(request), *subject_fields(request_subject(request)), *card_fields.values())
 
 
 def card_context_fields(request: PermissionRequest) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def card_context_fields(request: PermissionRequest) -> dict[str, Any]:
 
 def group_requests_by_card(rows: Iterable[PermissionRequest]) -> list[list[PermissionRequest]]:
     """Return `rows` with those that share a card together, in the order they first appeared."""
-    found: dict[str, list[PermissionRequest]] = {}
+    requests_by_card: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        found.setdefault(request_group_key(row), []).append(row)
-    return list(found.values())
+        requests_by_card.setdefault(request_group_key(row), []).append(row)
+    return list(requests_by_card.values())

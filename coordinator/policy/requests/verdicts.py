@@ -67,11 +67,11 @@ def build_requester_answer(
 
     `asker` is who asks, where that may be another than who asked first: one approval can cover many.
     """
-    told = export_permission_request(request, now) | {"brake": None}
+    answer = export_permission_request(request, now) | {"brake": None}
     if not approvals.current_request_state(request, now).allowed:
-        return told
+        return answer
     brake_message = find_brake_message(asker or coverage.request_requester(request), request.plugin_id)
-    return told if brake_message is None else told | MAY_NOT_RUN | {"brake": brake_message}
+    return answer if brake_message is None else answer | MAY_NOT_RUN | {"brake": brake_message}
 
 
 def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime) -> list[dict[str, Any]]:

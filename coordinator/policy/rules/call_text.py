@@ -119,11 +119,11 @@ class CallText(str):
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
             texts += [text, *resolve_path_text(text)]
-        seen = tuple(dict.fromkeys(map(replace_surrogates, texts)))
+        distinct_texts = tuple(dict.fromkeys(map(replace_surrogates, texts)))
         return (
-            seen
+            distinct_texts
             if len(strings) <= MAX_FIELD_TEXTS
-            else (*seen, *join_many_texts(replace_surrogates(dump_tool_input(rest))))
+            else (*distinct_texts, *join_many_texts(replace_surrogates(dump_tool_input(rest))))
         )
 
     def without_surrogates(self) -> CallText:
@@ -137,10 +137,12 @@ class CallText(str):
         """The fields that are set and that no allow rule covers unless its pattern names them."""
         if not isinstance(self.tool_input, Mapping):
             return frozenset()
-        said = {str(name) for name, value in self.tool_input.items() if not is_empty_field_value(value)}
+        field_names = {
+            str(name) for name, value in self.tool_input.items() if not is_empty_field_value(value)
+        }
         if not self.field:  # the pattern has to fit the whole input
-            return frozenset(said & LIFTS_GUARDS)
-        return frozenset(said - {self.field} - fields_covered_by_default(self.field))
+            return frozenset(field_names & LIFTS_GUARDS)
+        return frozenset(field_names - {self.field} - fields_covered_by_default(self.field))
 
     @property
     def allow_pattern_text(self) -> str:

@@ -64,10 +64,10 @@ class CallMark:
         try:
             if not self.can_apply_to_tool(tool):
                 return []
-            found = compile_rule_pattern(self.pattern, whole=False).finditer(text[:READ_UP_TO])
+            pattern_matches = compile_rule_pattern(self.pattern, whole=False).finditer(text[:READ_UP_TO])
             return [
                 trim_blanks_from_span(text, *match.span())
-                for match in islice(found, MOST_SPANS)
+                for match in islice(pattern_matches, MOST_SPANS)
                 if match[0].strip()
             ]
         except re2.error:
@@ -86,13 +86,13 @@ def trim_blanks_from_span(text: str, start: int, end: int) -> tuple[int, int]:
 
 def merge_mark_spans(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
     """Return which pieces of a call's text made its marks, in order and apart from each other."""
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for start, end in sorted(span for mark in marks for span in mark.find_mark_spans(tool, text)):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if spans and start <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            spans.append((start, end))
+    return spans
 
 
 def load_danger_marks() -> tuple[CallMark, ...]:
@@ -181,8 +181,8 @@ def iterate_field_names(tool_input: Any) -> Iterator[str]:
 
 
 def writes_outside_folder(tool_input: Any, folder: str) -> bool:
-    named = [tool_input.get(name) for name in PATHS] if isinstance(tool_input, dict) else []
-    return any(isinstance(path, str) and not is_path_in_folder(path, folder) for path in named)
+    named_paths = [tool_input.get(name) for name in PATHS] if isinstance(tool_input, dict) else []
+    return any(isinstance(path, str) and not is_path_in_folder(path, folder) for path in named_paths)
 
 
 def is_path_in_folder(path: str, folder: str) -> bool:

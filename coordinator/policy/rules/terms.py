@@ -144,16 +144,16 @@ def parse_command_term(line: str) -> CommandTerm:
         raise UnprocessableRequest(
             f"{line!r}: write one command a line, as words: `git push --force|-f`. Quotes and shell signs mean nothing."
         )
-    words = line.split()
+    term_words = line.split()
     assignments = []
-    while words and (found := re.match(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", words[0])):
-        assignments.append((found[1], found[2]))
-        words = words[1:]
-    if not words or words[0].startswith("-"):
+    while term_words and (assignment_match := re.match(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", term_words[0])):
+        assignments.append((assignment_match[1], assignment_match[2]))
+        term_words = term_words[1:]
+    if not term_words or term_words[0].startswith("-"):
         raise UnprocessableRequest(f"{line!r} names no program.")
-    rest = words[1:]
+    rest = term_words[1:]
     return CommandTerm(
-        split_alternatives(words[0]),
+        split_alternatives(term_words[0]),
         tuple(split_alternatives(word) for word in rest if not word.startswith("-")),
         tuple(split_alternatives(word) for word in rest if word.startswith("-") and word != ANY_OPTION),
         tuple(assignments),
@@ -199,19 +199,22 @@ def matches_pattern(text: str, pattern: str, *, folds_case: bool) -> bool:
 
 def find_restricted_parts(terms: RuleTerms, call: CallDescription) -> TermsMatch:
     """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit."""
-    found: list[TermsMatch] = []
+    restricted: list[TermsMatch] = []
     if terms.has_commands:
-        found.append(match_commands(terms, call))
+        restricted.append(match_commands(terms, call))
     if terms.paths:
-        found.append(match_paths(terms.paths, call))
+        restricted.append(match_paths(terms.paths, call))
     if terms.hosts:
-        found.append(match_hosts(terms.hosts, call))
-    if not found:
+        restricted.append(match_hosts(terms.hosts, call))
+    if not restricted:
         return TermsMatch(Match.NO)
-    worst = min(one.match for one in found)
+    worst = min(terms_match.match for terms_match in restricted)
     if worst < Match.YES and call.unreadable:
         return TermsMatch(Match.MAYBE, call.unreadable)
-    return TermsMatch(worst, tuple(part for one in found if one.match >= worst for part in one.parts))
+    return TermsMatch(
+        worst,
+        tuple(part for terms_match in restricted if terms_match.match >= worst for part in terms_match.parts),
+    )
 
 
 def collect_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
@@ -239,7 +242,7 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
     program = command.program
     if program is None:
         return Match.MAYBE
-    if not any(matches_pattern(program, one, folds_case=True) for one in term.program):
+    if not any(matches_pattern(program, wanted_program, folds_case=True) for wanted_program in term.program):
         return Match.NO
     parsed = command.parsed_arguments
     return min(
@@ -258,7 +261,7 @@ def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> M
         text = item.word.text
         if text is None or item.word.is_deceptive:
             return Match.MAYBE
-        if any(matches_pattern(text, one, folds_case=True) for one in wanted[place]):
+        if any(matches_pattern(text, wanted_word, folds_case=True) for wanted_word in wanted[place]):
             place += 1
         elif item.word.is_pattern:
             return Match.MAYBE
@@ -274,7 +277,7 @@ def match_options(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) ->
     )
     result = Match.YES
     for alternatives in wanted:
-        if any(is_option_given(one, parsed.items) for one in alternatives):
+        if any(is_option_given(option_name, parsed.items) for option_name in alternatives):
             continue
         if not unknown:
             return Match.NO
@@ -293,7 +296,7 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
             if item.kind == VALUE and item.option == name and matches_pattern(text, value, folds_case=False):
                 return True
         elif item.kind == OPTION and any(
-            is_same_option(given, name) for given, _ in iterate_clustered_options(text)
+            is_same_option(given_option, name) for given_option, _ in iterate_clustered_options(text)
         ):
             return True
     return False
@@ -307,10 +310,10 @@ def is_same_option(text: str, option: str) -> bool:
 
 
 def match_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
-    given = dict(command.assignments)
+    given_assignments = dict(command.assignments)
     result = Match.YES
     for name, pattern in term.assignments:
-        word = given.get(name)
+        word = given_assignments.get(name)
         if word is None:
             return Match.NO
         if word.text is None:
@@ -322,21 +325,21 @@ def match_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
 
 def match_paths(terms: Sequence[PathTerm], call: CallDescription) -> TermsMatch:
     excluded = [term for term in terms if term.excludes]
-    wanted = [term for term in terms if not term.excludes] or [PathTerm(frozenset(), "*")]
+    positive_terms = [term for term in terms if not term.excludes] or [PathTerm(frozenset(), "*")]
     return collect_matches(
         (match_path(term, path, call.folder), path.path or path.text)
         for path in call.paths
         if not any(is_path_covered(term, path, call.folder) for term in excluded)
-        for term in wanted
+        for term in positive_terms
     )
 
 
 def match_path(term: PathTerm, use: PathUse, folder: str | None) -> Match:
     """Return whether a path may be one of those that a line means, and is used so."""
-    found = match_path_pattern(term.pattern, use, folder)
-    if found and term.uses and not any(use.use in _RESTRICTED_USES[one] for one in term.uses):
+    path_match = match_path_pattern(term.pattern, use, folder)
+    if path_match and term.uses and not any(use.use in _RESTRICTED_USES[term_use] for term_use in term.uses):
         return Match.MAYBE if use.use == TOUCH else Match.NO  # a program of which nobody knows what it does
-    return found
+    return path_match
 
 
 def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
@@ -413,12 +416,12 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
     if "/" not in pattern and not pattern.startswith("~"):
         return any(matches_pattern(step, pattern, folds_case=folds_case) for step in steps if step)
     if pattern.startswith("**/"):
-        wanted = pattern.removeprefix("**/").split("/")
-        starts = range(len(steps) - len(wanted) + 1)
+        wanted_steps = pattern.removeprefix("**/").split("/")
+        starts = range(len(steps) - len(wanted_steps) + 1)
         return any(
             all(
-                matches_pattern(step, one, folds_case=folds_case)
-                for step, one in zip(steps[start:], wanted, strict=False)
+                matches_pattern(step, wanted_step, folds_case=folds_case)
+                for step, wanted_step in zip(steps[start:], wanted_steps, strict=False)
             )
             for start in starts
         )
@@ -427,20 +430,21 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
         return False
     if base == "/":
         return path.startswith("/")
-    wanted = base.split("/")
-    return len(steps) >= len(wanted) and all(
-        matches_pattern(step, one, folds_case=folds_case) for step, one in zip(steps, wanted, strict=False)
+    wanted_steps = base.split("/")
+    return len(steps) >= len(wanted_steps) and all(
+        matches_pattern(step, one, folds_case=folds_case)
+        for step, one in zip(steps, wanted_steps, strict=False)
     )
 
 
 def match_hosts(terms: Sequence[HostTerm], call: CallDescription) -> TermsMatch:
     excluded = [term for term in terms if term.excludes]
-    wanted = [term for term in terms if not term.excludes] or [HostTerm("*")]
+    positive_terms = [term for term in terms if not term.excludes] or [HostTerm("*")]
     return collect_matches(
         (match_host(term, address), address.host or address.text)
         for address in call.addresses
         if address.host is None or not any(match_host(term, address) for term in excluded)
-        for term in wanted
+        for term in positive_terms
     )
 
 
@@ -489,8 +493,8 @@ def are_assignments_covered(allowed: Sequence[tuple[str, str]], command: SimpleC
         and (
             name in SAFE_VARIABLES
             or any(
-                name == one and matches_pattern(word.text, pattern, folds_case=False)
-                for one, pattern in allowed
+                name == assignment_name and matches_pattern(word.text, pattern, folds_case=False)
+                for assignment_name, pattern in allowed
             )
         )
         for name, word in command.assignments
@@ -501,9 +505,12 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
     program = command.program or ""
     written = command.words[0].text or ""
     is_named = any(
-        matches_pattern(written if "/" in one else program, one, folds_case=False) for one in term.program
+        matches_pattern(written if "/" in program_pattern else program, program_pattern, folds_case=False)
+        for program_pattern in term.program
     )
-    if not is_named or not (command.has_standard_program or any("/" in one for one in term.program)):
+    if not is_named or not (
+        command.has_standard_program or any("/" in program_pattern for program_pattern in term.program)
+    ):
         return False
     if not are_assignments_covered(term.assignments, command):
         return False
@@ -513,8 +520,8 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         return False
     texts = [item.word.text or "" for item in operands]
     if len(texts) < len(term.words) or not all(
-        any(matches_pattern(text, one, folds_case=False) for one in wanted)
-        for text, wanted in zip(texts, term.words, strict=False)
+        any(matches_pattern(text, one, folds_case=False) for one in word_pattern)
+        for text, word_pattern in zip(texts, term.words, strict=False)
     ):
         return False
     return all(is_option_covered(term, program, item, parsed) for item in parsed.options())
@@ -523,13 +530,19 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
 def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: ParsedArguments) -> bool:
     """Say whether an option is one that the line names, or that it lets be: none that runs something."""
     text = item.word.text or ""
-    named = [one.partition("=")[0] for alternatives in term.options for one in alternatives]
+    option_names = [
+        option_name.partition("=")[0] for alternatives in term.options for option_name in alternatives
+    ]
     if text == "--":
         return True
     name = text.partition("=")[0]
-    if any(matches_pattern(name, one, folds_case=False) for one in named):
+    if any(matches_pattern(name, one, folds_case=False) for one in option_names):
         return are_values_covered(term, name, parsed)
-    if not text.startswith("--") and len(text) > 2 and all(f"-{letter}" in named for letter in text[1:]):
+    if (
+        not text.startswith("--")
+        and len(text) > 2
+        and all(f"-{letter}" in option_names for letter in text[1:])
+    ):
         return True
     if name in _OPTION_SETS_FOLDER:
         return True  # the folder is a path of the call
@@ -541,15 +554,15 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
 
 def are_values_covered(term: CommandTerm, name: str, parsed: ParsedArguments) -> bool:
     """Say whether the values of an option fit, where the line says which may be given."""
-    wanted = [
-        one.partition("=")[2]
+    value_patterns = [
+        value_pattern.partition("=")[2]
         for alternatives in term.options
-        for one in alternatives
-        if one.partition("=")[0] == name and "=" in one
+        for value_pattern in alternatives
+        if value_pattern.partition("=")[0] == name and "=" in value_pattern
     ]
     values = [item.word.text for item in parsed.items if item.kind == VALUE and item.option == name]
-    return not wanted or all(
-        value is not None and any(matches_pattern(value, one, folds_case=False) for one in wanted)
+    return not value_patterns or all(
+        value is not None and any(matches_pattern(value, one, folds_case=False) for one in value_patterns)
         for value in values
     )
 
@@ -558,20 +571,20 @@ def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) 
     """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
     if use.path is None or any(is_path_covered(term, use, folder) for term in terms if term.excludes):
         return False
-    wanted = [term for term in terms if not term.excludes]
-    covering = [term for term in wanted if is_path_covered(term, use, folder)]
+    positive_terms = [term for term in terms if not term.excludes]
+    covering = [term for term in positive_terms if is_path_covered(term, use, folder)]
     if is_guarded(use, folder):
         return any(names_guarded_path(term, use) for term in covering)
     if covering:
         return True
-    is_default = not wanted and not (use.is_redirection and use.use == WRITE)
+    is_default = not positive_terms and not (use.is_redirection and use.use == WRITE)
     return is_default and is_path_covered(PathTerm(frozenset(), INSIDE), use, folder)
 
 
 def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
     if use.path is None:
         return False
-    if term.uses and not any(use.use in _COVERED_USES[one] for one in term.uses):
+    if term.uses and not any(use.use in _COVERED_USES[term_use] for term_use in term.uses):
         return False
     if term.pattern in {OUTSIDE, INSIDE}:
         return match_path_pattern(term.pattern, use, folder) == Match.YES

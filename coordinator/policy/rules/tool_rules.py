@@ -176,7 +176,9 @@ class DecisionRule:
         """Return whether the pattern of a rule that denies or asks is found in a call."""
         if not self.pattern:
             return TermsMatch(Match.YES)
-        if any(pattern_found_in_text(seen, self.pattern) for seen in texts_for_deny_rules(text)):
+        if any(
+            pattern_found_in_text(searched_text, self.pattern) for searched_text in texts_for_deny_rules(text)
+        ):
             return TermsMatch(Match.YES)
         if not isinstance(text, CallText) or not may_run_commands(tool):
             return TermsMatch(Match.NO)
@@ -192,11 +194,11 @@ class DecisionRule:
             return not has_guard_lifting_field(text)
         if not is_covered_by_pattern(text, self.pattern):
             return False
-        shown = text_for_allow_rules(text)
-        if ("\n" in shown or "\r" in shown) and not allows_multiline_text(self.pattern):
+        allow_text = text_for_allow_rules(text)
+        if ("\n" in allow_text or "\r" in allow_text) and not allows_multiline_text(self.pattern):
             return False  # `ls [^;]*` is written for one line, and would match a command on the next
         expression = compile_rule_pattern(self.pattern, True)
-        if not expression.fullmatch(shown):
+        if not expression.fullmatch(allow_text):
             return False
         # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
         resolved = resolved_allow_text(text)
@@ -241,14 +243,14 @@ class PartialCall:
 
     @property
     def is_call_complete(self) -> bool:
-        known = self.tool, self.text, self.program
-        return None not in known and self.agent_known
+        known_parts = self.tool, self.text, self.program
+        return None not in known_parts and self.agent_known
 
 
 def may_run_commands(tool: str) -> bool:
     """Say whether calls of a tool may run commands, as far as its name is known."""
-    known = TOOLS.get(tool)
-    return known is None or known.is_command
+    tool_fields = TOOLS.get(tool)
+    return tool_fields is None or tool_fields.is_command
 
 
 def validate_tool_rule(rule: DecisionRule) -> None:
@@ -256,9 +258,9 @@ def validate_tool_rule(rule: DecisionRule) -> None:
     if not rule.tool.strip():
         raise UnprocessableRequest(f"Rule {rule.number} names no tool. `*` means every tool.")
     if unknown := tool_kinds.find_unknown_tool_kinds(rule.tool):
-        known = ", ".join(f"{tool_kinds.PREFIX}{name}" for name in tool_kinds.KINDS)
+        known_kinds = ", ".join(f"{tool_kinds.PREFIX}{name}" for name in tool_kinds.KINDS)
         raise UnprocessableRequest(
-            f"Rule {rule.number}: there is no {unknown[0][:100]!r}. Known kinds of tools: {known}."
+            f"Rule {rule.number}: there is no {unknown[0][:100]!r}. Known kinds of tools: {known_kinds}."
         )
     if rule.program and rule.program not in AGENT_TITLES:
         raise UnprocessableRequest(f"Rule {rule.number}: there is no agent program {rule.program[:100]!r}.")
@@ -285,10 +287,13 @@ def validate_tool_rule(rule: DecisionRule) -> None:
     try:
         compile_rule_pattern(rule.pattern, rule.verdict == ALLOW)
     except re2.error as problem:
-        words = problem.args[0] if problem.args else problem
-        words = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+        problem_text = problem.args[0] if problem.args else problem
+        problem_text = (
+            problem_text.decode("utf-8", "replace") if isinstance(problem_text, bytes) else str(problem_text)
+        )
         raise UnprocessableRequest(
-            f"Rule {rule.number}: the pattern cannot be read ({words}). Look-around and back-references do not work."
+            f"Rule {rule.number}: the pattern cannot be read ({problem_text}). "
+            "Look-around and back-references do not work."
         ) from None
 
 
@@ -324,8 +329,10 @@ def pattern_found_in_text(seen: str, pattern: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def compile_tool_name_pattern(names: str) -> re.Pattern[str]:
-    wanted = [fnmatch.translate(re.sub(r"\*+", "*", name)) for name in tool_kinds.expand_tool_kinds(names)]
-    return re.compile("|".join(wanted) or r"(?!)")
+    name_patterns = [
+        fnmatch.translate(re.sub(r"\*+", "*", name)) for name in tool_kinds.expand_tool_kinds(names)
+    ]
+    return re.compile("|".join(name_patterns) or r"(?!)")
 
 
 def names_server_of_tool(names: str, tool: str, server: str) -> bool:
@@ -433,14 +440,14 @@ def explain_rule_match(rule: DecisionRule, tool: str, text: str) -> str:
     """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
     if rule.verdict not in {DENY, ASK} or not (rule.has_terms or rule.matches_unreadable):
         return ""
-    found = rule.restricts_call(text, tool)
-    if found.match != Match.MAYBE:
+    restriction = rule.restricts_call(text, tool)
+    if restriction.match != Match.MAYBE:
         return ""
-    shown = [
+    shown_matches = [
         part if len(part) <= LONGEST_PART_SHOWN else f"{part[: LONGEST_PART_SHOWN - 1]}…"
-        for part in found.parts[:MOST_PARTS_SHOWN]
+        for part in restriction.parts[:MOST_PARTS_SHOWN]
     ]
-    return f"{UNREADABLE_REASON} {', '.join(shown)}."
+    return f"{UNREADABLE_REASON} {', '.join(shown_matches)}."
 
 
 def ruling_for_unreadable_rule(rule: DecisionRule) -> Ruling:
@@ -511,9 +518,9 @@ class ApplicableGrants:
 def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> ApplicableGrants:
     """Return the grants for these tools and agents, in one query."""
     servers_managed = managed.load_managed_servers(now)
-    named = [(agent_id, servers_managed.find_server_tools(tool)) for tool, agent_id in calls]
-    servers = {server for _, places in named for server, _ in places}
-    agents = {agent_id for agent_id, places in named if places}
+    servers_by_call = [(agent_id, servers_managed.find_server_tools(tool)) for tool, agent_id in calls]
+    servers = {server for _, places in servers_by_call for server, _ in places}
+    agents = {agent_id for agent_id, places in servers_by_call if places}
     return ApplicableGrants(
         servers_managed, access.load_policy_for_agents(agents, servers, now) if servers else AccessPolicy()
     )

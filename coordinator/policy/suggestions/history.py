@@ -126,15 +126,15 @@ class CallHistoryReader:
         return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
 
     def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
-        event_id, session, tool, given, agent, source, at, profile, folder = row
+        event_id, session, tool, stored_input, agent, source, at, profile, folder = row
         name = text_for_patterns(tool)
-        about = text_for_patterns(set_call_folder(self.subject(source, name, given), folder))
+        about = text_for_patterns(set_call_folder(self.subject(source, name, stored_input), folder))
         return RecordedCall(
             event_id,
             text_for_patterns(session),
             name,
             about,
-            find_subject_field(given, about),
+            find_subject_field(stored_input, about),
             text_for_patterns(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.

@@ -97,8 +97,8 @@ class CallGroup:
         if not self.parts:
             self.parts = shape.parts
         else:
-            for part, seen in zip(self.parts, shape.parts, strict=True):
-                part.merge_part(seen)
+            for part, seen_values in zip(self.parts, shape.parts, strict=True):
+                part.merge_part(seen_values)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
@@ -249,16 +249,18 @@ class SuggestionSearch:
     def search_from_values(cls, values: Any) -> SuggestionSearch:
         """Return the search that `as_values` told of. Raises ValueError or TypeError for anything else."""
         *plain, groups, tried = values
-        found = cls(*plain)
-        found.groups = {key: CallGroup.group_from_values(one) for key, one in groups.items()}
-        found.tried = [RuleSuggestion(*one) for one in tried]
-        return found
+        search = cls(*plain)
+        search.groups = {
+            key: CallGroup.group_from_values(suggestion_values) for key, suggestion_values in groups.items()
+        }
+        search.tried = [RuleSuggestion(*one) for one in tried]
+        return search
 
     def search_as_values(self) -> list[Any]:
         """Return the search as JSON can carry it."""
         plain = [getattr(self, name) for name in SuggestionSearch.__slots__[:-2]]
         groups = {key: group.group_as_values() for key, group in self.groups.items()}
-        return [*plain, groups, [one.suggestion_as_values() for one in self.tried]]
+        return [*plain, groups, [suggestion.suggestion_as_values() for suggestion in self.tried]]
 
     @property
     def is_done(self) -> bool:
@@ -340,9 +342,9 @@ class SuggestionSearch:
         self.groups.setdefault(key, CallGroup()).add_call_to_group(call, shape)
 
     def drop_rare_groups(self) -> None:
-        kept = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
-        self.varied += sum(group.calls for _, group in kept[MOST_GROUPS // 2 :])
-        self.groups = dict(kept[: MOST_GROUPS // 2])
+        common_groups = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
+        self.varied += sum(group.calls for _, group in common_groups[MOST_GROUPS // 2 :])
+        self.groups = dict(common_groups[: MOST_GROUPS // 2])
 
     def record_refused_ids(self, reader: CallHistoryReader, ids: Sequence[int]) -> None:
         room = MOST_REFUSED - len(self.refused)
@@ -354,9 +356,14 @@ class SuggestionSearch:
 
     def find_refused_calls(self, reader: CallHistoryReader) -> list[tuple[str, str]]:
         """Return tool and text of calls that people refused, as far as they are compared beforehand."""
-        found = [(call.tool, call.about) for call in reader.read_calls_by_id(self.refused[:MOST_COMPARED])]
+        refused_calls = [
+            (call.tool, call.about) for call in reader.read_calls_by_id(self.refused[:MOST_COMPARED])
+        ]
         newest = reader.read_answered_requests(BIGGEST_ID, reader.request_stretch_floor(BIGGEST_ID))
-        return [*found, *((one.tool, one.about) for one in newest if not one.allowed)]
+        return [
+            *refused_calls,
+            *((newest_call.tool, newest_call.about) for newest_call in newest if not newest_call.allowed),
+        ]
 
     def try_suggestions_on_calls(
         self,
@@ -367,15 +374,19 @@ class SuggestionSearch:
         budget: WalkTimeLimit,
     ) -> None:
         """Count on which calls the suggestions would have made a difference, by the rules of the door."""
-        suggested = [one for one in self.tried if not one.is_grant]
+        suggested = [suggestion for suggestion in self.tried if not suggestion.is_grant]
         together = insert_rules_after_denials(saved, [one.suggested_rule(0) for one in suggested])
         by_rule = {
             f"rule {place}": one
             for place, one in enumerate(suggested, count_rules_through_denials(saved) + 1)
         }
-        by_slot = {tuple(one.slot): one for one in self.tried if one.slot is not None}
+        by_slot = {
+            tuple(suggestion.slot): suggestion for suggestion in self.tried if suggestion.slot is not None
+        }
         then = RecordedCallJudge(
-            together, now, [one.suggested_grant_edit(now) for one in self.tried if one.is_grant]
+            together,
+            now,
+            [suggestion.suggested_grant_edit(now) for suggestion in self.tried if suggestion.is_grant],
         )
         refused = set(self.refused)
         for step in iterate_history_steps(reader, self.before, budget):
@@ -392,8 +403,8 @@ class SuggestionSearch:
             self.phase, self.before = ANSWERS, BIGGEST_ID
 
     def count_refusal_for_suggestions(self, tool: str, about: str, managed: ManagedServers) -> None:
-        for one in self.tried:
-            one.refused += one.matches_tool_call(tool, about, managed)
+        for suggestion in self.tried:
+            suggestion.refused += suggestion.matches_tool_call(tool, about, managed)
 
     def compare_with_answers(
         self, reader: CallHistoryReader, managed: ManagedServers, budget: WalkTimeLimit
@@ -414,14 +425,18 @@ class SuggestionSearch:
         if not answer.allowed:
             self.count_refusal_for_suggestions(answer.tool, answer.about, managed)
             return
-        for one in self.tried:
-            one.approved += one.is_for_caller(answer.agent, answer.program) and one.matches_tool_call(
-                answer.tool, answer.about, managed
-            )
+        for suggestion in self.tried:
+            suggestion.approved += suggestion.is_for_caller(
+                answer.agent, answer.program
+            ) and suggestion.matches_tool_call(answer.tool, answer.about, managed)
 
     def choose_best_suggestions(self) -> None:
         """Keep as few of what is sound as reach the goal, the most useful first."""
-        sound = [one for one in self.tried if one.is_worth_suggesting and one.tool not in self.overlooked]
+        sound = [
+            suggestion
+            for suggestion in self.tried
+            if suggestion.is_worth_suggesting and suggestion.tool not in self.overlooked
+        ]
         sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern))
         self.openable = sum(one.closed for one in sound)
         chosen: list[RuleSuggestion] = []
@@ -438,7 +453,7 @@ class SuggestionSearch:
 
     def count_unasked_calls(self, chosen: Sequence[RuleSuggestion]) -> int:
         """How many of them would have run unasked with these."""
-        return self.allowed + sum(one.calls for one in chosen)
+        return self.allowed + sum(suggestion.calls for suggestion in chosen)
 
     def unasked_share(self, chosen: Sequence[RuleSuggestion]) -> float:
         """Which share of them that is, from 0 to 1."""
@@ -473,9 +488,9 @@ def build_suggestions(
     refused: dict[str, list[str]] = {}
     for tool, about in refusals:
         refused.setdefault(tool, []).append(about)
-    found: list[RuleSuggestion] = []
+    suggestions: list[RuleSuggestion] = []
     for key, group in sorted(groups.items(), key=lambda item: (-item[1].calls, item[0])):
-        if group.calls < FEWEST or len(found) >= MOST_TRIED:
+        if group.calls < FEWEST or len(suggestions) >= MOST_TRIED:
             break
         for candidate in iterate_group_candidates(key, group, judge.managed.strict):
             if can_save_suggested_rule(candidate) and not any(
@@ -483,9 +498,9 @@ def build_suggestions(
                 for tool, texts in refused.items()
                 for about in texts
             ):
-                found.append(candidate)
+                suggestions.append(candidate)
                 break
-    return found
+    return suggestions
 
 
 def can_save_suggested_rule(one: RuleSuggestion) -> bool:
@@ -541,15 +556,15 @@ def credit_allowing_suggestion(
     after = then.decide_recorded_call(call)
     if after.decision != ALLOW:
         return
-    found = by_rule.get(after.by)
+    suggestion = by_rule.get(after.by)
     verdict = then.cached_grant_verdict(call)
-    if found is None and verdict is not None and verdict.grant is not None:
+    if suggestion is None and verdict is not None and verdict.grant is not None:
         grant = verdict.grant
-        found = by_slot.get((grant.agent_id, grant.server_id, grant.tool_name or ""))
-    if found is not None:
-        found.closed += before.decision == DENY
-        found.asked += before.decision == ASK
-        found.count_allowed_call(call, before.decision, before.by)
+        suggestion = by_slot.get((grant.agent_id, grant.server_id, grant.tool_name or ""))
+    if suggestion is not None:
+        suggestion.closed += before.decision == DENY
+        suggestion.asked += before.decision == ASK
+        suggestion.count_allowed_call(call, before.decision, before.by)
 
 
 def find_newly_refused_request(

@@ -80,7 +80,7 @@ class CommandPart:
 
 def merge_limited_lists(some: list[str], others: list[str], most: int) -> list[str]:
     """Return both lists as one, each text once; one more than `most` says that there were too many."""
-    return [*some, *(one for one in others if one not in some)][: most + 1]
+    return [*some, *(entry for entry in others if entry not in some)][: most + 1]
 
 
 @dataclass(slots=True)
@@ -195,24 +195,24 @@ def classify_command_shape(about: str) -> CallShape:
 def split_simple_commands(text: str) -> list[list[str] | str] | None:
     """Return the simple commands, each as its words, and what stands between them; None where not all is plain."""
     text, at = text.strip(" "), 0
-    found: list[list[str] | str] = [[]]
+    simple_commands: list[list[str] | str] = [[]]
     while at < len(text):
-        words = found[-1]
-        assert isinstance(words, list)
+        last_command = simple_commands[-1]
+        assert isinstance(last_command, list)
         if between := _BETWEEN.match(text, at):
-            if not words:
+            if not last_command:
                 return None
-            found += [between[1], []]
+            simple_commands += [between[1], []]
             at = between.end()
             continue
-        if words and text[at] == " ":
+        if last_command and text[at] == " ":
             at += len(text[at:]) - len(text[at:].lstrip(" "))
         token = _QUIET.match(text, at) or _INERT.match(text, at) or _PLAIN.match(text, at)
         if token is None or not (token.end() == len(text) or text[token.end()] in " ;|&"):
             return None
-        words.append(token[0])
+        last_command.append(token[0])
         at = token.end()
-    return found if found[-1] else None
+    return simple_commands if simple_commands[-1] else None
 
 
 def parse_simple_command(words: list[str]) -> tuple[str, CommandPart]:
@@ -256,9 +256,9 @@ def count_subcommand_head_words(program: str, words: list[str]) -> int:
         return 0
     if words[1] not in RUNS_NAMED or program not in RUN_SOMETHING:
         return 2
-    named = words[2] if len(words) > 2 else ""
-    sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_:-]*", named) and named not in EXACT_ONLY
-    return 3 if sound and not INTERPRETERS.fullmatch(named) else 0
+    subcommand = words[2] if len(words) > 2 else ""
+    sound = re.fullmatch(r"[A-Za-z][A-Za-z0-9_:-]*", subcommand) and subcommand not in EXACT_ONLY
+    return 3 if sound and not INTERPRETERS.fullmatch(subcommand) else 0
 
 
 def count_script_head_words(words: list[str]) -> int:
@@ -302,16 +302,19 @@ def escape_word_with_numbers(word: str) -> str:
 
 def build_command_pattern(names: str, parts: list[CommandPart]) -> str:
     """Return the pattern of the simple commands `names` ("cd && git status"), each followed by what was seen."""
-    left = iter(parts)
+    remaining_parts = iter(parts)
     pieces: list[str] = []
     current: list[str] = []
     for word in names.split(" "):
         if word in {"&&", "||", "|", ";"}:
-            pieces += [build_command_part_pattern(current, next(left)), rf" *{escape_pattern_text(word)} *"]
+            pieces += [
+                build_command_part_pattern(current, next(remaining_parts)),
+                rf" *{escape_pattern_text(word)} *",
+            ]
             current = []
         else:
             current.append(word)
-    return "".join([*pieces, build_command_part_pattern(current, next(left))])
+    return "".join([*pieces, build_command_part_pattern(current, next(remaining_parts))])
 
 
 def build_command_part_pattern(head: list[str], part: CommandPart) -> str:

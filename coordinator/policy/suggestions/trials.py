@@ -250,7 +250,7 @@ def list_judged_calls(
     budget: WalkTimeLimit,
 ) -> JudgedCallPage:
     """Return up to `most` calls that fit, from `before` back, as far as the budget goes."""
-    found: list[JudgedCall] = []
+    judged_calls: list[JudgedCall] = []
     for step in iterate_history_steps(reader, before or BIGGEST_ID, budget):
         before = step.floor
         now.load_grants_for_calls(step.calls)
@@ -259,7 +259,7 @@ def list_judged_calls(
             judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
             if not wanted.matches_trial_call(call, judged.before, judged.after):
                 continue
-            if len(found) == most:
-                return JudgedCallPage(found, found[-1].call.event_id, True)
-            found.append(judged)
-    return JudgedCallPage(found, before, False)
+            if len(judged_calls) == most:
+                return JudgedCallPage(judged_calls, judged_calls[-1].call.event_id, True)
+            judged_calls.append(judged)
+    return JudgedCallPage(judged_calls, before, False)

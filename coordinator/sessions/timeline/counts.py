@@ -52,7 +52,9 @@ Tally = tuple[Counter[tuple[str, str | None]], int]
 def count_session_events(session_id: str) -> SessionEventCounts:
     """Count a session's events. Few queries, all answered by indexes alone."""
     numbers, errors = count_events_by_type(Event.objects.filter(session_id=session_id))
-    category_of = {word: category for category, words in CATEGORIES.items() for word in words}
+    category_of = {
+        word: category for category, category_words in CATEGORIES.items() for word in category_words
+    }
     categories = dict.fromkeys((*CATEGORIES, "other"), 0)
     tools: dict[str, int] = {}
     for (event_type, tool_name), number in numbers.items():

@@ -91,11 +91,11 @@ def build_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
 
 def split_stretches_evenly(stretches: Sequence[Stretch]) -> list[DensitySlot]:
     """Return SLOTS slots, or a few more or less, shared among the stretches by their lengths."""
-    whole = sum(last + 1 - first for first, last in stretches)
+    total_ids = sum(last + 1 - first for first, last in stretches)
     slots: list[DensitySlot] = []
     for first, last in stretches:
         length = last + 1 - first
-        step = -(-length // max(LEAST_SLOTS, round(SLOTS * length / whole)))
+        step = -(-length // max(LEAST_SLOTS, round(SLOTS * length / total_ids)))
         idle = first - slots[-1].to_us if slots else 0
         slots += [
             DensitySlot(start, min(start + step, last + 1), idle_us=idle if start == first else 0)

@@ -65,7 +65,7 @@ def has_call_outcome(end: TimelineEvent) -> bool:
 def pair_call_events(events: Iterable[TimelineEvent]) -> CallPairs:
     """Return the pairs within `events`, which are in timeline order."""
     pairs = CallPairs()
-    named: dict[Hashable, TimelineEvent] = {}
+    calls_by_name: dict[Hashable, TimelineEvent] = {}
     open_calls: dict[Hashable, list[TimelineEvent]] = defaultdict(list)
     events = list(events)
     ended = {
@@ -75,7 +75,7 @@ def pair_call_events(events: Iterable[TimelineEvent]) -> CallPairs:
     }
     for event in events:
         if event.event_type == CALL_STARTS and event.tool_use_id:
-            named.setdefault(event.tool_use_id, event)
+            calls_by_name.setdefault(event.tool_use_id, event)
     for event in events:
         if (
             event.event_type == CALL_STARTS
@@ -85,7 +85,7 @@ def pair_call_events(events: Iterable[TimelineEvent]) -> CallPairs:
             open_calls[call_pairing_key(event)].append(event)
         elif event.event_type == CALL_ENDS:
             # A clock that runs behind may date an end before its beginning: an id is believed all the same.
-            start = named.get(event.tool_use_id) if event.tool_use_id else None
+            start = calls_by_name.get(event.tool_use_id) if event.tool_use_id else None
             if not event.tool_use_id and open_calls[call_pairing_key(event)]:
                 start = open_calls[call_pairing_key(event)].pop()
             if start:
@@ -147,21 +147,21 @@ def find_neighbouring_calls(
     """Return calls near the window that could be the other halves of calls without an id."""
     tool_names = {event.tool_name for event in lonely}
     plain = timeline.with_filters()
-    found: list[TimelineEvent] = []
+    neighbours: list[TimelineEvent] = []
     if any(event.event_type == CALL_STARTS for event in lonely):
-        found += plain.read_events_after(window.events[-1].event_position, REACH).events
+        neighbours += plain.read_events_after(window.events[-1].event_position, REACH).events
     if any(event.event_type == CALL_ENDS for event in lonely):
-        found += plain.read_events_before(window.events[0].event_position, REACH).events
+        neighbours += plain.read_events_before(window.events[0].event_position, REACH).events
     if timeline.filters and lonely:
         # A filter leaves gaps within the window too.
         first, last = window.events[0].event_position, window.events[-1].event_position
-        found += [
+        neighbours += [
             event
             for event in plain.read_events_around(first, REACH).events
             if first <= event.event_position <= last
         ]
     return [
         event
-        for event in found
+        for event in neighbours
         if event.tool_name in tool_names and event.event_type in (CALL_STARTS, CALL_ENDS)
     ]

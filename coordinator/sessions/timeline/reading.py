@@ -252,8 +252,8 @@ class SessionTimeline:
         events = (
             self.events_before_position(place).reverse() if backwards else self.events_after_position(place)
         )
-        found = events.values_list("at_us", "id").first()
-        return EventPosition(*found) if found else None
+        position = events.values_list("at_us", "id").first()
+        return EventPosition(*position) if position else None
 
     def read_arrived_events(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return those of these events that the filters let through, in timeline order, however they are dated."""
@@ -329,10 +329,12 @@ class SessionTimeline:
 
 
 def event_category_condition(categories: tuple[str, ...]) -> Q:
-    named = [word for category in categories for word in CATEGORIES.get(category, ())]
-    condition = Q(event_type__in=named)
+    named_types = [word for category in categories for word in CATEGORIES.get(category, ())]
+    condition = Q(event_type__in=named_types)
     if "other" in categories:
-        condition |= ~Q(event_type__in=[word for words in CATEGORIES.values() for word in words])
+        condition |= ~Q(
+            event_type__in=[word for category_types in CATEGORIES.values() for word in category_types]
+        )
     return condition
 
 
@@ -359,23 +361,24 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
 def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return the events with their long values whole, as far as there is room."""
     room = ROOM_PER_WINDOW
-    wanted: dict[int, list[str]] = {}
+    wanted_fields: dict[int, list[str]] = {}
     for event in events:
         for name in JSON_COLUMNS:
             stored = getattr(event, name)
             if stored and not stored.whole and stored.size <= min(room, ROOM_PER_VALUE):
                 room -= stored.size
-                wanted.setdefault(event.id, []).append(name)
-    if not wanted:
+                wanted_fields.setdefault(event.id, []).append(name)
+    if not wanted_fields:
         return events
     texts = {
         row["id"]: row
-        for row in Event.objects.filter(id__in=list(wanted)).values(
+        for row in Event.objects.filter(id__in=list(wanted_fields)).values(
             "id", *(f"{name}__text" for name in JSON_COLUMNS)
         )
     }
     return [
-        replace_with_whole_values(event, wanted.get(event.id, []), texts.get(event.id)) for event in events
+        replace_with_whole_values(event, wanted_fields.get(event.id, []), texts.get(event.id))
+        for event in events
     ]
 
 

@@ -74,6 +74,6 @@ def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) 
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         messages.error(request, detail)
         return redirect("approvals:always", row.request_id)
-    what = f"Rule {accepted_offer.number} allows" if accepted_offer.number else "A grant allows"
-    messages.success(request, f"{what} such calls from now on. The request is approved.")
+    effect = f"Rule {accepted_offer.number} allows" if accepted_offer.number else "A grant allows"
+    messages.success(request, f"{effect} such calls from now on. The request is approved.")
     return redirect("approvals:inbox")

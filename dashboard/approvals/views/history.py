@@ -62,8 +62,8 @@ def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
 @require_GET
 @require_viewer
 def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
-    asked = request.GET.get("days", "")
-    days = int(asked) if asked in {str(period) for period in PERIODS} else 30
+    day_text = request.GET.get("days", "")
+    days = int(day_text) if day_text in {str(period) for period in PERIODS} else 30
     context = {"figures": count(timezone.now(), days), "periods": PERIODS}
     return render(request, "approvals/statistics.html", context)
 

@@ -91,11 +91,11 @@ def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
     """Return in words what was decided, and what waits for one more person's approval."""
     word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
     decided, voted = len(outcome.decided), len(outcome.voted)
-    words = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
+    sentences = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
     if voted:
         which = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
-        words.append(f"{which} recorded. One more person must approve.")
-    return " ".join(words)
+        sentences.append(f"{which} recorded. One more person must approve.")
+    return " ".join(sentences)
 
 
 def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: str) -> HttpResponse:

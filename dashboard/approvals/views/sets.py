@@ -61,8 +61,8 @@ def confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     listed = list_chosen_requests(chosen, now, rights)
     context = {
         "verdict": verdict,
-        "listed": [one for one in listed if not one.problem],
-        "left_out": [one for one in listed if one.problem],
+        "listed": [chosen_request for chosen_request in listed if not chosen_request.problem],
+        "left_out": [chosen_request for chosen_request in listed if chosen_request.problem],
     }
     template = "approvals/_set.html" if wants_fragment(request) else "approvals/set.html"
     return render(request, template, context)
@@ -88,10 +88,12 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
         return trigger_requests_arranged(
             trigger_toast(HttpResponse(status=204), "success", decision_outcome_text), list(outcome.decided)
         )
-    shown = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
+    seen_digests = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
     now = timezone.now()
-    chosen_requests = list_chosen_requests(shown, now, DecisionRights.for_person(request.user, now))
-    listed = [(one, outcome.refusals[one.request_id]) for one in chosen_requests]
+    chosen_requests = list_chosen_requests(seen_digests, now, DecisionRights.for_person(request.user, now))
+    listed = [
+        (chosen_request, outcome.refusals[chosen_request.request_id]) for chosen_request in chosen_requests
+    ]
     response = render(
         request, "approvals/_set_outcome.html", {"words": decision_outcome_text, "refused": listed}
     )
@@ -101,16 +103,16 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
 def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
     """Return what became of the set: "Approved 17 requests. 1 waits for a second person. 2 were not decided." """
     word = "Approved" if verdict == "approved" else "Denied"
-    number, told = len(outcome.decided), []
+    number, sentences = len(outcome.decided), []
     if number or not outcome.voted:
-        told.append(f"{word} {number} {'request' if number == 1 else 'requests'}.")
+        sentences.append(f"{word} {number} {'request' if number == 1 else 'requests'}.")
     if outcome.voted:
         voted = len(outcome.voted)
-        told.append(f"{voted} {'needs' if voted == 1 else 'need'} a second person.")
+        sentences.append(f"{voted} {'needs' if voted == 1 else 'need'} a second person.")
     if outcome.refusals:
-        left = len(outcome.refusals)
-        told.append(f"{left} {'was' if left == 1 else 'were'} not decided.")
-    return " ".join(told)
+        refused_count = len(outcome.refusals)
+        sentences.append(f"{refused_count} {'was' if refused_count == 1 else 'were'} not decided.")
+    return " ".join(sentences)
 
 
 @require_POST
@@ -120,14 +122,14 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     try:
         ids = list(parse_chosen_requests(request.POST.getlist("chosen"), most=MOST_ARRANGED))
-        words, leaves = apply_triage_action(request, ids, now)
+        message, leaves = apply_triage_action(request, ids, now)
     except SignalboxError as refusal:
         return answer_triage_refusal(request, refusal)
     if not wants_fragment(request):
-        messages.success(request, words)
+        messages.success(request, message)
         return redirect("approvals:inbox")
     return trigger_requests_arranged(
-        trigger_toast(HttpResponse(status=204), "success", words), ids if leaves else []
+        trigger_toast(HttpResponse(status=204), "success", message), ids if leaves else []
     )
 
 

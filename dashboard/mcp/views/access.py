@@ -53,18 +53,18 @@ def read_text_parameter(request: HtmxHttpRequest, name: str) -> str:
 def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
-    now, found = timezone.now(), None
+    now, asked_verdict = timezone.now(), None
     if agent and server:
-        found = access_sheet.build_agent_server_sheet(agent, server, now)
+        asked_verdict = access_sheet.build_agent_server_sheet(agent, server, now)
     elif agent:
-        found = access_sheet.build_agent_sheet(agent, now)
+        asked_verdict = access_sheet.build_agent_sheet(agent, now)
     elif server:
-        found = access_sheet.build_server_sheet(server, tool or None, now)
+        asked_verdict = access_sheet.build_server_sheet(server, tool or None, now)
     context = {
         "agent": agent,
         "server": server,
         "tool": tool,
-        "sheet": found,
+        "sheet": asked_verdict,
         "known_server": McpServer.objects.filter(pk=server).first(),
         "known_agent": Agent.objects.filter(pk=agent).first(),
         "agents": access_sheet.list_grantable_agent_ids(),
@@ -127,8 +127,10 @@ def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     except SignalboxError as refusal:
         grants.record_grants_refusal(edits, refusal, by=person_actor(request.user), now=now)
         return render_grant_refusal(request, refusal)
-    words = "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
-    messages.success(request, words)
+    message = (
+        "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
+    )
+    messages.success(request, message)
     return redirect(find_return_url(request))
 
 

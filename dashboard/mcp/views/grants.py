@@ -36,7 +36,8 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
     numbers = {
-        standing: filter_grants_by_state(everything, standing, now).count() for standing in ("soon", "odd")
+        grant_state: filter_grants_by_state(everything, grant_state, now).count()
+        for grant_state in ("soon", "odd")
     }
     context = {
         "table": table,

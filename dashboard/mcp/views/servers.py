@@ -81,20 +81,20 @@ class McpServerEditForm(forms.Form):
         if server is not None:
             del self.fields["name"]
             if server.default_policy not in DefaultPolicy.values:
-                kept = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
-                self.fields["default_policy"].choices = [kept, *POLICIES]  # type: ignore[attr-defined]
+                kept_choice = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
+                self.fields["default_policy"].choices = [kept_choice, *POLICIES]  # type: ignore[attr-defined]
 
     def server_columns(self, server: McpServer | None = None) -> dict[str, Any]:
         """Return the columns as the action takes them; what stands unchanged and odd is left out."""
-        said = dict(self.cleaned_data)
-        said.pop("version", None)
-        said.pop("name", None)
-        said["args"] = [line.rstrip("\r") for line in said["args"].split("\n") if line.strip()]
+        columns = dict(self.cleaned_data)
+        columns.pop("version", None)
+        columns.pop("name", None)
+        columns["args"] = [line.rstrip("\r") for line in columns["args"].split("\n") if line.strip()]
         for name in ("description", "script_content"):
-            said[name] = said[name] or None
-        if server is not None and said["default_policy"] == server.default_policy:
-            del said["default_policy"]
-        return said
+            columns[name] = columns[name] or None
+        if server is not None and columns["default_policy"] == server.default_policy:
+            del columns["default_policy"]
+        return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +116,14 @@ class McpServerRow:
 @require_viewer
 def list_mcp_servers_view(request: HtmxHttpRequest) -> HttpResponse:
     """Show every server with its policy, tools and grants in force."""
-    words = request.GET.get("q", "").replace("\0", "").strip()
+    search_text = request.GET.get("q", "").replace("\0", "").strip()
     servers = McpServer.objects.order_by("-is_active", "name")
-    for word in words.split():
+    for word in search_text.split():
         servers = servers.filter(
             Q(name__icontains=word) | Q(description__icontains=word) | Q(command__icontains=word)
         )
     template = "mcp/_servers.html" if wants_fragment(request) else "mcp/list.html"
-    return render(request, template, {"rows": load_mcp_server_rows(list(servers)), "q": words})
+    return render(request, template, {"rows": load_mcp_server_rows(list(servers)), "q": search_text})
 
 
 @require_safe
@@ -149,15 +149,16 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
         .values_list("server_id")
         .annotate(allowed=Count("pk", filter=Q(permission="allow")), asked=Count("asking"), rows=Count("pk"))
     )
-    given = {
-        server_id: (allowed, asked, rows - allowed - asked) for server_id, allowed, asked, rows in grant_rows
+    grant_counts = {
+        server_id: (allowed, ask_count, rows - allowed - ask_count)
+        for server_id, allowed, ask_count, rows in grant_rows
     }
     return [
         McpServerRow(
             server,
             len(tools.get(server.name, [])),
             sum(tools.get(server.name, [])),
-            *given.get(server.name, (0, 0, 0)),
+            *grant_counts.get(server.name, (0, 0, 0)),
         )
         for server in servers
     ]
@@ -187,11 +188,13 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show a server: its settings, its tools and how each is given out."""
     server, now = find_mcp_server_or_404(name), timezone.now()
     called: dict[str, int] = {}
-    for one in calls.count_calls_since(now - mcp_tools.SEEN_WITHIN, [name]):
-        called[one.tool_name] = called.get(one.tool_name, 0) + one.count
-    known = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
+    for call_count in calls.count_calls_since(now - mcp_tools.SEEN_WITHIN, [name]):
+        called[call_count.tool_name] = called.get(call_count.tool_name, 0) + call_count.count
+    known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
     lines = access.summarize_tool_grants(name, now, called)
-    rows = [McpToolRow(line.tool, known.get(line.tool), line, called.get(line.tool, 0)) for line in lines]
+    rows = [
+        McpToolRow(line.tool, known_tools.get(line.tool), line, called.get(line.tool, 0)) for line in lines
+    ]
     args = server.args if isinstance(server.args, list) else []
     changed = [row for row in rows if row.tool and row.tool.is_changed]
     context = {
@@ -303,10 +306,10 @@ def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_approver
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Have changed tools of the server served once a person accepted them only, or as they come."""
-    wanted = request.POST.get("accepted_only") == "on"
+    is_wanted = request.POST.get("accepted_only") == "on"
     with refusals.show_refusal_as_message(request):
         mcp_servers.restrict_to_accepted_tools(
-            name, wanted, by=person_actor(request.user), now=timezone.now()
+            name, is_wanted, by=person_actor(request.user), now=timezone.now()
         )
     return redirect("mcp:server", name)
 
@@ -447,14 +450,14 @@ def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
 def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     """Accept a changed definition, have agents shown the accepted one still, or deny the tool to all agents."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
-    choice, seen = request.POST.get("do", "accept"), request.POST.get("seen", "")
+    choice, seen_digest = request.POST.get("do", "accept"), request.POST.get("seen", "")
     by, now = person_actor(request.user), timezone.now()
     with refusals.show_refusal_as_message(request):
         if choice == "accept":
-            tool_actions.accept_tool_changes(server, [tool], by=by, now=now, seen=seen or None)
+            tool_actions.accept_tool_changes(server, [tool], by=by, now=now, seen=seen_digest or None)
             messages.success(request, f"The new definition of {tool} is accepted.")
         elif choice == "keep":
-            tool_actions.decline_tool_change(server, tool, seen=seen, by=by, now=now)
+            tool_actions.decline_tool_change(server, tool, seen=seen_digest, by=by, now=now)
             messages.success(request, f"Agents are shown the accepted definition of {tool}.")
         elif choice == "deny":
             deny_tool_by_rule(request, server, tool, now)

@@ -153,12 +153,12 @@ class TestedCall:
     @property
     def explanation_url(self) -> str:
         """Return the page that says why the grants allow or deny the call."""
-        named = {
+        query_values = {
             "agent": self.agent,
             "server": self.tested_server,
             "tool": self.place[1] if self.place else "",
         }
-        return f"{reverse('mcp:why')}?{urlencode(named, quote_via=quote)}"
+        return f"{reverse('mcp:why')}?{urlencode(query_values, quote_via=quote)}"
 
 
 @require_GET
@@ -178,8 +178,8 @@ def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) -> TestedCall | None:
-    named = ("tool", "about", "agent", "program")
-    tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in named)
+    field_names = ("tool", "about", "agent", "program")
+    tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in field_names)
     if not tool:
         return None
     now = timezone.now()
@@ -246,21 +246,21 @@ def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
     return [
         DecisionRule(
             number,
-            said["tool"].strip(),
-            said["verdict"],
-            said["pattern"],
-            None if said["agents"] == [EVERY_AGENT] else tuple(said["agents"]),
-            said["reason"].strip(),
-            said["wait_seconds"],
-            said["deny_at_deadline"],
-            said["program"],
-            join_term_lines(said["runs"]),
-            join_term_lines(said["touches"]),
-            join_term_lines(said["reaches"]),
-            said["unreadable"],
-            said["ready_made"],
+            rule_fields["tool"].strip(),
+            rule_fields["verdict"],
+            rule_fields["pattern"],
+            None if rule_fields["agents"] == [EVERY_AGENT] else tuple(rule_fields["agents"]),
+            rule_fields["reason"].strip(),
+            rule_fields["wait_seconds"],
+            rule_fields["deny_at_deadline"],
+            rule_fields["program"],
+            join_term_lines(rule_fields["runs"]),
+            join_term_lines(rule_fields["touches"]),
+            join_term_lines(rule_fields["reaches"]),
+            rule_fields["unreadable"],
+            rule_fields["ready_made"],
         )
-        for number, said in enumerate(filled, 1)
+        for number, rule_fields in enumerate(filled, 1)
     ]
 
 
@@ -320,7 +320,7 @@ def render_tool_rules_page(
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
         "programs": AGENT_TITLES.items(),
         "cannot_ask": get_text_list(
-            [AGENT_TITLES[one.name] for one in DIALECTS.values() if not one.can_ask], "and"
+            [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.can_ask], "and"
         ),
         "tools": [*list_rule_tool_names(), *list_called_mcp_tools()],
         "kinds": tool_kinds.KINDS.items(),

@@ -71,10 +71,10 @@ class SuggestionCard:
 @require_viewer
 def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
     """Search, or search on from where the last piece stopped; only reads, so the cookie is enough."""
-    whose, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
+    user_id, saved = signed_in_user_id(request), policy.load_saved_tool_rules()
     try:
         search = resume_suggestion_search(
-            whose, request.POST.get("carried", ""), policy.tool_rules_version(saved)
+            user_id, request.POST.get("carried", ""), policy.tool_rules_version(saved)
         )
     except SignalboxError as refusal:
         context = {"problem": str(refusal.detail)}
@@ -82,7 +82,9 @@ def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, f"rules/{template}.html", context, status=422)
     search.continue_search(READER, saved, timezone.now(), WalkTimeLimit(PIECE))
     template = "_suggestions" if wants_fragment(request) else "suggestions"
-    context = build_suggestions_context(whose, search, saved) | {"may_try": has_role(request.user, APPROVER)}
+    context = build_suggestions_context(user_id, search, saved) | {
+        "may_try": has_role(request.user, APPROVER)
+    }
     return render(request, f"rules/{template}.html", context)
 
 
@@ -97,10 +99,10 @@ def resume_suggestion_search(whose: int, so_far: str, version: str) -> Suggestio
     if not so_far:
         return SuggestionSearch.start_search(READER)
     try:
-        seen, values = carried.read_values_for_person(whose, SEARCH, so_far)
+        seen_version, values = carried.read_values_for_person(whose, SEARCH, so_far)
         return (
             SuggestionSearch.search_from_values(values)
-            if seen == version
+            if seen_version == version
             else SuggestionSearch.start_search(READER)
         )
     except (ValueError, TypeError, AttributeError):
@@ -136,27 +138,42 @@ def build_suggestion_cards(
 ) -> list[SuggestionCard]:
     examples = {
         call.event_id: call
-        for call in READER.read_calls_by_id([event for one in chosen for event in one.examples])
+        for call in READER.read_calls_by_id([event for suggestion in chosen for event in suggestion.examples])
     }
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
-    found, version = [], policy.tool_rules_version(saved)
-    for place, one in enumerate(chosen, 1):
-        seen = grants.compute_grants_version(versions.get((*one.slot,), [])) if one.slot else None  # type: ignore[arg-type]
-        packed = carried.sign_values_for_person(whose, ACCEPT, [one.suggestion_as_values(), seen, version])
+    cards, version = [], policy.tool_rules_version(saved)
+    for place, suggestion in enumerate(chosen, 1):
+        seen_version = None
+        if suggestion.slot:
+            slot_grants = versions.get((*suggestion.slot,), [])  # type: ignore[arg-type]
+            seen_version = grants.compute_grants_version(slot_grants)
+        packed = carried.sign_values_for_person(
+            whose, ACCEPT, [suggestion.suggestion_as_values(), seen_version, version]
+        )
         calls = list(
-            {examples[event].about: examples[event] for event in one.examples if event in examples}.values()
+            {
+                examples[event].about: examples[event] for event in suggestion.examples if event in examples
+            }.values()
         )
-        suggestion_trial = build_suggestion_trial(one, saved)
+        suggestion_trial = build_suggestion_trial(suggestion, saved)
         callers = sorted(
-            (dict.fromkeys(one.agents or (), 0) | one.callers).items(), key=lambda item: -item[1]
+            (dict.fromkeys(suggestion.agents or (), 0) | suggestion.callers).items(),
+            key=lambda item: -item[1],
         )
-        program = AGENT_TITLES.get(one.program, one.program)
-        found.append(
+        program = AGENT_TITLES.get(suggestion.program, suggestion.program)
+        cards.append(
             SuggestionCard(
-                place, one, packed, calls, suggestion_trial, callers, describe_current_decisions(one), program
+                place,
+                suggestion,
+                packed,
+                calls,
+                suggestion_trial,
+                callers,
+                describe_current_decisions(suggestion),
+                program,
             )
         )
-    return found
+    return cards
 
 
 def describe_current_decisions(one: RuleSuggestion) -> str:
@@ -170,7 +187,7 @@ def describe_current_decisions(one: RuleSuggestion) -> str:
 
 
 def split_suggestion_slots(chosen: Sequence[RuleSuggestion]) -> tuple[list[str], list[str]]:
-    slots = [one.slot for one in chosen if one.slot]
+    slots = [suggestion.slot for suggestion in chosen if suggestion.slot]
     return [slot[0] for slot in slots], [slot[1] for slot in slots]
 
 
@@ -188,11 +205,11 @@ def build_suggestion_trial(one: RuleSuggestion, saved: Sequence[DecisionRule]) -
 @require_policy_editor
 def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
     """Make one suggestion a rule or a grant, as the person who pressed the button."""
-    by, now, whose = person_actor(request.user), timezone.now(), signed_in_user_id(request)
+    by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     try:
-        one, slot, version = unpack_accepted_suggestion(whose, request.POST.get("suggestion", ""))
-        seen = expected_rules_version(whose, version, request.POST.get("since", ""))
-        words, url, after = apply_suggestion(one, slot, seen, by, now)
+        suggestion, slot, version = unpack_accepted_suggestion(user_id, request.POST.get("suggestion", ""))
+        seen_version = expected_rules_version(user_id, version, request.POST.get("since", ""))
+        message, url, after = apply_suggestion(suggestion, slot, seen_version, by, now)
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         if not request.htmx:
@@ -201,10 +218,12 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
         answer = HttpResponse(status=204)
         return trigger_client_event(answer, "toast", {"level": "error", "text": detail})
     if not request.htmx:
-        messages.success(request, words)
+        messages.success(request, message)
         return redirect(url)
-    since = carried.sign_values_for_person(whose, SINCE, [version, after])
-    return render(request, "rules/_accepted.html", {"words": words, "url": url, "one": one, "since": since})
+    since = carried.sign_values_for_person(user_id, SINCE, [version, after])
+    return render(
+        request, "rules/_accepted.html", {"words": message, "url": url, "one": suggestion, "since": since}
+    )
 
 
 def unpack_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
@@ -239,8 +258,8 @@ def apply_suggestion(
         raise Conflict(
             "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
         )
-    said = f"people approved {one.approved}" if one.approved else "nobody approved any"
-    reason = f"Suggested from {one.calls} recorded calls; {said}, and nobody refused one."
+    approved_text = f"people approved {one.approved}" if one.approved else "nobody approved any"
+    reason = f"Suggested from {one.calls} recorded calls; {approved_text}, and nobody refused one."
     if one.is_grant:
         return *save_suggested_grant(one.suggested_grant_edit(now, reason, slot), by, now), seen
     return save_suggested_rule(one, reason, seen, by, now)
@@ -252,8 +271,8 @@ def save_suggested_grant(edit: GrantEdit, by: Actor, now: datetime) -> tuple[str
     except SignalboxError as refusal:
         grants.record_grants_refusal([edit], refusal, by=by, now=now)
         raise
-    named = urlencode({"agent": edit.agent_id, "server": edit.server_id}, quote_via=quote)
-    return f"{edit.agent_id} may now call {edit.tool_name}.", f"{reverse('mcp:sheet')}?{named}"
+    query_text = urlencode({"agent": edit.agent_id, "server": edit.server_id}, quote_via=quote)
+    return f"{edit.agent_id} may now call {edit.tool_name}.", f"{reverse('mcp:sheet')}?{query_text}"
 
 
 def save_suggested_rule(

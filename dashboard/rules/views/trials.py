@@ -134,11 +134,11 @@ def parse_wanted_calls(query: QueryDict) -> TrialCallFilter:
 
 
 def describe_wanted_calls(wanted: TrialCallFilter) -> list[str]:
-    words = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
-    words += ["answered differently"] if wanted.changed else []
-    words += [f"by {wanted.by}"] if wanted.by else []
-    words += [f"of {wanted.agent or 'no agent'}"] if wanted.agent is not None else []
-    return [*words, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
+    text_parts = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
+    text_parts += ["answered differently"] if wanted.changed else []
+    text_parts += [f"by {wanted.by}"] if wanted.by else []
+    text_parts += [f"of {wanted.agent or 'no agent'}"] if wanted.agent is not None else []
+    return [*text_parts, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
 
 
 def parse_event_id(text: str) -> int:
@@ -147,8 +147,8 @@ def parse_event_id(text: str) -> int:
 
 
 def build_trial_calls_query(query: QueryDict, **place: str) -> str:
-    kept = query.copy()
-    kept.pop("before", None)
+    new_query = query.copy()
+    new_query.pop("before", None)
     for name, value in place.items():
-        kept[name] = value
-    return f"?{kept.urlencode()}"
+        new_query[name] = value
+    return f"?{new_query.urlencode()}"

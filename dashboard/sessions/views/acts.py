@@ -94,8 +94,10 @@ def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 def delete_session_or_explain(request: HtmxHttpRequest, session_id: str) -> str:
     assert request.user.is_authenticated
     try:
-        gone = sessions.remove_session(session_id, by=person_actor(request.user), now=timezone.now())
+        removal = sessions.remove_session(session_id, by=person_actor(request.user), now=timezone.now())
     except SignalboxError as refusal:
         return str(refusal.detail)
-    messages.success(request, f"Deleted {session_id} with {gone.events:,} events and {gone.runs:,} runs.")
+    messages.success(
+        request, f"Deleted {session_id} with {removal.events:,} events and {removal.runs:,} runs."
+    )
     return ""

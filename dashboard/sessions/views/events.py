@@ -49,9 +49,11 @@ def export_event_as_dict(event: Event) -> dict[str, Any]:
     data = {field.attname: getattr(event, field.attname) for field in event._meta.concrete_fields}
     context = getattr(event, "context", None)
     if context is not None:
-        kept = {field.attname: getattr(context, field.attname) for field in context._meta.concrete_fields}
+        context_fields = {
+            field.attname: getattr(context, field.attname) for field in context._meta.concrete_fields
+        }
         data["context"] = {
-            name: value for name, value in kept.items() if name not in {"event_id", "session_id"}
+            name: value for name, value in context_fields.items() if name not in {"event_id", "session_id"}
         }
     return data
 
@@ -100,13 +102,13 @@ def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
     if not events:
         raise Http404
     row = find_event_or_404(session_id, event_id)
-    kept = {
+    complete_values = {
         name: StoredValue(getattr(row, name), 0) if getattr(row, name) is not None else None
         for name in JSON_COLUMNS
     }
     event = events[0]
     return TimelineEvent(
-        **{name: getattr(event, name) for name in event.__slots__} | kept | {"error": row.error}
+        **{name: getattr(event, name) for name in event.__slots__} | complete_values | {"error": row.error}
     )
 
 

@@ -59,8 +59,10 @@ def show_session_evidence(request: HtmxHttpRequest, session_id: str) -> HttpResp
     context = build_session_header(session, TimelineQuery.parse_timeline_query(request.GET)) | {
         "entries": session_audit_entries,
         "cut": len(session_audit_entries) == MOST_ENTRIES,
-        "altered": [one for one in session_audit_entries if one.entry.problem],
-        "waiting": sum(one.entry.standing is EntryState.WAITING for one in session_audit_entries),
+        "altered": [audit_entry for audit_entry in session_audit_entries if audit_entry.entry.problem],
+        "waiting": sum(
+            audit_entry.entry.standing is EntryState.WAITING for audit_entry in session_audit_entries
+        ),
     }
     return render(request, "sessions/evidence.html", context)
 

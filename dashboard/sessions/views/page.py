@@ -148,8 +148,8 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
-    direction, _, what = request.GET.get("to", "").partition("-")
-    filters = TimelineFilters(errors=True) if what == "error" else TimelineFilters(categories=("messages",))
+    direction, _, target = request.GET.get("to", "").partition("-")
+    filters = TimelineFilters(errors=True) if target == "error" else TimelineFilters(categories=("messages",))
     backwards = direction == "previous"
     plain = SessionTimeline(session_id)
     event = None if query.event_id is None else plain.find_event_position(query.event_id)
@@ -157,22 +157,24 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     here = event or place or (FAR if backwards else EventPosition(0, 0))
     timeline = plain.with_filters(filters)
     row = find_row_position(plain, here.event_id) if event else None
-    found = timeline.find_next_position(here, backwards=backwards)
-    while found is not None and row is not None and find_row_position(plain, found.event_id) == row:
-        found = timeline.find_next_position(found, backwards=backwards)
-    if found is None:
+    position = timeline.find_next_position(here, backwards=backwards)
+    while position is not None and row is not None and find_row_position(plain, position.event_id) == row:
+        position = timeline.find_next_position(position, backwards=backwards)
+    if position is None:
         messages.info(
             request,
-            f"There is no {direction} {what}."
-            if what in ("error", "message")
+            f"There is no {direction} {target}."
+            if target in ("error", "message")
             else "There is nothing further.",
         )
-        found = here if here.event_id and here != FAR else None
-    if found is None:
+        position = here if here.event_id and here != FAR else None
+    if position is None:
         return redirect(session_page_url(session) + query.query_without_position)
-    kept = query if query.errors or what != "error" else replace(query, categories=(), tool="", text="")
+    wider_query = (
+        query if query.errors or target != "error" else replace(query, categories=(), tool="", text="")
+    )
     return redirect(
-        f"{session_page_url(session)}{kept.query_at_position(event=found.event_id)}#event-{found.event_id}"
+        f"{session_page_url(session)}{wider_query.query_at_position(event=position.event_id)}#event-{position.event_id}"
     )
 
 
