@@ -33,6 +33,7 @@ ANNA = Actor("user", "anna")
 LIKE_A_PERSON = re.compile(r"(_by|person|owner|voter|right_of|user|user_id|user_name|actor_id|decided_for)$")
 BY_NAME_IN_LEAVING = ["EscalationStep.person", "NotificationTarget.person", "QuietHours.person"]
 NOT_A_PERSON = {
+    "Job.leased_by": "a process",
     "PermissionContext.used_by": "a session and a call",
     "PermissionContext.waited_by": "a process and a call",
     "Runner.registered_by": "a key",

@@ -114,5 +114,8 @@ def is_listening(path: Path) -> bool:
 
 def keepers_of(served: Served) -> list[int]:
     assert served.process is not None
-    below = [one for server in children_of(served.process.pid) for one in children_of(server)]
-    return [one for one in below if b"keeper.py" in Path(f"/proc/{one}/cmdline").read_bytes()]
+    return [
+        one
+        for one in children_of(served.process.pid)
+        if b"keeper.py" in Path(f"/proc/{one}/cmdline").read_bytes()
+    ]

@@ -43,6 +43,7 @@ HISTORY = (
     "InstallationSetting.changed_by",
     "McpCredential.set_by",
     "McpTool.accepted_by",
+    "McpTool.declined_by",
     "ModelPrice.changed_by",
     "Note.written_by",
     "PermissionContext.closed_by",
