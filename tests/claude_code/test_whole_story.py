@@ -107,7 +107,7 @@ def lay_down_rules(page: Page) -> None:
     rule.get_by_label("Verdict").select_option("observe")
     rule.get_by_label("Tool").fill("Bash")
     rule.get_by_label("Command, path or address matches").fill("^make release")
-    rule.locator("summary").click()
+    rule.locator("summary", has_text="time limit").click()
     rule.get_by_label("Longest wait for a person, in seconds").fill("2")
     page.get_by_role("button", name="Save rules").click()
     expect(page.locator(".rule")).to_have_count(3)
