@@ -290,3 +290,10 @@ def test_an_unknown_request_is_404(signed_in) -> None:
     browser = signed_in()
     assert browser.get(f"{URL}req_nope/").status_code == 404
     assert browser.post(f"{URL}req_nope/revoke/").status_code == 404
+
+
+def test_a_viewer_is_told_who_decides(signed_in) -> None:
+    ask_now()
+    words = "You can read what waits. An approver decides it."
+    assert words in html_of(signed_in("vera", "viewer"))
+    assert words not in html_of(signed_in("anna"))

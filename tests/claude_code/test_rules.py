@@ -204,7 +204,10 @@ def test_a_bad_pattern_and_a_stale_page_are_told_in_words() -> None:
 
 def test_viewers_look_and_approvers_edit() -> None:
     viewer = signed_in("viewer")
-    assert viewer.get("/ui/rules/").status_code == 200
+    page = viewer.get("/ui/rules/")
+    assert page.status_code == 200
+    assert "<fieldset disabled>" in page.content.decode()
+    assert "An approver can change them." in page.content.decode()
     assert viewer.post("/ui/rules/save/", form()).status_code == 403
     assert viewer.post("/ui/connections/key/", {"name": "x", "program": "codex"}).status_code == 403
 
