@@ -141,7 +141,7 @@ class ShellReader:
     def read_command_words(self, words: Sequence[ShellWord]) -> None:
         """Read a command that is given as words, without a shell."""
         try:
-            self._interpret(SimpleCommand(tuple(words), folder=self._folder), None, 0)
+            self._interpret_command(SimpleCommand(tuple(words), folder=self._folder), None, 0)
         except UnreadableShell as problem:
             self._note_unreadable(f"a command, because {problem}")
 
@@ -151,7 +151,7 @@ class ShellReader:
 
     # --- blocks -------------------------------------------------------------------------------------------
 
-    def _walk(self, node: Node, depth: int, stdin: _Input | None = None) -> None:
+    def _walk_node(self, node: Node, depth: int, stdin: _Input | None = None) -> None:
         if depth > MAX_SYNTAX_DEPTH:
             raise UnreadableShell(TOO_DEEP)
         kind = node.type
@@ -170,7 +170,7 @@ class ShellReader:
         elif kind in {"declaration_command", "unset_command"}:
             self._read_declaration(node, depth)
         elif kind == "variable_assignment":
-            self._emit(SimpleCommand((), (self._read_assignment(node, depth),), folder=self._folder))
+            self._note_command(SimpleCommand((), (self._read_assignment(node, depth),), folder=self._folder))
         elif kind not in {"comment", "heredoc_start", "heredoc_end"}:
             self._walk_sequence(node, depth, stdin)
 
@@ -194,11 +194,11 @@ class ShellReader:
         children = self._take_children(node)
         for child in children:
             if child.is_named:
-                self._walk(child, depth + 1, stdin)
+                self._walk_node(child, depth + 1, stdin)
 
     def _walk_nested(self, node: Node, depth: int) -> None:
         """Read the commands in a substitution, or below another part of a word."""
-        self._walk(node, depth)
+        self._walk_node(node, depth)
 
     def _walk_list(self, node: Node, stdin: _Input | None, depth: int) -> None:
         children = node.children
@@ -210,7 +210,7 @@ class ShellReader:
             elif is_alternative:
                 self._walk_and_forget_folder(child, stdin, depth)
             else:
-                self._walk(child, depth + 1, stdin)
+                self._walk_node(child, depth + 1, stdin)
 
     def _walk_conditional(self, node: Node, stdin: _Input | None, depth: int) -> None:
         children = node.children
@@ -222,7 +222,7 @@ class ShellReader:
     def _walk_and_forget_folder(self, node: Node, stdin: _Input | None, depth: int) -> None:
         """Walk what may run or not; where it changes the working directory, that is not known any more."""
         before = self._folder
-        self._walk(node, depth + 1, stdin)
+        self._walk_node(node, depth + 1, stdin)
         if self._folder != before:
             self._folder = None
 
@@ -237,7 +237,7 @@ class ShellReader:
             if not node.is_named or node.type == "comment":
                 continue
             self._output = None
-            self._walk(node, depth + 1, stdin)
+            self._walk_node(node, depth + 1, stdin)
             output = self._output if node.type in {"command", "redirected_statement"} else None
             stdin = _Input(output, "a pipe")
             self._folder = before
@@ -258,9 +258,9 @@ class ShellReader:
             self._read_command(body, stdin, depth, redirections, extra)
         else:
             if redirections:
-                self._emit(SimpleCommand((), redirections=tuple(redirections), folder=self._folder))
+                self._note_command(SimpleCommand((), redirections=tuple(redirections), folder=self._folder))
             if body is not None:
-                self._walk(body, depth + 1, stdin)
+                self._walk_node(body, depth + 1, stdin)
         for kind, nodes in after:
             if kind == "|":
                 self._walk_pipeline(nodes, _Input(self._output, "a pipe"), depth)
@@ -323,7 +323,7 @@ class ShellReader:
             elif kind == "heredoc_body":
                 text = self._words.read_text(child.start_byte, child.end_byte)
                 if not is_literal:
-                    self._walk(child, depth + 1)
+                    self._walk_node(child, depth + 1)
             elif kind == "pipeline":
                 after.append(("|", child.children))
             elif kind in {"file_redirect", "herestring_redirect", "heredoc_redirect"}:
@@ -356,7 +356,7 @@ class ShellReader:
             elif child.type.endswith("_redirect"):
                 stdin = self._read_redirect(child, found, [], [], depth) or stdin
             elif child.is_error:
-                self._walk(child, depth + 1)
+                self._walk_node(child, depth + 1)
             elif groups and self._continues_word(groups[-1][-1], child):
                 groups[-1].append(child)
             else:
@@ -371,7 +371,7 @@ class ShellReader:
             span=(node.start_byte, node.end_byte) if self._shell_depth == 1 else None,
         )
         self._output = None
-        self._interpret(command, stdin, depth)
+        self._interpret_command(command, stdin, depth)
         self._output = find_known_output(command, stdin)
 
     def _continues_word(self, previous: Node, node: Node) -> bool:
@@ -385,7 +385,7 @@ class ShellReader:
             if child.type in {"variable_name", "subscript"} and not name:
                 name = self._words.read_text(child.start_byte, child.end_byte)
                 if child.type == "subscript":
-                    self._walk(child, depth + 1)
+                    self._walk_node(child, depth + 1)
             elif child.is_named:
                 assigned_words = self._words.read_words([child], depth + 1)
                 value = (
@@ -405,9 +405,9 @@ class ShellReader:
                 assignments.append(self._read_assignment(child, depth))
             elif child.is_named:
                 declared_words += self._words.read_words([child], depth)
-        self._emit(SimpleCommand(tuple(declared_words), tuple(assignments), folder=self._folder))
+        self._note_command(SimpleCommand(tuple(declared_words), tuple(assignments), folder=self._folder))
 
-    def _emit(self, command: SimpleCommand) -> None:
+    def _note_command(self, command: SimpleCommand) -> None:
         self._budget.take_nodes(1)
         self.reading.commands.append(command)
         if command.unreadable:
@@ -415,17 +415,17 @@ class ShellReader:
 
     # --- what a command starts ----------------------------------------------------------------------------
 
-    def _interpret(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
+    def _interpret_command(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
         """Note a command, and all that it starts."""
         if depth > MAX_SYNTAX_DEPTH:
             raise UnreadableShell(TOO_DEEP)
         if not command.words:
-            self._emit(command)
+            self._note_command(command)
             return
         first, program = command.words[0], command.program
         if program is None:
             reason = first.reason or f"the word {first.shown_text[:LONGEST_REASON_PART]!r}"
-            self._emit(replace(command, unreadable=f"{reason} as a program"))
+            self._note_command(replace(command, unreadable=f"{reason} as a program"))
             return
         name = program.lower()
         interpret = self._interpreters.get(name)
@@ -434,7 +434,7 @@ class ShellReader:
         elif (options := find_interpreter_options(name)) is not None:
             self._interpret_language(command, options, stdin, depth)
         else:
-            self._emit(command)
+            self._note_command(command)
 
     def _interpret_language(
         self, command: SimpleCommand, options: frozenset[str], stdin: _Input | None, depth: int
@@ -442,37 +442,43 @@ class ShellReader:
         """Note an interpreter; `python -m pip install` is `pip install` as well."""
         module = find_python_module(command) if "-c" in options else ()
         has_code = not module and is_given_code(command.arguments, options, stdin)
-        self._emit(replace(command, has_code=has_code, is_transparent=bool(module), is_wrapper=bool(module)))
+        self._note_command(
+            replace(command, has_code=has_code, is_transparent=bool(module), is_wrapper=bool(module))
+        )
         if module:
-            self._interpret(replace(command, words=module, assignments=(), redirections=()), stdin, depth + 1)
+            self._interpret_command(
+                replace(command, words=module, assignments=(), redirections=()), stdin, depth + 1
+            )
 
     def _interpret_folder_change(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._change_folder(command.program or "", command.arguments)
-        self._emit(command)
+        self._note_command(command)
 
     def _interpret_eval(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
-        self._emit(replace(command, unreadable="eval, which runs the text that it is given"))
+        self._note_command(replace(command, unreadable="eval, which runs the text that it is given"))
         self._read_texts(command.arguments)
 
     def _interpret_source(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
-        self._emit(replace(command, unreadable=describe_unknown_script(command.arguments[:1])))
+        self._note_command(replace(command, unreadable=describe_unknown_script(command.arguments[:1])))
 
     def _interpret_binding(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
-        self._emit(command)
+        self._note_command(command)
         self._read_bound_texts(command.program or "", command.arguments)
 
     def _interpret_foreign_shell(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
-        self._emit(replace(command, unreadable=f"what {command.program} runs: its language is not read"))
+        self._note_command(
+            replace(command, unreadable=f"what {command.program} runs: its language is not read")
+        )
 
     def _interpret_wrapper(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
         name = command.lower_program
         wrapper = WRAPPERS[name]
         wrapped = find_wrapped_command(wrapper, command.arguments)
         if wrapped is None:
-            self._emit(command)
+            self._note_command(command)
             return
         is_transparent = wrapper.is_transparent
-        self._emit(
+        self._note_command(
             replace(
                 command,
                 is_transparent=is_transparent,
@@ -492,7 +498,7 @@ class ShellReader:
         elif wrapped_words:
             if wrapper.adds_words:
                 wrapped_words = self._add_unknown_words(name, command, wrapped_words)
-            self._interpret(
+            self._interpret_command(
                 replace(
                     command,
                     words=tuple(wrapped_words),
@@ -543,28 +549,30 @@ class ShellReader:
                 if text.endswith(("o", "O")):
                     rest = rest[1:]
         if takes_text:
-            self._emit(replace(command, is_transparent=True, is_wrapper=True))
+            self._note_command(replace(command, is_transparent=True, is_wrapper=True))
             if not rest:
                 return
             before = self._folder
             self._read_texts(rest[:1])
             self._folder = before
         elif rest and not reads_input:
-            self._emit(replace(command, unreadable=describe_unknown_script(rest[:1]), has_code=True))
+            self._note_command(replace(command, unreadable=describe_unknown_script(rest[:1]), has_code=True))
         elif stdin is not None and stdin.text is not None:
-            self._emit(replace(command, is_transparent=True, is_wrapper=True))
+            self._note_command(replace(command, is_transparent=True, is_wrapper=True))
             before = self._folder
             self.read_script(stdin.text)
             self._folder = before
         elif stdin is not None and stdin.origin:
             program = command.program
-            self._emit(replace(command, unreadable=f"what {program} reads from {stdin.origin} and runs"))
+            self._note_command(
+                replace(command, unreadable=f"what {program} reads from {stdin.origin} and runs")
+            )
         else:
-            self._emit(replace(command, has_code=True))
+            self._note_command(replace(command, has_code=True))
 
     def _interpret_find(self, command: SimpleCommand, _stdin: _Input | None, depth: int) -> None:
         """Read the commands that `find -exec` and `fd -x` start, with the folders that they search in their place."""
-        self._emit(command)
+        self._note_command(command)
         find_words = list(command.arguments)
         starts = FIND_COMMANDS if command.program == "find" else {"-x", "--exec", "-X", "--exec-batch"}
         roots = list(find_search_roots(command))
@@ -584,7 +592,7 @@ class ShellReader:
             if command.program != "find" and not any(word.text == "{}" for word in inner):
                 filled += roots
             if filled:
-                self._interpret(
+                self._interpret_command(
                     replace(command, words=tuple(filled), assignments=(), redirections=()), None, depth + 1
                 )
 

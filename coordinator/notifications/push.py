@@ -81,7 +81,7 @@ def build_notification_payload(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     person = User.objects.get(username=message.target.person)
-    waiting = load_waiting_for_person(person, now).number
+    waiting = load_waiting_for_person(person, now).waiting_count
     if message.event == Notification.NotifiedEvent.BUDGET:
         message_text = build_message_text(message, None, now)
         budget_payload = {

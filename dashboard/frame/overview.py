@@ -32,7 +32,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     book = deciders.load_decider_book(now)
     waiting = load_waiting_for_person(request.user, now, book=book)
     everything = PermissionRequest.objects.awaiting_decision(now).count()
-    number = waiting.number
+    number = waiting.waiting_count
     context = {
         "overview": load_overview(now, waiting=waiting.requests),
         "snoozed": waiting.snoozed,

@@ -69,7 +69,7 @@ class RailEntry:
 def count_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
     """Return how many requests wait for the person's decision, without what they snoozed."""
     waiting = load_waiting_for_person(person, timezone.now())
-    return BadgeNumber(waiting.number, own=not waiting.is_shared, changes_at=waiting.returns_at)
+    return BadgeNumber(waiting.waiting_count, own=not waiting.is_shared, changes_at=waiting.returns_at)
 
 
 def count_waiting_if_shared() -> int | None:

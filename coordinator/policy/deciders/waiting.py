@@ -30,7 +30,7 @@ class WaitingForPerson:
     is_shared: bool
 
     @property
-    def number(self) -> int:
+    def waiting_count(self) -> int:
         return self.requests.count()
 
 
