@@ -32,9 +32,10 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     book = deciders.load_decider_book(now)
     waiting = load_waiting_for_person(request.user, now, book=book)
     everything = PermissionRequest.objects.awaiting_decision(now).count()
-    number = waiting.waiting_count
+    overview = load_overview(now, waiting=waiting.requests)
+    number = overview.waiting_requests
     context = {
-        "overview": load_overview(now, waiting=waiting.requests),
+        "overview": overview,
         "snoozed": waiting.snoozed,
         "changed_tools": list(
             McpTool.objects.with_changed_definition()

@@ -336,3 +336,13 @@ def test_the_badge_asks_again_when_a_snoozed_request_is_back(signed_in) -> None:
     badge = browser.get("/ui/rail/approvals/badge/", headers=HTMX).content.decode()
     seconds = int(re.search(r"load delay:(\d+)s", badge)[1])
     assert 14 * 60 < seconds <= 15 * 60
+
+
+def test_an_overview_with_nothing_but_a_snoozed_request_is_no_empty_installation(signed_in) -> None:
+    row = ask_now("/a")
+    browser = signed_in("anna")
+    now = timezone.now()
+    approvals.snooze_requests(
+        [row.request_id], now + timedelta(minutes=15), by=User.objects.get(username="anna"), now=now
+    )
+    assert "1 snoozed" in browser.get("/ui/", headers=HTMX).content.decode()

@@ -180,5 +180,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         session(number)
         ask(number)
         runner(number, 1)
-    with django_assert_max_num_queries(26):
+    with django_assert_max_num_queries(25):
         client.get("/ui/")
