@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 from django.contrib import messages
@@ -77,11 +78,9 @@ def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs for the person to confirm that it is them."""
     user = request.user
     assert isinstance(user, User)
-
-    def begin(browser: str, address: str, now: datetime) -> dict[str, object]:
-        return passkeys.begin_passkey_confirmation(user, browser, address, now)
-
-    return answer_options(request, request.POST.get(NEW, ""), begin)
+    return answer_options(
+        request, request.POST.get(NEW, ""), partial(passkeys.begin_passkey_confirmation, user)
+    )
 
 
 @require_POST
@@ -92,11 +91,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to make a passkey."""
     user = request.user
     assert isinstance(user, User)
-
-    def begin(browser: str, address: str, now: datetime) -> dict[str, object]:
-        return passkeys.begin_adding_passkey(user, browser, address, now)
-
-    return answer_options(request, None, begin)
+    return answer_options(request, None, partial(passkeys.begin_adding_passkey, user))
 
 
 @require_POST

@@ -14,7 +14,7 @@ from coordinator.models.chat import ChatSource, FilePlace, StorageType
 from coordinator.secrets.masking import mask_secrets
 from dashboard.admin import columns
 from dashboard.admin.filters import filter_by_period, filter_by_words
-from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
+from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
 from dashboard.templatetags.signalbox import pretty_json
 
 SHOWN = 120
@@ -32,7 +32,7 @@ def message_beginning_cell(row: ChatMessage) -> Any:
 
 
 @admin.register(ChatMessage)
-class ChatMessageAdmin(ActionAdmin):
+class ChatMessageAdmin(DeleteOnlyAdmin):
     """Messages. Nobody adds or edits one here: the source of a message is who was signed in."""
 
     list_display = (
@@ -48,23 +48,11 @@ class ChatMessageAdmin(ActionAdmin):
     search_fields = ("id__exact", "agent__id", "user_id", "content")
     ordering = ("-created_at",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [(None, {"fields": self.get_readonly_fields(request, obj)})]
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return columns.columns_for_model(ChatMessage)
 
     def delete_row(self, row: Any, by: Actor) -> None:
         chat.remove_chat_message(row.pk, by=by)
-
-    def compute_row_version(self, row: Any) -> str:
-        return ""
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {"attachments": ChatAttachment.objects.filter(message__in=[row.pk for row in rows]).count()}

@@ -274,3 +274,20 @@ class ActionAdmin(TableAdmin):
             messages.error(request, str(refusal.detail))
             return HttpResponseRedirect(back)
         return answer
+
+
+class DeleteOnlyAdmin(ActionAdmin):
+    """Shows a table whose rows can be deleted, and neither added nor changed."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [(None, {"fields": self.get_readonly_fields(request, obj)})]
+
+    def compute_row_version(self, row: Any) -> str:
+        """Return the same for every row: none of them changes."""
+        return ""

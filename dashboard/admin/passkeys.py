@@ -17,7 +17,7 @@ from coordinator.errors import NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Passkey, PasskeyChallenge, RecoveryCode
 from dashboard.admin import columns
-from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
+from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
 
 
 @admin.display(description="person")
@@ -41,7 +41,7 @@ class WithPersonMixin:
 
 
 @admin.register(Passkey)
-class PasskeyAdmin(WithPersonMixin, ActionAdmin):
+class PasskeyAdmin(WithPersonMixin, DeleteOnlyAdmin):
     """Only their person adds passkeys; nobody changes them."""
 
     list_display = (
@@ -55,23 +55,11 @@ class PasskeyAdmin(WithPersonMixin, ActionAdmin):
     list_filter = ("rp_id",)
     ordering = ("-pk",)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [(None, {"fields": self.get_readonly_fields(request, obj)})]
-
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return [*self.list_display]
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup == "user_id" or super().lookup_allowed(lookup, value, request)
-
-    def compute_row_version(self, row: Any) -> str:
-        return ""
 
     def delete_row(self, row: Any, by: Actor) -> None:
         user = User.objects.filter(pk=row.user_id).first()
