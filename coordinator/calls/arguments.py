@@ -33,10 +33,10 @@ class ParsedArguments:
 
     items: list[Argument] = field(default_factory=list)
 
-    def operands(self) -> list[Argument]:
+    def list_operands(self) -> list[Argument]:
         return [item for item in self.items if item.kind == OPERAND]
 
-    def options(self) -> Iterator[Argument]:
+    def iterate_options(self) -> Iterator[Argument]:
         return (item for item in self.items if item.kind == OPTION)
 
 

@@ -24,7 +24,7 @@ class Redirection:
     target: ShellWord
 
     @property
-    def writes(self) -> bool:
+    def is_write(self) -> bool:
         return ">" in self.operator
 
 

@@ -713,7 +713,7 @@ def find_search_roots(command: SimpleCommand) -> list[ShellWord]:
 def find_known_output(command: SimpleCommand, stdin: _Input | None) -> str | None:
     """Return what a command writes to its standard output, where that is certain: `echo` and `cat` of known words."""
     texts = [word.text for word in command.arguments]
-    if any(text is None for text in texts) or any(redirect.writes for redirect in command.redirections):
+    if any(text is None for text in texts) or any(redirect.is_write for redirect in command.redirections):
         return None
     known_texts = [text for text in texts if text is not None]
     if command.program == "echo" and not any(text.startswith("-") or "\\" in text for text in known_texts):

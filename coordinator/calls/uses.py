@@ -94,7 +94,7 @@ def resolve_prefix(word: ShellWord, folder: str | None) -> str:
 def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     """Yield the paths that one command touches: its redirections, and what its program does with its arguments."""
     for redirection in command.redirections:
-        path_use = build_path_use(WRITE if redirection.writes else READ, redirection.target, command.folder)
+        path_use = build_path_use(WRITE if redirection.is_write else READ, redirection.target, command.folder)
         if path_use is not None:
             yield path_use._replace(is_redirection=True)
     if not command.words or command.program is None:
@@ -133,7 +133,7 @@ def list_file_program_words(
 ) -> Iterator[tuple[str, ShellWord]]:
     options = {
         option
-        for item in parsed.options()
+        for item in parsed.iterate_options()
         if item.word.text
         for option, _ in iterate_clustered_options(item.word.text)
     }
@@ -178,7 +178,7 @@ def list_file_program_words(
 
 
 def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
-    operands = parsed.operands()
+    operands = parsed.list_operands()
     sub_command = operands[0].word.text if operands else None
     use = GIT_FILE_USES.get(sub_command or "")
     for item in parsed.items:

@@ -388,14 +388,14 @@ class ModelSpanNesting:
         """Say whether a span above this one says what was said to the model and by it."""
         return any((span.trace, above) in self._speaking for above in self.spans_above(span))
 
-    def claims(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_claimed_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which spans above this one, and this one, are known to be counted."""
         return (
             counted_span_origin(span.trace, "itself", span.span),
             *(counted_span_origin(span.trace, "below", above) for above in self.spans_above(span)),
         )
 
-    def unless(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_counted_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which a span's tokens are known to be counted already, below it or right above it."""
         own = counted_span_origin(span.trace, "below", span.span)
         return (own, counted_span_origin(span.trace, "itself", span.parent)) if span.parent else (own,)
@@ -483,8 +483,8 @@ def build_span_events(
         duration_ms=took,
         at=span.ends or None,
         error=span.failed,
-        claims=nesting.claims(span) if counts_model_tokens(span) else (),
-        unless=nesting.unless(span),
+        claims=nesting.list_claimed_origins(span) if counts_model_tokens(span) else (),
+        unless=nesting.list_counted_origins(span),
     )
     return [*messages, usage]
 

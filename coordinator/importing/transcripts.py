@@ -101,7 +101,7 @@ def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptL
             shortener.add_bytes(body)
             while not body.endswith(b"\n") and (body := file.readline(CHUNK_BYTES)):
                 shortener.add_bytes(body)
-            yield TranscriptLine(number, shortener.result(), shortener.size, body.endswith(b"\n"))
+            yield TranscriptLine(number, shortener.shortened_line(), shortener.size, body.endswith(b"\n"))
 
 
 def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
@@ -115,7 +115,7 @@ def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLin
         while body:
             shortener.add_bytes(body)
             body = file.read(CHUNK_BYTES)
-    yield TranscriptLine(1, shortener.result(), shortener.size, whole=True)
+    yield TranscriptLine(1, shortener.shortened_line(), shortener.size, whole=True)
 
 
 _TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')
@@ -146,22 +146,22 @@ class TextShortener:
                 if self._in_text:
                     self._end_text()
                 self._in_text = not self._in_text
-                self._keep(token)
+                self._add_token(token)
             elif self._in_text and (self._left_out or self._text_bytes + len(token) > LONGEST_TEXT):
                 self._left_out += len(token)
             else:
                 self._text_bytes += len(token) if self._in_text else 0
-                self._keep(token)
+                self._add_token(token)
 
     def _end_text(self) -> None:
         if self._left_out:
-            self._keep(f" (left out: {self._left_out:,} bytes)".encode())
+            self._add_token(f" (left out: {self._left_out:,} bytes)".encode())
         self._text_bytes = self._left_out = 0
 
-    def _keep(self, token: bytes) -> None:
+    def _add_token(self, token: bytes) -> None:
         if len(self._out) <= LONGEST_LINE:
             self._out += token
 
-    def result(self) -> bytes | None:
+    def shortened_line(self) -> bytes | None:
         """Return the JSON without its long texts; None where it is too large all the same."""
         return bytes(self._out) if len(self._out) <= LONGEST_LINE else None

@@ -15,7 +15,7 @@ CLOCK_SKEW = timedelta(seconds=60)  # by which the clocks of machines on one dat
 
 
 class JobQuerySet(models.QuerySet["Job"]):
-    def due(self, now: datetime) -> JobQuerySet:
+    def due_at(self, now: datetime) -> JobQuerySet:
         """Keep those that nobody does and whose time has come.
 
         A time that was chosen in the future was chosen before the clock was set back: it says nothing any more.
@@ -29,7 +29,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Keep those whose lease ends later than any that is taken now: the clock was set back meanwhile."""
         return self.filter(leased_until__gt=now + LEASE + CLOCK_SKEW)
 
-    def overdue(self, now: datetime, by: timedelta) -> JobQuerySet:
+    def overdue_at(self, now: datetime, by: timedelta) -> JobQuerySet:
         """Keep those that nobody does although their time came `by` ago."""
         return self.filter(
             Q(leased_until__isnull=True) | Q(leased_until__lte=now - by), next_at__lte=now - by

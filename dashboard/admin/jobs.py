@@ -55,12 +55,12 @@ class JobStateFilter(SimpleListFilter):
 @admin.register(Job)
 class JobAdmin(ViewOnlyAdmin):
     list_display = (
-        "job",
-        "state",
+        "job_cell",
+        "state_cell",
         columns.time_column("next_at", label="next attempt"),
         "attempts",
         columns.text_column("error", label="last error"),
-        "lease",
+        "lease_cell",
     )
     list_filter = (JobStateFilter,)
     search_fields = ("name", "subject", "error", "leased_by")
@@ -71,7 +71,7 @@ class JobAdmin(ViewOnlyAdmin):
         return f"job:{Job.objects.filter(pk=object_id).first() or object_id}"
 
     @admin.display(description="job", ordering="name")
-    def job(self, job: Job) -> Any:
+    def job_cell(self, job: Job) -> Any:
         """Draw the kind of work, and below it what it is about."""
         if not job.subject:
             return format_html("<code>{}</code>", job.name)
@@ -79,12 +79,12 @@ class JobAdmin(ViewOnlyAdmin):
         return format_html("<code>{}</code><br><code>{}</code>", job.name, subject)
 
     @admin.display(description="state")
-    def state(self, job: Job) -> Any:
+    def state_cell(self, job: Job) -> Any:
         word = job_state(job, timezone.now())
         return "Waiting" if word == "waiting" else status(word)
 
     @admin.display(description="lease")
-    def lease(self, job: Job) -> Any:
+    def lease_cell(self, job: Job) -> Any:
         """Draw which process does the job, and when its lease ends."""
         if job.leased_by is None:
             return NOTHING

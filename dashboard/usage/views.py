@@ -157,10 +157,10 @@ def build_usage_chart(
 ) -> dict[str, Any]:
     """Return the chart's columns, its series and the sums of its columns, the largest series first."""
 
-    def amount(used: TokenUsage) -> float:
+    def usage_amount(used: TokenUsage) -> float:
         return used.cost if query.measure == "cost" else float(used.total_tokens)
 
-    largest = sorted(by_name, key=lambda name: -amount(by_name[name]))
+    largest = sorted(by_name, key=lambda name: -usage_amount(by_name[name]))
     series = largest[:MOST_SERIES] + ([OTHERS] if len(largest) > MOST_SERIES else [])
     stacked: dict[tuple[str, str], TokenUsage] = {}
     sums: dict[str, TokenUsage] = {}
@@ -169,7 +169,10 @@ def build_usage_chart(
         stacked[key] = stacked.get(key, TokenUsage()) + used
         sums[slot] = sums.get(slot, TokenUsage()) + used
     values = {
-        key: (amount(used), used.cost_label if query.measure == "cost" else f"{used.total_tokens:,} tokens")
+        key: (
+            usage_amount(used),
+            used.cost_label if query.measure == "cost" else f"{used.total_tokens:,} tokens",
+        )
         for key, used in stacked.items()
     }
     names = query.list_slots(now)

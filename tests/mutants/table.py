@@ -1651,7 +1651,7 @@ MUTANTS = (
     Mutant(
         "usage: a span below another in another export",
         "coordinator/dialects/otlp.py",
-        "        unless=nesting.unless(span),\n",
+        "        unless=nesting.list_counted_origins(span),\n",
         "",
         ("tests/usage/test_telemetry.py::test_a_model_span_below_another_counts_once",),
     ),

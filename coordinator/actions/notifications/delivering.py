@@ -81,7 +81,7 @@ def run_due_delivery() -> None:
 
 def find_due_messages(now: datetime) -> QuerySet[Notification]:
     """Return the messages whose next attempt is due."""
-    due_jobs = Job.objects.due(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
+    due_jobs = Job.objects.due_at(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
     return Notification.objects.filter(pk__in=due_jobs)
 
 
@@ -312,4 +312,4 @@ def reconcile_delivery_jobs(now: datetime) -> None:
     waiting = Notification.objects.filter(
         pk=Cast(OuterRef("subject"), BigIntegerField()), state=State.WAITING
     )
-    Job.objects.due(now).filter(~Exists(waiting), name=SEND).delete()
+    Job.objects.due_at(now).filter(~Exists(waiting), name=SEND).delete()

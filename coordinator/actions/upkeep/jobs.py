@@ -88,7 +88,7 @@ def claim_jobs(
     waiting_jobs = Job.objects.filter(name__in=names).exclude(pk__in=LEASE_RENEWER.running_job_ids())
     if subjects is not None:
         waiting_jobs = waiting_jobs.filter(subject__in=subjects)
-    overlong, due_jobs = waiting_jobs.with_overlong_lease(now), waiting_jobs.due(now)
+    overlong, due_jobs = waiting_jobs.with_overlong_lease(now), waiting_jobs.due_at(now)
     if overlong.exists():
         overlong.update(leased_until=now + LEASE)
     if not due_jobs.exists():

@@ -88,7 +88,7 @@ class Command(BaseCommand):
         require_configured_port(files.sockets)
         settings.THREADS = options["threads"]
         workers = options["workers"] or default_worker_count()
-        run_in_child(lambda: self.prepare(options, workers))
+        run_in_child(lambda: self.prepare_to_serve(options, workers))
         preload_worker_code()
         GunicornServer(workers, files, lock).run()
 
@@ -100,7 +100,7 @@ class Command(BaseCommand):
         importlib.import_module("coordinator.asgi")
         return MUST_MIGRATE if pending else 0
 
-    def prepare(self, options: dict[str, Any], workers: int) -> None:
+    def prepare_to_serve(self, options: dict[str, Any], workers: int) -> None:
         """Migrate the database, collect static files, and print what people need to know."""
         startup.prepare_database(
             migrate=not options["no_migrate"], say=self.stdout.write, beside_any=options["migrate_anyway"]

@@ -230,7 +230,7 @@ def check_names_in_calls() -> CheckResult:
 
 def check_jobs(now: datetime) -> CheckResult:
     """Check that no job waits for long after its time, and that none fails again and again."""
-    overdue = sorted(Job.objects.overdue(now, OVERDUE).values_list("name", flat=True).distinct())
+    overdue = sorted(Job.objects.overdue_at(now, OVERDUE).values_list("name", flat=True).distinct())
     if overdue:
         return failed_check(
             "jobs", f"Overdue: {join_first_names(overdue)}.", "Read the server's log. Restart the server."

@@ -101,7 +101,7 @@ class CallText(str):
         """Return the same of a call in this working directory."""
         return type(self)(str(self), self.field, self.tool_input, folder)
 
-    def describe(self, tool: str) -> CallDescription:
+    def describe_call(self, tool: str) -> CallDescription:
         """Return what the call does, as one of this tool. It is found out once."""
         if tool not in self._descriptions:
             self._descriptions[tool] = describe_call(tool, self.tool_input, self.folder)

@@ -515,7 +515,7 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
     if not are_assignments_covered(term.assignments, command):
         return False
     parsed = command.parsed_arguments
-    operands = parsed.operands()
+    operands = parsed.list_operands()
     if any(item.may_be_value for item in operands[: len(term.words)]):
         return False
     texts = [item.word.text or "" for item in operands]
@@ -524,7 +524,7 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         for text, word_pattern in zip(texts, term.words, strict=False)
     ):
         return False
-    return all(is_option_covered(term, program, item, parsed) for item in parsed.options())
+    return all(is_option_covered(term, program, item, parsed) for item in parsed.iterate_options())
 
 
 def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: ParsedArguments) -> bool:

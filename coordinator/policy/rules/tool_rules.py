@@ -155,7 +155,7 @@ class DecisionRule:
 
     def covers_call(self, text: str, tool: str) -> bool:
         """Say whether every part of a call is covered by the rule's terms."""
-        return isinstance(text, CallText) and terms.covers_call(self.parsed_terms, text.describe(tool))
+        return isinstance(text, CallText) and terms.covers_call(self.parsed_terms, text.describe_call(tool))
 
     def restricts_call(self, text: str, tool: str) -> TermsMatch:
         """Return whether the rule, which denies or asks, matches a call, and which parts of it.
@@ -167,7 +167,7 @@ class DecisionRule:
             return by_pattern
         by_terms = UNDESCRIBED
         if isinstance(text, CallText):
-            by_terms = terms.find_restricted_parts(self.parsed_terms, text.describe(tool))
+            by_terms = terms.find_restricted_parts(self.parsed_terms, text.describe_call(tool))
         if by_terms.match == Match.MAYBE and not self.matches_unreadable:
             return TermsMatch(Match.NO)
         return min(by_terms, by_pattern, key=lambda found: found.match)
@@ -182,7 +182,7 @@ class DecisionRule:
             return TermsMatch(Match.YES)
         if not isinstance(text, CallText) or not may_run_commands(tool):
             return TermsMatch(Match.NO)
-        description = text.describe(tool)
+        description = text.describe_call(tool)
         for command in description.command_texts:
             if pattern_found_in_text(command, self.pattern):
                 return TermsMatch(Match.YES, (command,))
