@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from django.conf import settings
 from django.core.exceptions import BadRequest
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.http.request import split_domain_port
+from django.middleware.gzip import GZipMiddleware
 from django.urls import get_resolver
 from django.utils.deprecation import MiddlewareMixin
 
@@ -41,6 +42,22 @@ class LivePosition:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.live_after = feed.local_feed_position()  # type: ignore[attr-defined]
         return self.get_response(request)
+
+
+class CompressPages(GZipMiddleware):
+    """Compresses people's pages for browsers that take it.
+
+    What compresses together can be guessed by its length (BREACH). A page of another site cannot have ours loaded again
+    and again with a person's cookie (SameSite), each answer has another CSRF token, and Django adds up to 100 bytes at
+    random. Keys and links that are shown once are answers to forms that prove their sender, so they cannot be repeated.
+    Answers to programs, downloads and streams stay as they are.
+    """
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
+        if response.streaming or not is_page or not request.path.startswith(settings.PAGES):
+            return response
+        return super().process_response(request, response)
 
 
 class RefuseNul:

@@ -20,10 +20,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from coordinator.lib import addresses, chosen_database, private_files
+from coordinator.lib import addresses, chosen_database, installation, private_files
 from coordinator.lib.addresses import is_loopback
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+BASE_DIR = installation.FILES
 HELP_FOLDER = BASE_DIR / ".docs"  # the Markdown files of dashboard/help/pages.py
 
 
@@ -192,7 +192,7 @@ def s3_storage_settings(bucket: str) -> dict[str, Any]:
     """Return Django's settings for the storage in a bucket of S3."""
     if not (find_spec("storages") and find_spec("boto3")):
         raise ImproperlyConfigured(
-            "SIGNALBOX_S3_BUCKET needs django-storages with boto3: pip install -e '.[s3]'."
+            "SIGNALBOX_S3_BUCKET needs django-storages with boto3: pip install 'signalbox[s3]'."
         )
     endpoint = env_str("SIGNALBOX_S3_ENDPOINT", "")
     if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
@@ -215,7 +215,9 @@ def derive_own_host(key: str) -> str:
 
 # Whatever this process makes is for its user alone: the database, its log, attachments, static files.
 os.umask(0o077)
-DATA_DIR = Path(env_str("SIGNALBOX_DATA_DIR", str(BASE_DIR / "data"))).expanduser().absolute()
+DATA_DIR = (
+    Path(env_str("SIGNALBOX_DATA_DIR", str(installation.default_data_folder()))).expanduser().absolute()
+)
 make_data_folder_private(DATA_DIR)
 BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", addresses.USUAL))
 BIND = addresses.join_host_port(BIND_HOST, BIND_PORT)
@@ -294,7 +296,7 @@ if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_ROLES and "openid" in OIDC_SCOPE
     )
 if OIDC_ISSUER and find_spec("authlib") is None:
     raise ImproperlyConfigured(
-        "SIGNALBOX_OIDC_ISSUER needs a library that is not installed: pip install -e '.[oidc]'."
+        "SIGNALBOX_OIDC_ISSUER needs a library that is not installed: pip install 'signalbox[oidc]'."
     )
 if not PASSWORD_SIGN_IN and not OIDC_ISSUER:
     raise ImproperlyConfigured(
@@ -364,6 +366,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "coordinator.middleware.TraceId",
     "coordinator.middleware.LivePosition",
+    "coordinator.middleware.CompressPages",
     "django.middleware.security.SecurityMiddleware",
     "coordinator.middleware.ContentSecurityPolicy",
     "coordinator.middleware.RefuseNul",

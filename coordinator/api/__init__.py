@@ -12,6 +12,7 @@ from coordinator.api import (
     agents,
     capabilities,
     chat,
+    client_program,
     connecting,
     health,
     mcp,
@@ -22,6 +23,8 @@ from coordinator.api import (
     runners,
     runs,
     sessions,
+    subscription_limits,
+    transcripts,
 )
 from coordinator.api.application import SignalboxAPI
 from coordinator.identity.declarations import open_to_anyone, require_safe
@@ -30,8 +33,8 @@ DESCRIPTION = """
 The Agent Coordinator's API for runners, executors and operators, and Signalbox's own under `/api/`.
 
 **Keys.** Send `Authorization: Bearer sbx_…` or `X-API-Key: sbx_…`. Admins create keys on the page *API keys* or with
-`manage.py apikey create`. Each operation lists its scopes; a key needs one of them. No key can decide a permission
-request or edit a grant.
+`signalbox manage apikey create`. Each operation lists its scopes; a key needs one of them. No key can decide a
+permission request or edit a grant.
 
 **Errors** are `{"detail": …}`: `detail` is a sentence, or for 422 a list with the type, place, message and input of
 each fault. After 429 and 503 nothing was written; `Retry-After` says when to try again.
@@ -68,6 +71,7 @@ api = SignalboxAPI(
 
 api.add_router("", health.router)
 api.add_router("", plugin_files.router)
+api.add_router("", client_program.router)
 api.add_router("", sessions.router)
 api.add_router("", runs.router)
 api.add_router("", runner.router)
@@ -80,3 +84,5 @@ api.add_router("/api", mcp.router)
 api.add_router("/api", presence.router)
 api.add_router("/api", chat.router)
 api.add_router("/api", connecting.router)
+api.add_router("/api", subscription_limits.router)
+api.add_router("/api", transcripts.router)

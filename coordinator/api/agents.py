@@ -191,7 +191,7 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
 def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[str, Any]]:
     """The name becomes part of paths: letters, digits, hyphens and underscores, at most 60."""
     blueprint = actions.add_blueprint(
-        body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+        body.name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
     )
     return Status(201, mask_blueprint_for_key(calling_key(request), blueprint_as_json(blueprint)))
 
@@ -207,7 +207,7 @@ def create_blueprint(request: HttpRequest, body: NewBlueprint) -> Status[dict[st
 def edit_blueprint(request: HttpRequest, name: Text, body: BlueprintEdit) -> dict[str, Any]:
     """Only the given fields change. A value that was shown as `***` and is sent back stays as it is."""
     edited = actions.edit(
-        name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+        name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
     )
     return mask_blueprint_for_key(calling_key(request), blueprint_as_json(edited))
 
@@ -236,7 +236,7 @@ class NewBlueprintStatus(BaseModel):
 def set_blueprint_status(request: HttpRequest, name: Text, body: NewBlueprintStatus) -> dict[str, Any]:
     """An inactive blueprint is still listed; clients hide it."""
     changed = actions.change_blueprint_status(
-        name, body.status.value, by=calling_key(request).caller_actor, now=timezone.now()
+        name, body.status.value, actor=calling_key(request).caller_actor, now=timezone.now()
     )
     return mask_blueprint_for_key(calling_key(request), blueprint_as_json(changed))
 
@@ -250,5 +250,5 @@ def set_blueprint_status(request: HttpRequest, name: Text, body: NewBlueprintSta
 )
 def delete_blueprint(request: HttpRequest, name: Text) -> Status[None]:
     """Sessions keep its name."""
-    actions.remove_blueprint(name, by=calling_key(request).caller_actor, now=timezone.now())
+    actions.remove_blueprint(name, actor=calling_key(request).caller_actor, now=timezone.now())
     return Status(204, None)

@@ -115,7 +115,7 @@ def get_capability(request: HttpRequest, name: Text) -> dict[str, Any]:
 def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[str, Any]]:
     """The name follows the same rule as a blueprint's."""
     capability = actions.create(
-        body.name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+        body.name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
     )
     return Status(201, mask_blueprint_for_key(calling_key(request), capability_as_json(capability)))
 
@@ -131,7 +131,7 @@ def create_capability(request: HttpRequest, body: NewCapability) -> Status[dict[
 def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> dict[str, Any]:
     """Only the given fields change; every blueprint that uses it follows."""
     edited = actions.edit(
-        name, body.stored_fields(), by=calling_key(request).caller_actor, now=timezone.now()
+        name, body.stored_fields(), actor=calling_key(request).caller_actor, now=timezone.now()
     )
     return mask_blueprint_for_key(calling_key(request), capability_as_json(edited))
 
@@ -145,5 +145,5 @@ def edit_capability(request: HttpRequest, name: Text, body: CapabilityEdit) -> d
 )
 def delete_capability(request: HttpRequest, name: Text) -> Status[None]:
     """409 while blueprints refer to it."""
-    actions.remove_capability(name, by=calling_key(request).caller_actor, now=timezone.now())
+    actions.remove_capability(name, actor=calling_key(request).caller_actor, now=timezone.now())
     return Status(204, None)

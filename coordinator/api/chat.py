@@ -154,7 +154,7 @@ def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     message = actions.submit_chat_message(
         agent_id,
         build_message_content(body, request),
-        by=find_speaker(calling_key(request), agent_id, body),
+        speaker=find_speaker(calling_key(request), agent_id, body),
         files=list_uploaded_files(request),
         message_id=body.get("id"),
         metadata=body.get("metadata"),

@@ -6,6 +6,7 @@ Waiting for the verdict is a long poll of the edge (coordinator/edge/polling/wai
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from ninja import Field, Query, Schema, Status
 from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
 from coordinator.actions import approvals
+from coordinator.actions.sessions import reported_sessions
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import error_responses
@@ -30,6 +32,7 @@ from coordinator.policy.requests import by_rules, coverage, verdicts
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.coverage import Requester
 from coordinator.policy.rules.tool_rules import DENY
+from coordinator.sessions.reports import SessionLocation
 
 router = Router(tags=["permission requests"])
 
@@ -52,6 +55,11 @@ class NewPermissionRequestIn(Schema):
     target_resource: str | None = Field(None, pattern=r"^[^\x00]*$", description="What it is needed for.")
     metadata: Any = None
     session_id: Name | None = None
+    conversation_id: Name | None = Field(
+        None,
+        description="Instead of `session_id`: your program's own id of its conversation, as in its telemetry. "
+        "The request is shown in the session of that id, which is made where there is none.",
+    )
     agent_id: Name | None = None
     event_id: int | None = Field(None, description="The session's event that led to this request.")
     tool_name: Name | None = None
@@ -140,14 +148,18 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     now, caller = timezone.now(), caller_identity(request)
     require_own_session(body, caller)
     new = build_new_request(body, caller)
-    ruling = by_rules.judge_requested_call(new.subject, new.agent_id, new.folder, now)
+    if body.conversation_id and not body.session_id:
+        new = replace(new, session_id=find_conversation_session(body.conversation_id, new, caller, now))
+    ruling = by_rules.judge_requested_call(
+        new.subject, new.agent_id, new.folder, now, session_id=new.session_id
+    )
     if ruling.decision == DENY:
-        denied = approvals.deny_request_by_rules(new, ruling, by=caller.caller_actor, now=now)
+        denied = approvals.deny_request_by_rules(new, ruling, actor=caller.caller_actor, now=now)
         answer = verdicts.build_requester_answer(
             denied.request, now, new.build_requester(caller.caller_actor)
         )
         return Status(201 if denied.created else 200, answer)
-    result = approvals.request_permission(new, by=caller.caller_actor, now=now)
+    result = approvals.request_permission(new, actor=caller.caller_actor, now=now)
     return Status(
         201 if result.created else 200,
         verdicts.build_requester_answer(result.request, now, new.build_requester(caller.caller_actor)),
@@ -280,7 +292,7 @@ def withdraw_permission_request(
     may_all = bool(caller.scopes & WRITE_ALL)
     try:
         row = approvals.withdraw_request(
-            request_id, by=caller.caller_actor, may_all=may_all, reason=reason, now=now
+            request_id, actor=caller.caller_actor, may_all=may_all, reason=reason, now=now
         )
     except Forbidden:
         rules.find_visible_request(request_id, caller, now)  # to whom it is hidden, it does not exist
@@ -349,6 +361,14 @@ def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> appr
         folder=folder,
         host=host,
     )
+
+
+def find_conversation_session(
+    conversation_id: str, new: approvals.NewPermissionRequest, caller: KeyIdentity, now: datetime
+) -> str:
+    """Return the session of a program's own conversation, made where there is none that the key may write into."""
+    location = SessionLocation(new.folder, new.host, caller.agent_name_for_report(new.agent_id), by=caller)
+    return reported_sessions.reopen_or_create_session(conversation_id, location, now).session_id
 
 
 def find_call_location(body: NewPermissionRequestIn) -> tuple[str | None, str | None]:

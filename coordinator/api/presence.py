@@ -105,7 +105,7 @@ def switch_agent_power(request: HttpRequest, agent_id: Text, body: PowerSwitch) 
     row = agent_power.switch_agent(
         agent_id,
         body.enabled,
-        by=calling_key(request).caller_actor,
+        actor=calling_key(request).caller_actor,
         password=body.password,
         now=timezone.now(),
     )

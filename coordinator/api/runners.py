@@ -102,6 +102,6 @@ def deregister_runner(
     """A runner that leaves by itself is removed at once; another learns it from its next poll. Runs are recovered."""
     itself = leaving.itself
     key = calling_key(request)
-    runners.retire_runner(runner_id, by=key.caller_actor, itself=itself, now=timezone.now(), key=key)
+    runners.retire_runner(runner_id, actor=key.caller_actor, itself=itself, now=timezone.now(), key=key)
     message = "Runner deregistered" if itself else "Runner marked for deregistration"
     return {"ok": True, "message": message, "initiated_by": "self" if itself else "external"}

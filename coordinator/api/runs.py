@@ -129,7 +129,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         parent_session_id=body.parent_session_id,
         execution_mode=body.execution_mode.value,
         additional_demands=demands.model_dump(exclude_none=True) if demands else None,
-        by=calling_key(request).caller_actor,
+        actor=calling_key(request).caller_actor,
         now=timezone.now(),
     )
     return Status(201, {"run_id": run.run_id, "session_id": run.session_id, "status": run.status})
@@ -238,5 +238,5 @@ def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
     ownership.require_session_writer(calling_key(request), *filter(None, [session_id]))
     return stop_result_as_json(
-        runs.request_run_stop(run_id, by=calling_key(request).caller_actor, now=timezone.now())
+        runs.request_run_stop(run_id, actor=calling_key(request).caller_actor, now=timezone.now())
     )

@@ -381,7 +381,7 @@ def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """
     ownership.require_session_writer(calling_key(request), session_id)
     return stop_result_as_json(
-        runs.request_session_stop(session_id, by=calling_key(request).caller_actor, now=timezone.now())
+        runs.request_session_stop(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
     )
 
 
@@ -411,7 +411,7 @@ class DeletedSession(Ok):
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
     ownership.require_session_writer(calling_key(request), session_id)
-    removal = sessions.remove_session(session_id, by=calling_key(request).caller_actor, now=timezone.now())
+    removal = sessions.remove_session(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
     return {
         "ok": True,
         "session_id": session_id,

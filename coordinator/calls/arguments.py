@@ -6,7 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.calls.programs import FOLDER_OPTIONS, VALUE_OPTIONS, iterate_clustered_options
+from coordinator.calls.programs import (
+    FLAG_OPTIONS,
+    FOLDER_OPTIONS,
+    VALUE_OPTIONS,
+    iterate_clustered_options,
+)
 from coordinator.calls.shell_words import ShellWord
 
 
@@ -44,6 +49,7 @@ def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArgum
     """Return the arguments of a program (in small letters), told apart by what is known of its options."""
     parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
     value_options = VALUE_OPTIONS.get(program)
+    flag_options = FLAG_OPTIONS.get(program, ())
     for word in arguments:
         text = word.text
         if waiting:
@@ -61,7 +67,7 @@ def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArgum
             after_unknown = False
             continue
         parsed.items.append(Argument(word, OPTION))
-        waiting, after_unknown = "", "=" not in text
+        waiting, after_unknown = "", "=" not in text and text not in flag_options
         for name, value in iterate_clustered_options(text):
             if value_options is None or name not in value_options:
                 continue

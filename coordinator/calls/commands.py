@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from coordinator.calls.arguments import ParsedArguments, parse_arguments
@@ -40,6 +40,7 @@ class SimpleCommand:
     has_code: it is given a program of another language, which nobody reads (`python -c`).
     unreadable: why it is not known what it runs; "" where that is known.
     span: where it stands in the text of the call, in characters; None inside a text that it starts.
+    started_words: how many words at its end are the command that it starts.
     """
 
     words: tuple[ShellWord, ...]
@@ -51,6 +52,13 @@ class SimpleCommand:
     has_code: bool = False
     unreadable: str = ""
     span: tuple[int, int] | None = None
+    started_words: int = 0
+
+    def without_started_words(self) -> SimpleCommand:
+        """Return a wrapper with its own words alone; any other command as it is."""
+        if not self.started_words:
+            return self
+        return replace(self, words=self.words[: -self.started_words], started_words=0)
 
     @cached_property
     def parsed_arguments(self) -> ParsedArguments:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any
 
 from coordinator.calls import tools
 from coordinator.calls.arguments import OPERAND
 from coordinator.calls.commands import SimpleCommand
-from coordinator.calls.paths import is_windows_path, join_path, normalize_path
+from coordinator.calls.paths import PathLinks, is_windows_path, join_path, normalize_path
 from coordinator.calls.programs import AGENT_GUARD_OPTIONS, LIST, TOUCH
 from coordinator.calls.shell_reader import ShellReader
 from coordinator.calls.shell_words import ShellWord
@@ -25,6 +27,7 @@ from coordinator.calls.uses import (
     find_path_uses,
 )
 
+UNKNOWN_LINKS = "where its paths lead, because they are too many"
 LONGEST_ADDRESS_SHOWN = 200  # characters
 MAX_FIELD_VALUES = 500  # texts of one input
 MAX_CACHED_SHELL_CHARACTERS = 16_384  # longer texts are read again each time
@@ -92,11 +95,35 @@ def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> Call
     return builder.build_description()
 
 
+def follow_links(call: CallDescription, links: PathLinks) -> CallDescription | None:
+    """Return what the call does with the real paths behind its own; None where these are the same.
+
+    Where not all links are known, a part of the call cannot be read.
+    """
+    paths = tuple(follow_path_links(path, links) for path in call.paths)
+    folder = links.real_path(call.folder) if call.folder else call.folder
+    commands = tuple(
+        replace(command, folder=links.real_path(command.folder)) if command.folder else command
+        for command in call.commands
+    )
+    unreadable = call.unreadable if links.is_complete else (*call.unreadable, UNKNOWN_LINKS)
+    real = replace(call, paths=paths, folder=folder, commands=commands, unreadable=unreadable)
+    return None if real == call else real
+
+
+def follow_path_links(path: PathUse, links: PathLinks) -> PathUse:
+    """Return the use of the real path; its text names both."""
+    if path.path is None:
+        return path._replace(prefix=links.real_path(path.prefix)) if path.prefix else path
+    real = links.real_path(path.path)
+    return path if real == path.path else path._replace(path=real, text=f"{path.text} (a link to {real})")
+
+
 def find_call_folder(fields: Mapping[str, Any], folder: str | None) -> str | None:
     """Return the working directory of a call: its own field, else its agent's."""
     folder = folder if folder and (folder.startswith(("/", "~")) or is_windows_path(folder)) else None
     folder = normalize_path(folder) if folder and not is_windows_path(folder) else folder
-    for name in tools.FOLDER_FIELDS | {"dir_path"}:
+    for name in sorted(tools.FOLDER_FIELDS | {"dir_path"}):  # of several, each worker takes the same
         value = fields.get(name)
         if isinstance(value, str) and value and (name != "dir_path" or "command" in fields):
             return join_path(folder, value, value.startswith("~"))
@@ -278,23 +305,25 @@ def parse_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand
     reader.read_script(text)
     commands: Iterable[SimpleCommand] = reader.reading.commands
     if not text.isascii():
-        commands = [convert_span(command, text) for command in commands]
+        commands = convert_spans(commands, text)
     return tuple(commands), tuple(reader.reading.unreadable)
 
 
-def convert_span(command: SimpleCommand, text: str) -> SimpleCommand:
-    """Return a command whose place is counted in characters, not in bytes."""
-    if command.span is None:
-        return command
-    source = text.encode("utf-8", "replace")
-    start, end = (len(source[:place].decode("utf-8", "replace")) for place in command.span)
-    return replace(command, span=(start, end))
+def convert_spans(commands: Iterable[SimpleCommand], text: str) -> list[SimpleCommand]:
+    """Return commands whose places are counted in characters, not in bytes."""
+    ends = list(accumulate((len(character.encode("utf-8", "replace")) for character in text), initial=0))
+    return [
+        replace(command, span=(bisect_left(ends, command.span[0]), bisect_left(ends, command.span[1])))
+        if command.span is not None
+        else command
+        for command in commands
+    ]
 
 
 def read_argument_list(
-    words: tuple[str, ...], folder: str | None
+    arguments: tuple[str, ...], folder: str | None
 ) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     """Return the commands of a call that gives its command as a list of words, without a shell."""
     reader = ShellReader(folder)
-    reader.read_command_words([ShellWord(word) for word in words])
+    reader.read_command_words([ShellWord(word) for word in arguments])
     return tuple(reader.reading.commands), tuple(reader.reading.unreadable)

@@ -1,7 +1,7 @@
 """Paths as they are written in a call, made absolute: `..` and doubled slashes resolved, links not.
 
-Where a symbolic link leads is known on the agent's machine alone. A path in the user's home folder is written with `~`
-where it was written so, since nobody here knows that folder.
+Where a symbolic link leads is known on the agent's machine alone: `signalbox hook` reports it (`PathLinks`). A path in
+the user's home folder is written with `~` where it was written so, since nobody here knows that folder.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import ntpath
 import posixpath
 import re
+from dataclasses import dataclass
+from typing import Any
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 # Folders of users, as systems have them: the same file may be written with `~` or with one of these.
@@ -55,3 +57,50 @@ def is_in_folder(path: str, folder: str) -> bool:
     if folder == "/":
         return path.startswith("/")
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+MAX_LINKS = 100
+LONGEST_PATH = 4096  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class PathLinks:
+    """The symbolic links on the way to a call's paths, as `signalbox hook` found them (client.real_paths).
+
+    pairs: each link, absolute, and the real path behind it; the longest links first.
+    is_complete: whether all words of the call were looked at.
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    is_complete: bool = True
+
+    def real_path(self, path: str) -> str:
+        """Return the path behind an absolute path, or one that begins with `~`."""
+        for link, real in self.pairs:
+            folder = with_home_as_tilde(link) if path.startswith("~") else link
+            if is_in_folder(path, folder):
+                return f"{real.rstrip('/')}{path[len(folder.rstrip('/')) :]}" or "/"
+        return path
+
+
+def parse_path_links(value: Any) -> PathLinks | None:
+    """Return the links that a hook names; None where it names none. What cannot be read makes them incomplete."""
+    if value is None:
+        return None
+    links = value.get("links") if isinstance(value, dict) else None
+    if not isinstance(links, list):
+        return PathLinks(is_complete=False)
+    pairs = [tuple(pair) for pair in links[:MAX_LINKS] if isinstance(pair, list) and are_plain_paths(pair)]
+    is_complete = value.get("complete") is True and len(pairs) == len(links)
+    return PathLinks(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))), is_complete)
+
+
+def are_plain_paths(pair: list[Any]) -> bool:
+    """Say whether both, a link and its real path, are absolute paths without `..`."""
+    return len(pair) == 2 and all(
+        isinstance(path, str)
+        and len(path) <= LONGEST_PATH
+        and (path.startswith("/") or is_windows_path(path))
+        and (path == normalize_path(path) or is_windows_path(path))
+        for path in pair
+    )

@@ -108,6 +108,11 @@ VALUE_OPTIONS |= {
 VALUE_OPTIONS |= dict.fromkeys(("egrep", "fgrep", "zgrep"), VALUE_OPTIONS["grep"]) | {
     "ag": VALUE_OPTIONS["rg"]
 }
+# Options that take no value, where the word behind them would else be taken for one.
+FLAG_OPTIONS: dict[str, frozenset[str]] = {
+    "sed": split_options("-n -E -r -s -u"),
+    "git": split_options("--no-pager -p --paginate --no-optional-locks"),
+}
 # Options whose value is the working directory of what the program does.
 FOLDER_OPTIONS: dict[str, frozenset[str]] = {
     "git": split_options("-C --work-tree"),

@@ -443,7 +443,13 @@ class ShellReader:
         module = find_python_module(command) if "-c" in options else ()
         has_code = not module and is_given_code(command.arguments, options, stdin)
         self._note_command(
-            replace(command, has_code=has_code, is_transparent=bool(module), is_wrapper=bool(module))
+            replace(
+                command,
+                has_code=has_code,
+                is_transparent=bool(module),
+                is_wrapper=bool(module),
+                started_words=len(module),
+            )
         )
         if module:
             self._interpret_command(
@@ -477,12 +483,14 @@ class ShellReader:
         if wrapped is None:
             self._note_command(command)
             return
-        is_transparent = wrapper.is_transparent
+        is_text = len(wrapped.words) == 1 and wrapper.adds_words and has_blank(wrapped.words[0])
+        is_known_command = not (wrapper.is_joined or wrapper.adds_words or wrapped.scripts)
         self._note_command(
             replace(
                 command,
-                is_transparent=is_transparent,
+                is_transparent=wrapper.is_transparent,
                 is_wrapper=True,
+                started_words=len(wrapped.words) if is_known_command else 0,
                 assignments=(*command.assignments, *wrapped.assignments),
             )
         )
@@ -492,7 +500,6 @@ class ShellReader:
         elif wrapped.folder is not None:
             self._folder = join_folder(self._folder, wrapped.folder)
         wrapped_words = list(wrapped.words)
-        is_text = len(wrapped_words) == 1 and wrapper.adds_words and has_blank(wrapped_words[0])
         if wrapped_words and (wrapper.is_joined or is_text):
             self._read_texts(wrapped_words)
         elif wrapped_words:

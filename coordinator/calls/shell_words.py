@@ -252,8 +252,8 @@ def unescape_word(text: str) -> str:
 def decode_ansi_string(text: str) -> str:
     """Return what `$'…'` means."""
 
-    def decode_escape(found: re.Match[str]) -> str:
-        hexadecimal, short, long, octal, control, letter = found.groups()
+    def decode_escape(match: re.Match[str]) -> str:
+        hexadecimal, short, long, octal, control, letter = match.groups()
         if code := hexadecimal or short or long:
             number = int(code, 16)
             return chr(number) if 0 < number < 0x110000 and not 0xD800 <= number < 0xE000 else "\ufffd"

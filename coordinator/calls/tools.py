@@ -50,19 +50,31 @@ PATH_FIELDS = frozenset(
 GLOB_FIELDS = frozenset({"glob", "include", "include_pattern", "includePattern", "paths"})
 ADDRESS_FIELDS = frozenset({"url", "uri", "urls", "endpoint", "base_url", "href", "link"})
 PATCH_FIELDS = frozenset({"patch", "patchText", "patch_text", "input", "diff"})
-# Fields that name neither a command nor a path nor an address, of the tools in the table.
-PLAIN_FIELDS = split_options(
+# Fields that name neither a command nor a path nor an address, of the tools in the table, by what they say.
+# About the call, and how long and where its agent waits for it: the call does the same with or without them.
+NOTE_FIELDS = split_options(
     """
     description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds
-    yield_time_ms max_output_tokens run_in_background is_background isBackground background initial_wait
-    async content contents file_text old_string new_string old_str new_str oldString newString oldText
-    newText before after edits new_source cell_type cell_id edit_mode replace_all replaceAll
-    expected_replacements allow_multiple insert_line instruction ai_proposed_content modified_by_user
-    offset limit pages view_range start_line end_line startLine endLine depth prompt format max_length
-    start_index raw output_mode head_limit multiline case_sensitive -i -n -A -B -C context fixed_strings
-    pattern type query recursive ignore respect_git_ignore
+    yield_time_ms max_output_tokens run_in_background is_background isBackground background initial_wait async
     """
 )
+# What is written into a file.
+CONTENT_FIELDS = split_options(
+    """
+    content contents file_text old_string new_string old_str new_str oldString newString oldText newText
+    before after edits new_source cell_type cell_id edit_mode replace_all replaceAll expected_replacements
+    allow_multiple insert_line instruction ai_proposed_content modified_by_user
+    """
+)
+FILE_PART_FIELDS = split_options("offset limit pages view_range start_line end_line startLine endLine depth")
+PAGE_FIELDS = split_options(
+    "prompt format max_length start_index raw"
+)  # how a page is read, and what is asked of it
+MATCH_FIELDS = split_options(
+    "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
+)
+SEARCH_FIELDS = split_options("pattern type query recursive ignore respect_git_ignore")
+PLAIN_FIELDS = NOTE_FIELDS | CONTENT_FIELDS | FILE_PART_FIELDS | PAGE_FIELDS | MATCH_FIELDS | SEARCH_FIELDS
 
 
 # Fields that lift a guard of the agent itself.
@@ -76,11 +88,12 @@ GUARD_LIFTING_FIELDS = split_options(
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What a tool does with the paths in its input, and whether its pattern is one (`Glob`)."""
+    """What a tool does, and how its input is read."""
 
-    use: str
+    kind: str  # the kind by which a rule may speak of it (policy.rules.tool_kinds)
+    use: str = ""  # what it does with the paths in its input
     is_command: bool = False
-    has_path_pattern: bool = False
+    has_path_pattern: bool = False  # its `pattern` is one of paths (`Glob`)
     searches_here: bool = False  # without a path it means the working directory
     has_address: bool = False
 
@@ -89,28 +102,31 @@ def list_tools(names: str, tool: Tool) -> dict[str, Tool]:
     return dict.fromkeys(names.split(), tool)
 
 
+# Of each agent that has a dialect, in its present and its known earlier versions; `think` and the like do nothing.
 TOOLS: dict[str, Tool] = {
     **list_tools(
         "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
         " developer__shell monitor background_process",
-        Tool("", is_command=True),
+        Tool("command", is_command=True),
     ),
     **list_tools(
-        "Read NotebookRead read read_file read_many_files view view_image developer__read_image", Tool(READ)
+        "Read NotebookRead read read_file read_many_files view view_image developer__read_image",
+        Tool("read", READ),
     ),
     **list_tools(
         "Write Edit MultiEdit NotebookEdit StrReplace apply_patch write_file replace write edit multiedit patch create"
         " str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
-        Tool(WRITE),
+        Tool("write", WRITE),
     ),
-    "Delete": Tool(DELETE),
-    "Move": Tool(DELETE),
-    **list_tools("Grep grep grep_search search_file_content SemanticSearch", Tool(READ, searches_here=True)),
-    **list_tools("Glob glob", Tool(LIST, has_path_pattern=True, searches_here=True)),
-    **list_tools("LS list list_directory developer__tree", Tool(LIST, searches_here=True)),
-    **list_tools("WebFetch webfetch web_fetch", Tool("", has_address=True)),
-    **list_tools("WebSearch websearch web_search google_web_search", Tool("")),
+    **list_tools("Delete Move", Tool("write", DELETE)),
+    **list_tools(
+        "Grep grep grep_search search_file_content SemanticSearch", Tool("search", READ, searches_here=True)
+    ),
+    **list_tools("Glob glob", Tool("search", LIST, has_path_pattern=True, searches_here=True)),
+    **list_tools("LS list list_directory developer__tree", Tool("search", LIST, searches_here=True)),
+    **list_tools("WebFetch webfetch web_fetch", Tool("fetch", has_address=True)),
+    **list_tools("WebSearch websearch web_search google_web_search", Tool("web-search")),
 }
-UNKNOWN_TOOL = Tool(TOUCH)
+UNKNOWN_TOOL = Tool("", TOUCH)
 POWERSHELL_TOOLS = frozenset({"PowerShell", "powershell"})
 POSIX_TOOLS = frozenset({"Bash", "bash"})  # a POSIX shell on every system

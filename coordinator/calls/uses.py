@@ -242,7 +242,11 @@ def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str
             if item.kind == OPERAND or "/" in item.word.prefix:
                 yield TOUCH, item.word
         elif not _SCHEME.search(text) and not any(char.isspace() for char in text):
-            yield TOUCH, item.word
+            # `./...` is every package below a folder.
+            yield (
+                TOUCH,
+                item.word._replace(text=text.removesuffix("...") or ".") if name == "go" else item.word,
+            )
             if text.startswith(("/", "~", ".")) and ":" in text:  # `docker run -v /etc:/host`
                 yield TOUCH, item.word._replace(text=text.partition(":")[0])
 

@@ -311,7 +311,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
 
 
 def take_option_value(
-    wrapper: Wrapper, text: str, rest: list[ShellWord], found: WrappedCommand
+    wrapper: Wrapper, text: str, rest: list[ShellWord], wrapped: WrappedCommand
 ) -> list[ShellWord]:
     """Note what an option of a wrapper says; return the words behind the option and its value."""
     name, equals, value = text.partition("=")
@@ -328,9 +328,9 @@ def take_option_value(
         return rest
     word = ShellWord(value) if equals else next(iter(rest), None)
     if word is not None and name in wrapper.scripts:
-        found.scripts.append(word)
+        wrapped.scripts.append(word)
     elif word is not None and name in wrapper.changes_folder:
-        found.folder = word
+        wrapped.folder = word
     return rest if equals else rest[1:]
 
 

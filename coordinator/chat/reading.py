@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -19,6 +20,10 @@ from coordinator.secrets.masking import mask_secrets
 PAGE = 50
 MOST_MESSAGES = 200
 MOST_COUNTED = 100  # beyond it, a number of unread messages says nothing more
+
+# Read marks of the agent itself, beside those of people: up to where its messages were sent to it, and up to where it
+# asked for what follows. No user name has a colon.
+SENT_TO_AGENT, READ_BY_AGENT = "agent:sent", "agent:read"
 
 _PLACE = re.compile(r"(-?\d{1,19})(?::(.*))?", re.DOTALL)
 MILLISECOND = timedelta(milliseconds=1)
@@ -100,24 +105,24 @@ def agent_thread_messages(agent_id: str) -> QuerySet[ChatMessage]:
 
 
 def load_older_messages(
-    agent_id: str, place: MessagePosition | None, limit: int = PAGE, user_id: str | None = None
+    agent_id: str, position: MessagePosition | None, limit: int = PAGE, user_id: str | None = None
 ) -> ChatMessagePage:
     """Return the last `limit` messages before `place`, or of all."""
     rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id)
-    if place is not None:
-        rows = rows.filter(place.older_messages_condition())
+    if position is not None:
+        rows = rows.filter(position.older_messages_condition())
     limit = max(1, min(limit, MOST_MESSAGES))
     older_rows = list(rows.order_by("-created_at", "-id")[: limit + 1])
     return ChatMessagePage(older_rows[:limit][::-1], len(older_rows) > limit)
 
 
 def load_newer_messages(
-    agent_id: str, place: MessagePosition, limit: int = PAGE, user_id: str | None = None
+    agent_id: str, position: MessagePosition, limit: int = PAGE, user_id: str | None = None
 ) -> ChatMessagePage:
     """Return the first `limit` messages after `place`."""
     limit = max(1, min(limit, MOST_MESSAGES))
     rows = filter_messages_by_user(agent_thread_messages(agent_id), user_id).filter(
-        place.newer_messages_condition()
+        position.newer_messages_condition()
     )
     newer_rows = list(rows.order_by("created_at", "id")[: limit + 1])
     return ChatMessagePage(newer_rows[:limit], len(newer_rows) > limit)
@@ -171,12 +176,12 @@ def unanswered_start_position(agent_id: str) -> MessagePosition:
 
 
 def load_unanswered_messages(
-    agent_id: str, place: MessagePosition, limit: int = PAGE
+    agent_id: str, position: MessagePosition, limit: int = PAGE
 ) -> dict[str, Any] | None:
     """Return what others said to the agent after `place`, as the answer of a wait, or None where nothing is new."""
     rows = (
         agent_thread_messages(agent_id)
-        .filter(place.newer_messages_condition())
+        .filter(position.newer_messages_condition())
         .exclude(source=ChatSource.AGENT)
     )
     unanswered_rows = list(rows.order_by("created_at", "id")[:limit])
@@ -186,6 +191,31 @@ def load_unanswered_messages(
         "messages": [chat_message_as_json(row, whole=True) for row in unanswered_rows],
         "after": str(message_position(unanswered_rows[-1])),
     }
+
+
+class MessageDelivery(StrEnum):
+    """How far people's newest message is on its way to the agent."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    SEEN = "seen"
+
+
+def find_delivery_state(agent_id: str) -> MessageDelivery | None:
+    """Return the state of what people wrote last; None where nobody wrote since the agent's own last message."""
+    last = agent_thread_messages(agent_id).order_by("-created_at", "-id").first()
+    if last is None or last.source != ChatSource.USER:
+        return None
+    position = message_position(last)
+    marks = ReadMark.objects.filter(agent_id=agent_id, person__in=(SENT_TO_AGENT, READ_BY_AGENT))
+    reached = {
+        mark.person
+        for mark in marks
+        if (mark.read_at, mark.message_id) >= (position.at, position.message_id or "")
+    }
+    if READ_BY_AGENT in reached:
+        return MessageDelivery.SEEN
+    return MessageDelivery.DELIVERED if SENT_TO_AGENT in reached else MessageDelivery.WAITING
 
 
 def load_read_positions(person: str) -> dict[str, MessagePosition]:

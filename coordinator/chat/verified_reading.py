@@ -49,7 +49,7 @@ def fingerprint_file(file: BinaryIO | Any, *, most: int | None = None) -> FileFi
 def open_verified_file(
     store: AttachmentStore,
     name: str,
-    known: StoredFile,
+    stored_file: StoredFile,
     *,
     elsewhere: Callable[[], AttachmentStore | None] = lambda: None,
 ) -> io.BufferedReader:
@@ -60,7 +60,7 @@ def open_verified_file(
     `elsewhere` tells where the file has been moved, if it is not there any more.
     """
     return io.BufferedReader(
-        VerifiedFileReader(store, name, known.size_bytes, bytes(known.pieces), elsewhere)
+        VerifiedFileReader(store, name, stored_file.size_bytes, bytes(stored_file.pieces), elsewhere)
     )
 
 

@@ -68,9 +68,9 @@ def load_hold_list(folder: str, agent: str) -> list[list[str]] | None:
     return EVERYTHING if hold_list is None else hold_list
 
 
-def save_hold_list(folder: str, agent: str, told: str) -> None:
+def save_hold_list(folder: str, agent: str, reported: str) -> None:
     """Keep what the server said, where it is new. A list not in our form is left out. Raises OSError."""
-    lines = parse_hold_list(told)
+    lines = parse_hold_list(reported)
     if lines is not None and load_hold_list(folder, agent) != lines:
         settings.write_private_file(hold_list_path(folder, agent), json.dumps(lines).encode())
 

@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 
-from coordinator.client import broken_hooks, settings, transcript_lines
+from coordinator.client import broken_hooks, real_paths, settings, transcript_lines
 from coordinator.client import certain_rules as held
 from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import (
@@ -203,6 +203,8 @@ class HookCommand:
                 self._body = transcript_lines.add_transcript_lines(self._body, payload, agent_words)
             if self._agent.name == "claude-code":
                 self._add_skill_shell_lines(payload)
+            if self.is_before_call:
+                self._body = real_paths.add_real_paths(self._body, payload)
         else:
             self._unread = True
             self._body = broken_hooks.strip_byte_order_mark(self._body)
@@ -358,22 +360,22 @@ class HookCommand:
 
     # --- the server -------------------------------------------------------------------------------------------
 
-    def _post_hook(self, until: float, patience: float, kept: UnsentHook | None = None) -> HttpAnswer:
+    def _post_hook(self, until: float, patience: float, unsent_hook: UnsentHook | None = None) -> HttpAnswer:
         """Post a hook: this one, or one that was kept.
 
         Raises ServerNotAnswering, InvalidServerAnswer and HookRefused.
         """
-        hook = kept or UnsentHook(self._agent.name, self._id, 0.0, self._body)
+        hook = unsent_hook or UnsentHook(self._agent.name, self._id, 0.0, self._body)
         assert self._settings is not None
         headers = {"X-Signalbox-Hook-Id": hook.id, "X-Signalbox-Host": quote_header_text(os.uname().nodename)}
         if self._driven:
             headers["X-Signalbox-Session"] = quote_header_text(self._driven)
         if self._settings.key:
             headers["Authorization"] = f"Bearer {self._settings.key}"
-        if kept is not None:
-            headers["X-Signalbox-Age"] = f"{max(0.0, time.time() - kept.at):.3f}"
-            if kept.denied:
-                headers["X-Signalbox-Denied"] = quote_header_text(kept.denied)
+        if unsent_hook is not None:
+            headers["X-Signalbox-Age"] = f"{max(0.0, time.time() - unsent_hook.at):.3f}"
+            if unsent_hook.denied:
+                headers["X-Signalbox-Denied"] = quote_header_text(unsent_hook.denied)
         # What the server says when its wait is over must reach the agent, too.
         wait = max(0.0, self._until - time.monotonic() - 1.0)
         self._connection = SingleRequestConnection(self._address, until)
@@ -464,12 +466,14 @@ class HookCommand:
         finally:
             os._exit(0)
 
-    def send_unsent_hook(self, kept: UnsentHook) -> bool:
+    def send_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
         """Send a hook that was kept; returns False where it must wait longer."""
         self._may_be_mended = False
         self._event = ""
         try:
-            self.extract_agent_answer(self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, kept))
+            self.extract_agent_answer(
+                self._post_hook(min(self._until, time.monotonic() + 10.0), 10.0, unsent_hook)
+            )
         except (ServerNotAnswering, InvalidServerAnswer):
             return False
         except HookRefused:
@@ -496,7 +500,7 @@ class HookCommand:
         finally:
             os._exit(BLOCK)
 
-    def finish_unanswered_hook(self, why: str) -> NoReturn:
+    def finish_unanswered_hook(self, reason: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
         is_call = self.is_before_call
         is_held = is_call and (
@@ -505,15 +509,18 @@ class HookCommand:
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
             because = HELD_UNREAD if self._unread and self._is_known else because
-            explanation = why if why == NOBODY else f"{why} {because} {WHAT_TO_DO}"
+            explanation = reason if reason == NOBODY else f"{reason} {because} {WHAT_TO_DO}"
             answer = self._agent.build_denial(self._event, explanation)
         elif is_call and self._asked:
-            explanation, answer = "", self._agent.build_terminal_question(self._event, f"{why} {ASKS_ANYWAY}")
+            explanation, answer = (
+                "",
+                self._agent.build_terminal_question(self._event, f"{reason} {ASKS_ANYWAY}"),
+            )
         else:
             explanation, answer = "", None
         self.answer_and_exit(
             json.dumps(answer).encode() if answer is not None else b"",
-            said=why,
+            said=reason,
             denied=explanation,
             keep=not self._refusal,
         )
@@ -562,10 +569,10 @@ def write_all_bytes(descriptor: int, text: bytes) -> None:
         text = text[os.write(descriptor, text) :]
 
 
-def print_log_line(words: str) -> None:
+def print_log_line(text: str) -> None:
     """Print a line for whoever reads the agent's log."""
     try:
-        write_all_bytes(2, f"{words}\n".encode("utf-8", "replace"))
+        write_all_bytes(2, f"{text}\n".encode("utf-8", "replace"))
     except OSError:
         return  # nobody listens
 

@@ -78,7 +78,7 @@ class HookAgent:
         *,
         named_in: tuple[str, ...] = ("hook_event_name",),
         session_ends: tuple[str, ...] = (),
-        words: TranscriptPatterns | None = None,
+        patterns: TranscriptPatterns | None = None,
     ) -> None:
         self.name = name
         self.timeout = timeout
@@ -86,33 +86,33 @@ class HookAgent:
         self.tool = tool
         self.named_in = named_in
         self.session_ends = session_ends
-        self.words = words
+        self.words = patterns
 
     @property
     def strictest_event(self) -> str:
         """The hook that one which cannot be understood counts as."""
         return next(iter(self.calls))
 
-    def build_denial(self, event: str, words: str) -> Any:
+    def build_denial(self, event: str, text: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""
-        return fill_answer_form(self.find_answer_forms(event).deny, words[:LONGEST_REASON])
+        return fill_answer_form(self.find_answer_forms(event).deny, text[:LONGEST_REASON])
 
-    def build_terminal_question(self, event: str, words: str) -> Any:
+    def build_terminal_question(self, event: str, text: str) -> Any:
         """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
-        return fill_answer_form(self.find_answer_forms(event).ask, words[:LONGEST_REASON])
+        return fill_answer_form(self.find_answer_forms(event).ask, text[:LONGEST_REASON])
 
     def find_answer_forms(self, event: str) -> CallAnswerForms:
         return self.calls.get(event) or self.calls[self.strictest_event]
 
 
-def fill_answer_form(form: Any, words: str) -> Any:
+def fill_answer_form(form: Any, text: str) -> Any:
     if isinstance(form, dict):
-        return {name: fill_answer_form(value, words) for name, value in form.items()}
-    return form.replace(WORDS, words) if isinstance(form, str) else form
+        return {name: fill_answer_form(value, text) for name, value in form.items()}
+    return form.replace(WORDS, text) if isinstance(form, str) else form
 
 
-def pre_tool_use_answer(decision: str, words: str = WORDS) -> dict[str, Any]:
-    return wrap_hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=words)
+def pre_tool_use_answer(decision: str, text: str = WORDS) -> dict[str, Any]:
+    return wrap_hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=text)
 
 
 def wrap_hook_output(event: str, **said: Any) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def cannot_ask_reason(agent: str, where: str = "the terminal") -> str:
     return f"{WORDS} {agent} {_CANNOT_ASK.format(where)}"
 
 
-def cursor_permission_answer(decision: str, words: str = WORDS) -> dict[str, Any]:
-    return {"permission": decision, "user_message": words, "agent_message": words}
+def cursor_permission_answer(decision: str, text: str = WORDS) -> dict[str, Any]:
+    return {"permission": decision, "user_message": text, "agent_message": text}
 
 
 _CURSOR_DENIES = CallAnswerForms(
@@ -151,12 +151,12 @@ def copilot_permission_answer(decision: str) -> dict[str, Any]:
     return {"permissionDecision": decision, "permissionDecisionReason": WORDS}
 
 
-def opencode_denial_answer(words: str) -> dict[str, Any]:
-    return {"decision": "deny", "reason": words}
+def opencode_denial_answer(text: str) -> dict[str, Any]:
+    return {"decision": "deny", "reason": text}
 
 
-def goose_denial_answer(words: str) -> dict[str, Any]:
-    return {"decision": "block", "reason": words}
+def goose_denial_answer(text: str) -> dict[str, Any]:
+    return {"decision": "block", "reason": text}
 
 
 def build_plugin_agent(name: str, title: str) -> HookAgent:
@@ -195,8 +195,10 @@ HOOK_AGENTS = {
                 ),
                 "PermissionRequest": _PROMPT,
             },
-            words=TranscriptPatterns(
-                ("Stop", "SessionEnd"), rb'"response_item".*("role":"assistant"|"reasoning")'
+            patterns=TranscriptPatterns(
+                ("Stop", "SessionEnd"),
+                rb'"response_item".*("role":"assistant"|"reasoning")',
+                latest=rb'"token_count".*"rate_limits":\{',
             ),
         ),
         HookAgent(
@@ -209,11 +211,11 @@ HOOK_AGENTS = {
                 )
             },
             gemini_tool_name,
-            words=TranscriptPatterns(
+            patterns=TranscriptPatterns(
                 ("AfterAgent", "SessionEnd"),
                 rb'"type":"gemini"',
                 rb'"type":"user","content":\[\{"text":',
-                ("id", "timestamp", "type", "content", "thoughts", "model", "tokens"),
+                fields=("id", "timestamp", "type", "content", "thoughts", "model", "tokens"),
             ),
         ),
         build_plugin_agent("opencode", "OpenCode"),
@@ -232,7 +234,7 @@ HOOK_AGENTS = {
                 )
             },
             # Sub-agents' last words are told by their end.
-            words=TranscriptPatterns(
+            patterns=TranscriptPatterns(
                 ("Stop",),
                 rb'\A\{"type":"assistant\.message"(?!.*"agentId":")',
                 written=rb'\A\{"type":"hook\.start".*"hookType":"agentStop"',

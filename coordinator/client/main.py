@@ -1,10 +1,13 @@
 """`signalbox`: the program that runs beside agents, on any machine. Standard library alone, and nothing else of ours.
 
-Agents start it before each of their calls, so it loads no module but its subcommand's.
+Agents start it before each of their calls, so it loads no module but its subcommand's. Where the server is installed,
+the server's commands are subcommands, too.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -20,6 +23,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "coordinator.client.hook",
         "what agents' settings call: report to Signalbox, wait, answer the agent",
     ),
+    "import": (
+        "coordinator.client.send_transcripts",
+        "send what the agents on this machine have written, earlier sessions too",
+    ),
     "mcp": (
         "coordinator.client.mcp",
         "MCP servers under Signalbox's grants: those of the gateway, or one started here",
@@ -28,8 +35,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "coordinator.client.mcp_ask",
         "an MCP tool that asks a person: claude -p --permission-prompt-tool",
     ),
+    "status-line": (
+        "coordinator.client.status_line",
+        "Claude Code's status line; it reports how full the limits of the subscription are",
+    ),
     "runner": ("coordinator.runner.main", "carry out runs on this machine, with the agents that it has"),
 }
+# Those of the server, which the program for agents' machines lacks. Each is a management command of that name.
+SERVER_MODULE = "coordinator.operations.command_line"
+SERVER_COMMANDS = {
+    "serve": "run the server",
+    "demo": "fill an empty database with a week of history; --live keeps agents working",
+    "doctor": "check the installation, and say how to fix what does not work",
+    "manage": "run any command of the server: `manage help` lists them",
+}
+UNREAD = 141  # the exit code of a program that SIGPIPE ended, as a shell has it
 USAGE_ERROR = 2  # which agents also take as "block this call"
 
 
@@ -45,27 +65,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in {"-h", "--help", "help"}:
         sys.stdout.write(format_usage())
         return 0
-    if name not in COMMANDS:
+    if name not in COMMANDS and name not in SERVER_COMMANDS:
         sys.stderr.write(f"There is no subcommand {name!r}.\n\n{format_usage()}" if name else format_usage())
         return USAGE_ERROR
-    module = COMMANDS[name][0]
+    module = SERVER_MODULE if name in SERVER_COMMANDS else COMMANDS[name][0]
     try:
         __import__(module)
     except ImportError as problem:
-        sys.stderr.write(f"signalbox {name} cannot be loaded: {problem}\n")
+        hint = " It belongs to the server, which is not installed here." if name in SERVER_COMMANDS else ""
+        sys.stderr.write(f"signalbox {name} cannot be loaded: {problem}.{hint}\n")
         return USAGE_ERROR
-    code: int = sys.modules[module].run(argv[1:])
+    try:
+        if name in SERVER_COMMANDS:
+            program, words = ("signalbox manage", argv[1:]) if name == "manage" else ("signalbox", argv)
+            sys.modules[module].run_command(words, program)
+            code = 0
+        else:
+            code = int(sys.modules[module].run(argv[1:]))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not is_output_unread():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered is written as Python ends
+        return UNREAD
     return code
+
+
+def is_output_unread() -> bool:
+    """Say whether whoever read the standard output has gone, as `head` does."""
+    poller = select.poll()
+    poller.register(1, 0)
+    return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
 def format_usage() -> str:
     """Return the list of subcommands, as people read it."""
-    lines = (f"  signalbox {name:<12}{summary}" for name, (_, summary) in COMMANDS.items())
+    summaries = SERVER_COMMANDS | {name: summary for name, (_, summary) in COMMANDS.items()}
     return "\n".join(
         [
             "usage: signalbox [--settings FILE] SUBCOMMAND …",
             "",
-            *lines,
+            *(f"  signalbox {name:<12}{summary}" for name, summary in summaries.items()),
             "",
             "  --settings FILE: the connection in this file alone, whatever the environment says",
             "",

@@ -22,6 +22,7 @@ from coordinator.client.connection import (
     ServerNotAnswering,
     SingleRequestConnection,
 )
+from coordinator.client.message_lines import LineBudgetExceeded, iterate_pipe_lines
 from coordinator.client.settings import NotConnected
 
 TYPE_CHECKING = False  # `typing` takes longer to load than the rest of this module
@@ -64,8 +65,11 @@ def run(arguments: Sequence[str]) -> int:
         (sys.stdout if wants_help else sys.stderr).write(USAGE)
         return 0 if wants_help else 2
     server = QuestionServer()
-    for line in sys.stdin.buffer:
-        server.handle_mcp_message(line)
+    try:
+        for line in iterate_pipe_lines(sys.stdin.buffer):
+            server.handle_mcp_message(line)
+    except LineBudgetExceeded as problem:
+        sys.stderr.write(f"The client wrote {problem}.\n")
     # Whoever asked is gone: their lines break off, which closes what nobody was told to wait for.
     sys.stdout.flush()
     os._exit(0)
@@ -152,8 +156,8 @@ class QuestionServer:
         if question is not None:
             question.cancel_asking()
 
-    def send_mcp_error(self, number: Any, code: int, words: str) -> None:
-        self._write_message({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}})
+    def send_mcp_error(self, number: Any, code: int, text: str) -> None:
+        self._write_message({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}})
 
     def send_mcp_result(self, number: Any, result: dict[str, Any]) -> None:
         """Answer one request."""
@@ -301,9 +305,9 @@ class OpenQuestion:
         return SILENT_FOR
 
 
-def build_prompt_denial(why: str) -> dict[str, Any]:
+def build_prompt_denial(reason: str) -> dict[str, Any]:
     """Return the answer that lets nothing run, with why."""
-    return {"behavior": "deny", "message": NOBODY.format(why.rstrip("."))}
+    return {"behavior": "deny", "message": NOBODY.format(reason.rstrip("."))}
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:

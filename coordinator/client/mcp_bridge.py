@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from coordinator.client import mcp_lines, settings, sse
 from coordinator.client.connection import ServerAddress, find_environment_proxy
+from coordinator.client.message_lines import MAX_LINE_BYTES, LineBudgetExceeded, iterate_pipe_lines
 from coordinator.client.settings import NotConnected
 
 SILENT_FOR = 60.0  # seconds without a sign of life after which the gateway counts as gone
@@ -36,8 +37,8 @@ LOST = "No answer says how the call ended ({}), so it may have run. Check whethe
 class GatewayRequestFailed(Exception):
     """There is no answer; says why. `sent`: the request may have arrived. `told`: the gateway's own answer."""
 
-    def __init__(self, words: str, *, sent: bool = False, told: bytes | None = None) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, *, sent: bool = False, told: bytes | None = None) -> None:
+        super().__init__(text)
         self.sent = sent
         self.told = told
 
@@ -55,10 +56,16 @@ class GatewayBridge:
 
     def serve_agent(self) -> int:
         """Pass on what both say until stdin ends."""
+        try:
+            self.relay_agent_messages()
+        except LineBudgetExceeded as problem:
+            sys.stderr.write(f"The agent wrote {problem}.\n")
+        sys.stdout.flush()
+        os._exit(0)
+
+    def relay_agent_messages(self) -> None:
         waiting: list[threading.Thread] = []
-        for line in sys.stdin.buffer:
-            if not line.strip():
-                continue
+        for line in iterate_pipe_lines(sys.stdin.buffer):
             try:
                 message = mcp_lines.parse_mcp_line(line)
             except mcp_lines.AmbiguousMessage as problem:
@@ -73,8 +80,6 @@ class GatewayBridge:
             waiting.append(thread)
             if message.get("id") is None:
                 thread.join(SILENT_FOR)  # notifications keep their order
-        sys.stdout.flush()
-        os._exit(0)
 
     def relay_message(self, message: dict[str, Any], line: bytes) -> None:
         number, method = message.get("id"), message.get("method")
@@ -229,7 +234,7 @@ class GatewayBridge:
         if answer.status in RETRY_STATUSES and not (is_call and answer.getheader(NOT_SENT) is None):
             body = b""
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-                body = answer.read(mcp_lines.LONGEST)
+                body = answer.read(MAX_LINE_BYTES)
             explanation = f"Signalbox is not ready ({answer.status}{gateway_error_detail(body)})"
             raise GatewayRequestFailed(explanation, told=body if is_jsonrpc_body(body) else None)
         return connection, answer
@@ -296,7 +301,7 @@ def build_gateway_connection(url: str, path: str) -> tuple[http.client.HTTPConne
 
 def iterate_event_data(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     """Yield the messages of a stream of events, each on one line. Raises HTTPException where one is too long."""
-    events = sse.EventSplitter(mcp_lines.LONGEST)
+    events = sse.EventSplitter(MAX_LINE_BYTES)
     while piece := answer.read1(READ_BYTES):
         try:
             event_blocks = events.feed(piece)

@@ -27,6 +27,7 @@ from coordinator.client.connection import (
     SingleRequestConnection,
 )
 from coordinator.client.mcp_methods import RequestUse
+from coordinator.client.message_lines import LineBudgetExceeded, iterate_pipe_lines
 from coordinator.client.settings import NotConnected
 
 ANSWER_WAIT_SECONDS = 45.0  # seconds in which an answer must begin: the server holds one for 25
@@ -78,10 +79,9 @@ class McpGuard:
     def relay_agent_messages(self) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        with contextlib.suppress(mcp_lines.LineTooLong):
-            for line in mcp_lines.iterate_bounded_lines(sys.stdin.buffer):
-                if line.strip():
-                    self.handle_client_message(mcp_lines.escape_line_separators(line))
+        with contextlib.suppress(LineBudgetExceeded):
+            for line in iterate_pipe_lines(sys.stdin.buffer):
+                self.handle_client_message(mcp_lines.escape_line_separators(line))
         with self._lock:
             for call in self._calls.values():
                 call.cancel_permission_wait()
@@ -222,15 +222,13 @@ class McpGuard:
         assert self._process is not None
         assert self._process.stdout is not None
         try:
-            for line in mcp_lines.iterate_bounded_lines(self._process.stdout):
+            for line in iterate_pipe_lines(self._process.stdout):
                 self.handle_server_message(line)
-        except mcp_lines.LineTooLong:
-            sys.stderr.write(f"{self._command[0]} sent a line of more than {mcp_lines.LONGEST} bytes.\n")
+        except LineBudgetExceeded as problem:
+            sys.stderr.write(f"{self._command[0]} wrote {problem}.\n")
             self._process.kill()
 
     def handle_server_message(self, line: bytes) -> None:
-        if not line.strip():
-            return
         try:
             message = mcp_lines.parse_server_answer(line)
         except ValueError:

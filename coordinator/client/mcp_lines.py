@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 from coordinator.client import mcp_methods
 
-LONGEST = 16 << 20  # bytes of a line
 INVALID_REQUEST, METHOD_NOT_FOUND, DENIED = -32600, -32601, -32012
 LINE_ENDS = "\x85\u2028\u2029"  # that JSON has in texts as they are, and some readers of lines stop at
 # Names that servers may read in any case, at the message's own level and in its params (gateway.messages has the same).
@@ -24,21 +22,9 @@ _writes = threading.Lock()
 class AmbiguousMessage(Exception):
     """A line that is no message, or could be read in two ways; `number` is its id, where it could be read."""
 
-    def __init__(self, words: str, number: Any = None) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, number: Any = None) -> None:
+        super().__init__(text)
         self.number = number
-
-
-class LineTooLong(Exception):
-    """A line that does not end."""
-
-
-def iterate_bounded_lines(stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield a stream's lines. Raises LineTooLong."""
-    while line := stream.readline(LONGEST + 1):
-        if len(line) > LONGEST:
-            raise LineTooLong
-        yield line
 
 
 def escape_line_separators(line: bytes) -> bytes:
@@ -180,13 +166,13 @@ def send_jsonrpc_message(message: dict[str, Any]) -> None:
     write_stdout_line(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
 
-def send_jsonrpc_error(number: Any, code: int, words: str) -> None:
+def send_jsonrpc_error(number: Any, code: int, text: str) -> None:
     """Answer a request with an error."""
-    send_jsonrpc_message({"id": number, "error": {"code": code, "message": words}})
+    send_jsonrpc_message({"id": number, "error": {"code": code, "message": text}})
 
 
-def send_refused_tool_result(number: Any, words: str) -> None:
+def send_refused_tool_result(number: Any, text: str) -> None:
     """Answer a call so that the model reads why it did not run."""
     send_jsonrpc_message(
-        {"id": number, "result": {"content": [{"type": "text", "text": words}], "isError": True}}
+        {"id": number, "result": {"content": [{"type": "text", "text": text}], "isError": True}}
     )

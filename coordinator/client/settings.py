@@ -249,10 +249,10 @@ def require_sendable_key(key: str) -> str:
     return key
 
 
-def require_private_settings(path: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def require_private_settings(path: str, file_status: os.stat_result) -> None:
+    if not stat.S_ISREG(file_status.st_mode):
         raise NotConnected(f"{path} is not a file.")
-    if found.st_mode & OTHERS or found.st_uid not in {0, os.geteuid()}:
+    if file_status.st_mode & OTHERS or file_status.st_uid not in {0, os.geteuid()}:
         raise NotConnected(
             f"{path} holds a key and can be read by others, so it is not used. Run `chmod 600 {path}`;"
             " if others use this machine, have the key revoked and run `signalbox connect` again."

@@ -279,7 +279,7 @@ def account_home_folder() -> str:
 # --- the program ------------------------------------------------------------------------------------------
 
 
-def parent_executable_contains_bytes(words: bytes, pid: int) -> bool:
+def parent_executable_contains_bytes(needle: bytes, pid: int) -> bool:
     """Say whether the program that started this process holds these words; False where that cannot be found out.
 
     The environment does not count: a project's settings can change it.
@@ -288,7 +288,7 @@ def parent_executable_contains_bytes(words: bytes, pid: int) -> bool:
         try:
             program = os.readlink(f"/proc/{pid}/exe")
             if os.path.basename(program.removesuffix(" (deleted)")) not in SHELLS:
-                return file_contains_bytes(words, f"/proc/{pid}/exe")
+                return file_contains_bytes(needle, f"/proc/{pid}/exe")
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
@@ -296,7 +296,7 @@ def parent_executable_contains_bytes(words: bytes, pid: int) -> bool:
     return False
 
 
-def file_contains_bytes(words: bytes, path: str) -> bool:
+def file_contains_bytes(needle: bytes, path: str) -> bool:
     """Say whether a file holds these words; False where it cannot be read within a budget of seconds."""
     deadline = time.monotonic() + PROGRAM_SECONDS
     end = b""
@@ -304,11 +304,11 @@ def file_contains_bytes(words: bytes, path: str) -> bool:
         with open(path, "rb") as file:
             while chunk := file.read(CHUNK):
                 text = end + chunk
-                if words in text:
+                if needle in text:
                     return True
                 if time.monotonic() > deadline:
                     return False
-                end = text[-len(words) :]
+                end = text[-len(needle) :]
     except OSError:
         return False
     return False

@@ -80,12 +80,12 @@ class HookSpool:
     def __bool__(self) -> bool:
         return bool(self.list_hook_numbers())
 
-    def add_unsent_hook(self, kept: UnsentHook) -> bool:
+    def add_unsent_hook(self, unsent_hook: UnsentHook) -> bool:
         """Keep a hook at the end of the line; of too many, the oldest go. Returns False for one that is too large.
 
         Raises OSError.
         """
-        content = kept.to_spool_content()
+        content = unsent_hook.to_spool_content()
         if len(content) > LARGEST:
             return False
         make_private_folder(self._folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from coordinator.client.message_lines import BYTE_ORDER_MARK
+
 MOST_BYTES = 16 * 1024 * 1024
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r|\n\r\n|\r\n\n")
 _LINES = re.compile(rb"\r\n|\n|\r")
@@ -24,10 +26,14 @@ class EventSplitter:
         self._rest = bytearray()
         self._looked = 0
         self._most = most
+        self._is_first = True
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the events that end in `piece`. Raises EventTooLong."""
+        """Return the events that end in `piece`, without a byte order mark before the first. Raises EventTooLong."""
         self._rest += piece
+        if self._is_first and len(self._rest) >= len(BYTE_ORDER_MARK):
+            self._is_first = False
+            self._rest = self._rest.removeprefix(BYTE_ORDER_MARK)
         complete_blocks, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
             complete_blocks.append(bytes(self._rest[begin : end.end()]))

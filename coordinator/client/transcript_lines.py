@@ -1,8 +1,9 @@
 """What an agent said in its own transcript goes along with the hook that ends its turn.
 
-Codex's hooks tell the last words of a turn alone, Gemini CLI's all of them as one text. Both name their transcript, a
-file of one JSON document a line; the lines with the agent's words are put into the hook's body. The server knows each
-by its origin, so that lines which come again, or are imported later, change nothing.
+Codex's hooks tell the last words of a turn alone, and nothing of its limits, Gemini CLI's all words as one text. Both
+name their transcript, a file of one JSON document a line; the lines with the agent's words, and the newest with its
+limits, are put into the hook's body. The server knows each by its origin, so that lines which come again, or are
+imported later, change nothing.
 """
 
 from __future__ import annotations
@@ -30,35 +31,39 @@ class TranscriptPatterns:
     """How an agent's transcript is read: `hooks` end a turn, `line` finds lines with its words, `prompt` what began it.
 
     Without a line that matches `prompt` nothing goes along; None where each line stands for itself. Of a line's
-    document only `fields` go along; without any the line goes as it is. `written` finds the line that an agent which
+    document only `fields` go along; without any the line goes as it is. Of the lines that `latest` finds, the newest
+    goes along. `written` finds the line that an agent which
     writes behind its hooks puts at the end; it is waited for.
     """
 
-    __slots__ = ("fields", "hooks", "line", "prompt", "written")
+    __slots__ = ("fields", "hooks", "latest", "line", "prompt", "written")
 
     def __init__(
         self,
         hooks: tuple[str, ...],
         line: bytes,
         prompt: bytes | None = None,
+        *,
         fields: tuple[str, ...] = (),
         written: bytes | None = None,
+        latest: bytes | None = None,
     ) -> None:
         self.hooks = hooks
         self.line = re.compile(line)
         self.prompt = re.compile(prompt) if prompt else None
         self.fields = fields
         self.written = re.compile(written) if written else None
+        self.latest = re.compile(latest) if latest else None
 
 
-def add_transcript_lines(body: bytes, payload: Mapping[str, Any], words: TranscriptPatterns) -> bytes:
+def add_transcript_lines(body: bytes, payload: Mapping[str, Any], patterns: TranscriptPatterns) -> bytes:
     """Return a hook's body with the lines of its transcript; as it is where there is none that can be read."""
     path = payload.get("transcript_path")
     end = body.rstrip()
     if not isinstance(path, str) or not os.path.isabs(path) or FIELD in payload or not end.endswith(b"}"):
         return body
     try:
-        lines = select_transcript_lines(wait_for_transcript_tail(path, words), words)
+        lines = select_transcript_lines(wait_for_transcript_tail(path, patterns), patterns)
     except (OSError, ValueError):
         return body
     if not lines:
@@ -66,13 +71,13 @@ def add_transcript_lines(body: bytes, payload: Mapping[str, Any], words: Transcr
     return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(lines).encode() + b"}"
 
 
-def wait_for_transcript_tail(path: str, words: TranscriptPatterns) -> list[bytes]:
+def wait_for_transcript_tail(path: str, patterns: TranscriptPatterns) -> list[bytes]:
     """Return the file's end as soon as it is written up to this hook, at last as it is. Raises OSError, ValueError."""
     deadline = time.monotonic() + WRITTEN_WITHIN_SECONDS
-    while words.written is not None and time.monotonic() < deadline:
+    while patterns.written is not None and time.monotonic() < deadline:
         with contextlib.suppress(FileNotFoundError):
             tail = read_transcript_tail(path)
-            if any(words.written.search(line) for line in tail[-MOST_LINES_AFTER:]):
+            if any(patterns.written.search(line) for line in tail[-MOST_LINES_AFTER:]):
                 return tail
         time.sleep(0.02)
     return read_transcript_tail(path)
@@ -91,15 +96,17 @@ def read_transcript_tail(path: str) -> list[bytes]:
     return lines[1 if begin else 0 : -1]  # the last one may still be written
 
 
-def select_transcript_lines(tail: list[bytes], words: TranscriptPatterns) -> list[str]:
+def select_transcript_lines(tail: list[bytes], patterns: TranscriptPatterns) -> list[str]:
     """Return the newest lines with the agent's words, in their order."""
     lines: list[str] = []
-    size, begun = 0, words.prompt is None
+    size, begun, latest = 0, patterns.prompt is None, patterns.latest
     for line in reversed(tail):
-        is_prompt = words.prompt is not None and words.prompt.search(line) is not None
-        if not is_prompt and not words.line.search(line):
+        is_prompt = patterns.prompt is not None and patterns.prompt.search(line) is not None
+        if latest is not None and latest.search(line):
+            latest = None
+        elif not is_prompt and not patterns.line.search(line):
             continue
-        text = select_line_fields(line, words.fields)
+        text = select_line_fields(line, patterns.fields)
         size += len(text)
         if size > LARGEST_LINES:
             break

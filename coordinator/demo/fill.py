@@ -22,8 +22,10 @@ from coordinator.actions.audit import audit
 from coordinator.actions.sessions import tool_calls
 from coordinator.actions.usage import filling
 from coordinator.demo import chats, policy
-from coordinator.demo.cast import PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
-from coordinator.demo.tasks import MessageStep, ToolCallStep
+from coordinator.demo.cast import PEOPLE, PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
+from coordinator.demo.long_session import plan_long_session
+from coordinator.demo.questions import PROGRAM, write_demo_questions
+from coordinator.demo.tasks import MessageStep, PointStep, ToolCallStep
 from coordinator.demo.week import PlannedRequest, SessionStory, TimedStep, WeekPlanner
 from coordinator.errors import Conflict
 from coordinator.identity.actors import key_actor_by_name, system_actor
@@ -48,11 +50,13 @@ from coordinator.models import (
     Run,
     Runner,
     Session,
+    SessionOwner,
     ToolRule,
 )
 from coordinator.policy.requests.approvals import PermissionSubject, Validity
 
 BATCH = 500
+ALERTED_TRADE = "oncall"  # alerts start its sessions, not people
 FILLED = "DEMO_FILLED"
 RUN_STATUS = {"finished": "completed", "error": "failed", "stopped": "stopped", "running": "running"}
 PROFILE = "coding"
@@ -134,6 +138,7 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
         )
     dice = Random(seed)
     stories = WeekPlanner(seed=seed, now=now, days=days).plan_stories()
+    stories.append(plan_long_session(seed=seed, now=now))
     with transaction.atomic():
         agents = write_demo_agents(dice, now)
         write_demo_runners(now)
@@ -141,6 +146,12 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
         write_demo_sessions(stories)
         events = write_story_events(stories)
         requests = sum(write_story_requests(story) for story in stories)
+        at_work = [
+            (story.session_id, story.story_agent_id)
+            for story in stories
+            if story.program == PROGRAM and story.status == "running"
+        ]
+        requests += write_demo_questions(at_work, now)
         messages = chats.write_demo_chats(dice, now)
         audit.record_audit_entry(
             FILLED,
@@ -231,6 +242,19 @@ def write_demo_sessions(stories: list[SessionStory]) -> None:
     ordered = sorted(stories, key=story_depth)
     Session.objects.bulk_create([build_story_session(story) for story in ordered], BATCH)
     Run.objects.bulk_create([build_story_run(story) for story in ordered if not story.program], BATCH)
+    SessionOwner.objects.bulk_create(
+        [
+            SessionOwner(session_id=story.session_id, person=choose_story_owner(story))
+            for story in ordered
+            if story.parent is None and story.trade.name != ALERTED_TRADE
+        ],
+        BATCH,
+    )
+
+
+def choose_story_owner(story: SessionStory) -> str:
+    """Return who ordered a session: each of a team's agents has a person. Alerts start the others."""
+    return PEOPLE[(TEAMS.index(story.team) + TRADES.index(story.trade)) % len(PEOPLE)]
 
 
 def story_depth(story: SessionStory) -> int:
@@ -295,6 +319,7 @@ def write_story_events(stories: list[SessionStory]) -> int:
             context.event_id = event.pk
         EventContext.objects.bulk_create(contexts)
         filling.add_rows_of_events(events[0].pk - 1, events[-1].pk)
+        filling.add_events_to_days(events[0].pk - 1, events[-1].pk)
     return len(pairs)
 
 
@@ -304,6 +329,10 @@ def generate_story_events(story: SessionStory) -> Iterator[tuple[Event, EventCon
     for moment in story.moments:
         if isinstance(moment.step, MessageStep):
             yield build_message_event(story, moment, moment.step)
+        elif isinstance(moment.step, PointStep):
+            point = build_story_event(story, moment.at, moment.step.event_type, tool_input=moment.step.about)
+            point[1].subagent = moment.subagent
+            yield point
         else:
             yield from generate_tool_call_events(story, moment, moment.step)
     if story.ends is not None:
@@ -333,13 +362,13 @@ def generate_tool_call_events(
     """Yield the events of a tool call: its beginning and, where it came, its result."""
     about: dict[str, Any] = {"tool_name": step.tool, "tool_input": step.input}
     before = build_story_event(story, moment.at, "pre_tool", **about)
-    before[1].tool_use_id = moment.tool_use_id
+    before[1].tool_use_id, before[1].subagent = moment.tool_use_id, moment.subagent
     yield before
     if moment.ends_at is not None:
         after = build_story_event(
             story, moment.ends_at, "post_tool", tool_output=step.output, error=step.error, **about
         )
-        after[1].tool_use_id = moment.tool_use_id
+        after[1].tool_use_id, after[1].subagent = moment.tool_use_id, moment.subagent
         after[1].duration_ms = (moment.ends_at - moment.at) // timedelta(milliseconds=1)
         yield after
 
@@ -375,7 +404,7 @@ def write_planned_request(story: SessionStory, question: PlannedRequest) -> None
     """Ask one question and let it end as the story says."""
     asker = key_actor_by_name("demo-fleet")
     request = approvals.request_permission(
-        build_planned_request(story, question), by=asker, now=question.asked_at
+        build_planned_request(story, question), actor=asker, now=question.asked_at
     )
     if not request.created or question.verdict == "pending":
         return
@@ -383,14 +412,14 @@ def write_planned_request(story: SessionStory, question: PlannedRequest) -> None
     if question.verdict in {"approved", "denied"}:
         approvals.decide_request(
             request_id,
-            by=make_past_decider(question.decided_by or ""),
+            person=make_past_decider(question.decided_by or ""),
             verdict="approved" if question.verdict == "approved" else "denied",
             reason=question.reason,
             validity=Validity.ONCE,
             now=ended_at,
         )
     elif question.verdict == "withdrawn":
-        approvals.withdraw_request(request_id, by=asker, reason=question.reason, now=ended_at)
+        approvals.withdraw_request(request_id, actor=asker, reason=question.reason, now=ended_at)
     else:
         approvals.expire_due_requests(ended_at)
 

@@ -140,9 +140,7 @@ def require_reachable_server(url: str) -> None:
     try:
         urllib.request.urlopen(url + "/health", timeout=5).close()  # noqa: S310
     except OSError:
-        raise ServerUnreachable(
-            f"No Signalbox answers at {url}. Start it with `python manage.py serve`."
-        ) from None
+        raise ServerUnreachable(f"No Signalbox answers at {url}. Start it with `signalbox serve`.") from None
 
 
 def run_demo_fleet(url: str, *, say: Tell, unanswered: str | None) -> None:
@@ -206,7 +204,7 @@ class DemoKeys:
         row, raw = keys.issue_api_key(
             name=f"demo-{what}-{uuid.uuid4().hex[:6]}",
             scopes=scopes,
-            by=system_actor("demo"),
+            actor=system_actor("demo"),
             now=now,
             agent_id=agent,
             expires_at=now + timedelta(days=1),
@@ -218,7 +216,7 @@ class DemoKeys:
     def revoke_demo_keys(self) -> None:
         for number in self.ids:
             keys.invalidate_api_key(
-                number, by=system_actor("demo"), now=timezone.now(), reason="The fleet has stopped."
+                number, actor=system_actor("demo"), now=timezone.now(), reason="The fleet has stopped."
             )
 
 

@@ -28,6 +28,7 @@ from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.question_requests import is_question_request
 
 LOOK_EVERY = 2.0  # seconds
 VIEWER_WAIT_SECONDS = (25.0, 120.0)  # a question waits for whoever looks at the demo, between these
@@ -94,7 +95,7 @@ class DemoPeople:
         try:
             approvals.decide_request(
                 row.request_id,
-                by=make_past_decider(self.dice.choice(PEOPLE)),
+                person=make_past_decider(self.dice.choice(PEOPLE)),
                 verdict="approved" if verdict == "approved" else "denied",
                 reason=self.dice.choice(REASONS[verdict]),
                 judged=judged_card_digest(row),
@@ -106,5 +107,6 @@ class DemoPeople:
 
 
 def can_demo_people_decide(row: PermissionRequest) -> bool:
-    """Say whether one made-up person may decide this: neither what takes two people, nor what makes a grant."""
-    return rules.required_approver_count(row) == 1 and row.permission_type != ACCESS
+    """Say whether one made-up person may decide this: not what takes two, makes a grant or is a question."""
+    is_answered = is_question_request(row)
+    return rules.required_approver_count(row) == 1 and row.permission_type != ACCESS and not is_answered

@@ -67,7 +67,7 @@ RULES = (
 def write_demo_policy(dice: Random, now: datetime) -> None:
     """Write servers, rules and grants, each grant with the audit row of its giving."""
     if not load_saved_tool_rules():  # nobody's own rules are replaced
-        tool_rules.replace_tool_rules(RULES, seen=tool_rules_version([]), by=LISTER, now=now - OLD)
+        tool_rules.replace_tool_rules(RULES, seen_version=tool_rules_version([]), actor=LISTER, now=now - OLD)
     McpServer.objects.bulk_create(
         [
             McpServer(
@@ -95,7 +95,7 @@ def store_demo_tools(server: DemoMcpServer, now: datetime) -> None:
     mcp_tools.store_tool_listing(
         server.name,
         ToolListing([build_demo_tool_definition(t) for t in server.tools], True),
-        by=LISTER,
+        actor=LISTER,
         now=now - OLD,
     )
     tool = CHANGED_TOOLS.get(server.name)
@@ -104,7 +104,7 @@ def store_demo_tools(server: DemoMcpServer, now: datetime) -> None:
             tool, {**build_demo_tool_definition(tool).content, "description": CHANGED_WORDS}
         )
         mcp_tools.store_tool_listing(
-            server.name, ToolListing([changed], False), by=LISTER, now=now - timedelta(days=2)
+            server.name, ToolListing([changed], False), actor=LISTER, now=now - timedelta(days=2)
         )
 
 

@@ -35,6 +35,14 @@ class ToolCallStep:
 
 
 @dataclass(frozen=True, slots=True)
+class PointStep:
+    """What an agent reports beside calls and messages, as that it compacts the conversation."""
+
+    event_type: str
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class PermissionStep:
     """A call that waits for a person's word first; made only where the word is yes."""
 

@@ -28,6 +28,7 @@ from coordinator.demo.tasks import (
     EndStep,
     MessageStep,
     PermissionStep,
+    PointStep,
     Step,
     ToolCallStep,
     task,
@@ -57,10 +58,11 @@ class PlannedRequest:
 class TimedStep:
     """A step with its time; `ends_at` is None for a call that is still running."""
 
-    step: MessageStep | ToolCallStep
+    step: MessageStep | ToolCallStep | PointStep
     at: datetime
     ends_at: datetime | None
     tool_use_id: str | None = None
+    subagent: str | None = None
 
 
 @dataclass(slots=True)

@@ -76,17 +76,17 @@ def convert_acp_content(blocks: Any) -> list[dict[str, Any]]:
 # --- calls ------------------------------------------------------------------------------------------------
 
 
-def merge_acp_call_update(known: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+def merge_acp_call_update(call_so_far: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is known of a call with one more update of it (or the call of a permission request)."""
-    after = dict(known)
+    after = dict(call_so_far)
     for name in REPLACED:
         if name in fields and fields[name] is not None:
             after[name] = fields[name]
     after.setdefault("toolCallId", fields.get("toolCallId"))
     after.setdefault("firstTitle", fields.get("title"))
-    if isinstance(known.get("rawInput"), dict) and isinstance(fields.get("rawInput"), dict):
+    if isinstance(call_so_far.get("rawInput"), dict) and isinstance(fields.get("rawInput"), dict):
         # A permission request may name less of the input than the call itself.
-        after["rawInput"] = {**known["rawInput"], **fields["rawInput"]}
+        after["rawInput"] = {**call_so_far["rawInput"], **fields["rawInput"]}
     meta = fields.get("_meta")
     if isinstance(meta, dict):
         after |= claude_call_metadata(meta.get("claudeCode"))
@@ -96,88 +96,92 @@ def merge_acp_call_update(known: Mapping[str, Any], fields: Mapping[str, Any]) -
     return after
 
 
-def claude_call_metadata(told: Any) -> dict[str, Any]:
-    if not isinstance(told, dict):
+def claude_call_metadata(reported: Any) -> dict[str, Any]:
+    if not isinstance(reported, dict):
         return {}
     names = {"toolName": "toolName", "toolResponse": "toolResponse", "parentToolUseId": "parent"}
-    return {ours: told[name] for name, ours in names.items() if told.get(name) is not None}
+    return {ours: reported[name] for name, ours in names.items() if reported.get(name) is not None}
 
 
-def codex_terminal_output(known: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+def codex_terminal_output(call_so_far: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
     """Codex reports the output of its terminal beside the update."""
     output_fields: dict[str, Any] = {}
     delta, ended = meta.get("terminal_output_delta"), meta.get("terminal_exit")
     if isinstance(delta, dict) and isinstance(delta.get("data"), str):
-        output_fields["shown"] = (str(known.get("shown") or "") + delta["data"])[-LONGEST_OUTPUT:]
+        output_fields["shown"] = (str(call_so_far.get("shown") or "") + delta["data"])[-LONGEST_OUTPUT:]
     if isinstance(ended, dict):
         output_fields["exit"] = ended.get("exit_code")
     return output_fields
 
 
-def build_acp_call(known: Mapping[str, Any], program: str) -> ReportedToolCall:
+def build_acp_call(call_so_far: Mapping[str, Any], program: str) -> ReportedToolCall:
     """Return the call as far as it is known."""
-    tool, tool_input = resolve_acp_tool(known, program)
-    status = known.get("status")
+    tool, tool_input = resolve_acp_tool(call_so_far, program)
+    status = call_so_far.get("status")
     over = status in OVER
     return ReportedToolCall(
         tool=tool,
         tool_input=tool_input,
-        title=nonblank_text(known.get("title")) or tool,
+        title=nonblank_text(call_so_far.get("title")) or tool,
         ready=over
         or status == "in_progress"
-        or bool(known.get("asked"))
-        or has_complete_input(known, program),
+        or bool(call_so_far.get("asked"))
+        or has_complete_input(call_so_far, program),
         over=over,
-        output=acp_call_output(known) if over else None,
-        error=describe_acp_failure(known) if status in {"failed", "cancelled"} else None,
-        parent=nonblank_text(known.get("parent")),
+        output=acp_call_output(call_so_far) if over else None,
+        error=describe_acp_failure(call_so_far) if status in {"failed", "cancelled"} else None,
+        parent=nonblank_text(call_so_far.get("parent")),
         extra={
-            name: known[name]
+            name: call_so_far[name]
             for name in ("title", "kind", "locations", "meta")
-            if known.get(name) not in (None, [])
+            if call_so_far.get(name) not in (None, [])
         },
     )
 
 
-def has_complete_input(known: Mapping[str, Any], program: str) -> bool:
+def has_complete_input(call_so_far: Mapping[str, Any], program: str) -> bool:
     """Say whether a call that has not begun has its whole input: all but OpenCode send none before."""
-    return bool(known.get("rawInput")) and program != "opencode"
+    return bool(call_so_far.get("rawInput")) and program != "opencode"
 
 
 def nonblank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def resolve_acp_tool(known: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
+def resolve_acp_tool(call_so_far: Mapping[str, Any], program: str) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and its input, as the program's hooks name them."""
-    raw = known.get("rawInput")
+    raw = call_so_far.get("rawInput")
     input_fields = dict(raw) if isinstance(raw, dict) and raw else None
-    kind = nonblank_text(known.get("kind")) or "other"
-    if program == "claude-code" and (name := nonblank_text(known.get("toolName"))):
+    kind = nonblank_text(call_so_far.get("kind")) or "other"
+    if program == "claude-code" and (name := nonblank_text(call_so_far.get("toolName"))):
         return name, input_fields
     if program == "codex":
-        return resolve_codex_acp_tool(known, kind, input_fields)
+        return resolve_codex_acp_tool(call_so_far, kind, input_fields)
     if program == "gemini":
-        return resolve_gemini_acp_tool(known, kind, input_fields)
+        return resolve_gemini_acp_tool(call_so_far, kind, input_fields)
     if program == "opencode":
-        return resolve_opencode_acp_tool(known, kind, input_fields)
-    return resolve_tool_by_kind(known, kind, input_fields)
+        return resolve_opencode_acp_tool(call_so_far, kind, input_fields)
+    return resolve_tool_by_kind(call_so_far, kind, input_fields)
 
 
 def resolve_tool_by_kind(
-    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+    call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
-    tool = nonblank_text(known.get("toolName")) or nonblank_text(known.get("name")) or BY_KIND.get(kind)
-    tool = tool or nonblank_text(known.get("firstTitle")) or "tool"
-    return tool, given or infer_acp_input(known, kind)
+    tool = (
+        nonblank_text(call_so_far.get("toolName"))
+        or nonblank_text(call_so_far.get("name"))
+        or BY_KIND.get(kind)
+    )
+    tool = tool or nonblank_text(call_so_far.get("firstTitle")) or "tool"
+    return tool, tool_input or infer_acp_input(call_so_far, kind)
 
 
-def infer_acp_input(known: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
+def infer_acp_input(call_so_far: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
     """Return an input made of what a call shows, for agents that keep its own to themselves."""
-    changes = acp_diff_edits(known)
+    changes = acp_diff_edits(call_so_far)
     if changes:
         return changes
-    title, path = nonblank_text(known.get("title")), first_location_path(known)
+    title, path = nonblank_text(call_so_far.get("title")), first_location_path(call_so_far)
     if kind == "execute" and title:
         return {"command": title}
     if path:
@@ -185,9 +189,9 @@ def infer_acp_input(known: Mapping[str, Any], kind: str) -> dict[str, Any] | Non
     return {"description": title} if title else None
 
 
-def acp_diff_edits(known: Mapping[str, Any]) -> dict[str, Any] | None:
+def acp_diff_edits(call_so_far: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a call's diffs say as the input of an edit: one file, or one after the other."""
-    blocks = known.get("content")
+    blocks = call_so_far.get("content")
     diffs = [
         block
         for block in (blocks if isinstance(blocks, list) else [])
@@ -206,25 +210,25 @@ def acp_diff_edits(known: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"file_path": edits[0]["file_path"], "edits": edits} if edits else None
 
 
-def first_location_path(known: Mapping[str, Any]) -> str | None:
-    places = known.get("locations")
+def first_location_path(call_so_far: Mapping[str, Any]) -> str | None:
+    places = call_so_far.get("locations")
     first = places[0] if isinstance(places, list) and places else None
     return nonblank_text(first.get("path")) if isinstance(first, dict) else None
 
 
 def resolve_codex_acp_tool(
-    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+    call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Codex runs all but edits in a shell, and calls that Bash in its hooks."""
-    command = given.get("command") if given else None
+    command = tool_input.get("command") if tool_input else None
     if isinstance(command, str | list):
         return "Bash", {"command": unwrap_shell_command(command)}
-    if known.get("name") == "exec_command" or kind == "execute":
-        title = nonblank_text(known.get("title"))
+    if call_so_far.get("name") == "exec_command" or kind == "execute":
+        title = nonblank_text(call_so_far.get("title"))
         return "Bash", {"command": title, "description": title} if kind != "execute" else {"command": title}
     if kind == "edit":
-        return "apply_patch", acp_diff_edits(known) or given
-    return resolve_tool_by_kind(known, kind, given)
+        return "apply_patch", acp_diff_edits(call_so_far) or tool_input
+    return resolve_tool_by_kind(call_so_far, kind, tool_input)
 
 
 # Of these names, in these places: a program of that name anywhere else may be anything.
@@ -248,43 +252,45 @@ GEMINI_CALL = re.compile(r"\A([a-z][a-z_]*?)(?:__|-\d)")
 
 
 def resolve_gemini_acp_tool(
-    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+    call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """Gemini CLI names a call's tool in its id, and nothing of its input but what it shows."""
-    match = GEMINI_CALL.match(str(known.get("toolCallId") or ""))
+    match = GEMINI_CALL.match(str(call_so_far.get("toolCallId") or ""))
     tool = match[1] if match else None
     if tool is None:
-        return resolve_tool_by_kind(known, kind, given)
-    changes = acp_diff_edits(known)
+        return resolve_tool_by_kind(call_so_far, kind, tool_input)
+    changes = acp_diff_edits(call_so_far)
     if tool == "write_file" and changes and "new_string" in changes:
-        return tool, given or {"file_path": changes["file_path"], "content": changes["new_string"]}
-    return tool, given or infer_acp_input(known, kind)
+        return tool, tool_input or {"file_path": changes["file_path"], "content": changes["new_string"]}
+    return tool, tool_input or infer_acp_input(call_so_far, kind)
 
 
 def resolve_opencode_acp_tool(
-    known: Mapping[str, Any], kind: str, given: dict[str, Any] | None
+    call_so_far: Mapping[str, Any], kind: str, tool_input: dict[str, Any] | None
 ) -> tuple[str, dict[str, Any] | None]:
     """OpenCode first gives a call its tool for a title, and the folder beside its input."""
-    first = nonblank_text(known.get("firstTitle"))
-    if given:
-        given.pop("cwd", None)
+    first = nonblank_text(call_so_far.get("firstTitle"))
+    if tool_input:
+        tool_input.pop("cwd", None)
     if first and re.fullmatch(r"[a-z][a-z0-9_]*", first):
-        return first, given or infer_acp_input(known, kind)
+        return first, tool_input or infer_acp_input(call_so_far, kind)
     tool = {"execute": "bash", "edit": "edit", "read": "read", "search": "grep", "fetch": "webfetch"}.get(
         kind
     )
-    return tool or resolve_tool_by_kind(known, kind, given)[0], given or infer_acp_input(known, kind)
+    return tool or resolve_tool_by_kind(call_so_far, kind, tool_input)[0], tool_input or infer_acp_input(
+        call_so_far, kind
+    )
 
 
 # --- results ----------------------------------------------------------------------------------------------
 
 
-def acp_call_output(known: Mapping[str, Any]) -> Any:
+def acp_call_output(call_so_far: Mapping[str, Any]) -> Any:
     """Return a call's result: as its hooks would give it, else its output, else what it shows."""
-    if known.get("toolResponse") is not None:
-        return known["toolResponse"]
-    shown_output, raw = nonblank_text(known.get("shown")), known.get("rawOutput")
-    code = known.get("exit")
+    if call_so_far.get("toolResponse") is not None:
+        return call_so_far["toolResponse"]
+    shown_output, raw = nonblank_text(call_so_far.get("shown")), call_so_far.get("rawOutput")
+    code = call_so_far.get("exit")
     code = code if code is not None or not isinstance(raw, dict) else raw.get("exit_code")
     if shown_output is not None:
         return {"stdout": shown_output, "exit_code": code} if isinstance(code, int) else shown_output
@@ -292,12 +298,12 @@ def acp_call_output(known: Mapping[str, Any]) -> Any:
         return raw["output"]
     if isinstance(raw, str) and raw.strip():
         return raw
-    return acp_content_text(known) or (raw if raw not in (None, "", {}) else None)
+    return acp_content_text(call_so_far) or (raw if raw not in (None, "", {}) else None)
 
 
-def acp_content_text(known: Mapping[str, Any]) -> str | None:
+def acp_content_text(call_so_far: Mapping[str, Any]) -> str | None:
     """Return the texts that a call shows, one below the other."""
-    blocks = known.get("content")
+    blocks = call_so_far.get("content")
     texts = []
     for one in blocks if isinstance(blocks, list) else []:
         block = one.get("content") if isinstance(one, dict) and one.get("type") == "content" else None
@@ -306,23 +312,23 @@ def acp_content_text(known: Mapping[str, Any]) -> str | None:
     return "\n".join(texts).strip() or None
 
 
-def describe_acp_failure(known: Mapping[str, Any]) -> str:
-    code = known.get("exit")
-    if known.get("status") == "cancelled":
+def describe_acp_failure(call_so_far: Mapping[str, Any]) -> str:
+    code = call_so_far.get("exit")
+    if call_so_far.get("status") == "cancelled":
         return "The call was cancelled."
     if isinstance(code, int) and code:
         return f"Exit code {code}."
-    raw = known.get("rawOutput")
-    failure_text = acp_content_text(known) or (raw if isinstance(raw, str) else None)
+    raw = call_so_far.get("rawOutput")
+    failure_text = acp_content_text(call_so_far) or (raw if isinstance(raw, str) else None)
     return (failure_text or "The call failed.")[:20_000]
 
 
-def acp_running_output(known: Mapping[str, Any]) -> str | None:
+def acp_running_output(call_so_far: Mapping[str, Any]) -> str | None:
     """Return the output so far of a call that still runs, where its own updates hold it."""
-    if known.get("shown"):
-        return str(known["shown"])
-    if known.get("status") == "in_progress" and known.get("kind") == "execute":
-        return acp_content_text(known)
+    if call_so_far.get("shown"):
+        return str(call_so_far["shown"])
+    if call_so_far.get("status") == "in_progress" and call_so_far.get("kind") == "execute":
+        return acp_content_text(call_so_far)
     return None
 
 
@@ -360,14 +366,14 @@ def parse_turn_usage(ended: Mapping[str, Any]) -> TurnUsage:
     return TurnUsage(tuple(usages), cost if isinstance(cost, dict) else None)
 
 
-def normalize_token_counts(told: Any) -> dict[str, int]:
+def normalize_token_counts(reported: Any) -> dict[str, int]:
     """Return tokens by kind: the input without what came from or went into a cache, the output with the thoughts.
 
     Agents differ in what they count within what; their total says it.
     """
     figures = {
         name: value
-        for name, value in (told.items() if isinstance(told, dict) else ())
+        for name, value in (reported.items() if isinstance(reported, dict) else ())
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
     }
     counts = {KINDS[name]: value for name, value in figures.items() if name in KINDS}

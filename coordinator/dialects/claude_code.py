@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Answer, Dialect, MessagePieces
+from coordinator.dialects.contract import NOT_FITTING, AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import (
     AgentHook,
     HookEventBuilder,
@@ -24,7 +24,8 @@ from coordinator.dialects.hooks import (
     make_event_origin,
     wrap_as_object,
 )
-from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.requests import questions
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import IN_BACKGROUND, SUBAGENT_END, MessagePiece
@@ -41,7 +42,10 @@ UNKNOWN_LINES = (
     "Skills and slash commands can run shell lines while they are loaded, and this hook does not say which. `signalbox"
     " hook` reads them; Claude Code 2.1.332 and newer tell each of them."
 )
+# In which mode it goes on with an approved plan.
+MODES = {questions.PlanMode.ASK: "default", questions.PlanMode.EDITS: "acceptEdits"}
 LONGEST_REASON = 9_000  # Claude Code cuts at 10,000 characters
+HEADLESS = "sdk-cli"  # what CLAUDE_CODE_ENTRYPOINT says of `claude -p`
 
 # What tool calls are about, by tool: the text that a rule's pattern looks at and that a card names.
 SUBJECTS = {
@@ -140,32 +144,7 @@ class ClaudeHook(AgentHook):
         return self.text_field("tool_use_id")
 
 
-def read_claude_hook(body: bytes, at: str) -> ClaudeHook:
-    """Read a posted hook. Raises Invalid where it is no JSON object or names no session."""
-    return hooks.read_agent_hook(body, at, ClaudeHook)
-
-
-def mark_lines_as_hooked(hook: AgentHook) -> AgentHook:
-    return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
-
-
-def guess_claude_call_hook(body: bytes | None) -> str | None:
-    """Return which of CALLS a body that cannot be read may be, a PreToolUse at worst."""
-    return hooks.guess_call_hook(body, CALLS, "PreToolUse")
-
-
-def claude_call_subject(tool: str, tool_input: Any) -> str:
-    """Return what a call is about in one text: its command, path or address, else its whole input as JSON."""
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
 # --- hooks as events --------------------------------------------------------------------------------------
-
-
-def build_claude_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    """Return the events that the hook makes in `session_id`, in order; at least one for every hook but a piece."""
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    return build.build_hook_events(_MEANINGS)
 
 
 def build_claude_denial(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -183,9 +162,9 @@ _REFUSED = re.compile(
 )
 
 
-def describe_claude_refusal(words: str) -> str | None:
+def describe_claude_refusal(text: str) -> str | None:
     """Return an error that says who refused a call, where these words of its result report a refusal; else None."""
-    return f"Refused by Claude Code itself: {words}" if _REFUSED.match(words[:4_000]) else None
+    return f"Refused by Claude Code itself: {text}" if _REFUSED.match(text[:4_000]) else None
 
 
 # --- tasks in the background ------------------------------------------------------------------------------
@@ -340,76 +319,6 @@ _MEANINGS: dict[str, Meaning] = {
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def add_claude_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    offered = hook.fields.get("permission_suggestions")
-    return replace(
-        call,
-        # A card shows a command in full by itself.
-        target=call.about if SUBJECTS.get(hook.tool_name, "command") != "command" else None,
-        offered=tuple(suggestion for suggestion in offered if isinstance(suggestion, dict))
-        if isinstance(offered, list)
-        else (),
-        details={
-            "cwd": hook.working_folder,
-            "permission_mode": hook.text_field("permission_mode"),
-            **({"skill": hook.text_field("command_name")} if hook.name == SKILL_COMMAND else {}),
-        },
-    )
-
-
-def build_claude_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply | None:
-    """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
-
-    The command of a skill can only be allowed or denied, a slash command only blocked: nobody could be asked there.
-    """
-    edited = {"updatedInput": added["updated_input"]} if "updated_input" in added else {}
-    denial = words if decision == DENY else None
-    if name == "PreToolUse":
-        reply_reason = words[:LONGEST_REASON]
-        return hook_specific_reply(
-            name,
-            denial and reply_reason,
-            permissionDecision=decision,
-            permissionDecisionReason=reply_reason,
-            **edited,
-        )
-    if name == SKILL_COMMAND:
-        denied = decision != ALLOW
-        reason = words[:LONGEST_REASON]
-        decided = DENY if denied else ALLOW
-        return hook_specific_reply(
-            name, reason if denied else None, permissionDecision=decided, permissionDecisionReason=reason
-        )
-    if name == EXPANSION:
-        return (
-            AgentReply({}) if decision == ALLOW else AgentReply({"decision": "block", "reason": words}, words)
-        )
-    if decision == ASK:
-        return None
-    verdict: Answer = {"behavior": "deny", "message": words} if denial else {"behavior": ALLOW, **edited}
-    if not denial and added.get("suggestions"):
-        verdict["updatedPermissions"] = added["suggestions"]
-    return hook_specific_reply(name, denial, decision=verdict)
-
-
-def hook_specific_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
-    return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
-
-
-HEADLESS = "sdk-cli"  # what CLAUDE_CODE_ENTRYPOINT says of `claude -p`
-
-
-def postpone_claude_call(hook: AgentHook, started: str) -> AgentReply | None:
-    """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
-
-    Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
-    headless run heeds it, and it was not tried with sub-agents.
-    """
-    if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent_label is not None:
-        return None
-    return hook_specific_reply(hook.name, None, permissionDecision="defer")
-
-
 def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     """Return what a permission update does, in words; an unknown one unchanged."""
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
@@ -431,51 +340,139 @@ def format_offered_rule(rule: Any) -> str:
     return f"{rule.get('toolName')}({content})" if content else str(rule.get("toolName"))
 
 
-# --- messages in pieces -----------------------------------------------------------------------------------
+def hook_specific_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
+    return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
-def read_claude_message_piece(hook: AgentHook) -> MessagePiece | None:
-    """Return the piece in a MessageDisplay, or None for any other hook."""
-    if hook.name != "MessageDisplay":
-        return None
-    place, delta = hook.fields.get("index"), hook.fields.get("delta")
-    return MessagePiece(
-        hook.text_field("message_id") or "message",
-        place if isinstance(place, int) and 0 <= place < 2**53 else 0,
-        delta if isinstance(delta, str) else "",
-        hook.fields.get("final") is True,
-    )
+class ClaudeCodeDialect(Dialect):
+    """Claude Code's hooks."""
+
+    name = SOURCE
+    calls = CALLS
+    prompts = frozenset({"PermissionRequest"})
+    stops = frozenset({"PreToolUse", "PermissionRequest"})
+    edits = CALLS - {SKILL_COMMAND, EXPANSION}
+    without_result = frozenset({SKILL_COMMAND, EXPANSION})
+    beginnings = frozenset({"SessionStart", "UserPromptSubmit"})
+    turn_ends = frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"})
+    notes = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"})
+    hook_type = ClaudeHook
+    meanings = _MEANINGS
+    sends_pieces = True
+    subjects = SUBJECTS
+    detail_fields = ("permission_mode",)
+
+    def mark_lines_hooked(self, hook: AgentHook) -> AgentHook:
+        """Return the hook as one whose shell lines each come with a hook of their own."""
+        return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
+
+    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+        """Return the call with the rules that Claude Code offers, and the skill whose command it is."""
+        call = super().add_call_details(hook, call)
+        suggestions = hook.fields.get("permission_suggestions")
+        offered = suggestions if isinstance(suggestions, list) else []
+        skill = {"skill": hook.text_field("command_name")} if hook.name == SKILL_COMMAND else {}
+        return replace(
+            call,
+            offered=tuple(suggestion for suggestion in offered if isinstance(suggestion, dict)),
+            details={**call.details, **skill},
+        )
+
+    def build_reply(
+        self, name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply | None:
+        """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
+
+        The command of a skill can only be allowed or denied, a slash command only blocked: nobody could be asked there.
+        """
+        edited = {"updatedInput": added["updated_input"]} if "updated_input" in added else {}
+        denial = reason if decision == DENY else None
+        shown_reason = reason[:LONGEST_REASON]
+        if name == "PreToolUse":
+            return hook_specific_reply(
+                name,
+                denial and shown_reason,
+                permissionDecision=decision,
+                permissionDecisionReason=shown_reason,
+                **edited,
+            )
+        if name == SKILL_COMMAND:
+            denied = decision != ALLOW
+            return hook_specific_reply(
+                name,
+                shown_reason if denied else None,
+                permissionDecision=DENY if denied else ALLOW,
+                permissionDecisionReason=shown_reason,
+            )
+        if name == EXPANSION:
+            if decision == ALLOW:
+                return AgentReply({})
+            return AgentReply({"decision": "block", "reason": reason}, reason)
+        if decision == ASK:
+            return None
+        verdict: Answer = {"behavior": "deny", "message": reason} if denial else {"behavior": ALLOW, **edited}
+        if not denial and added.get("suggestions"):
+            verdict["updatedPermissions"] = added["suggestions"]
+        return hook_specific_reply(name, denial, decision=verdict)
+
+    def reply_with_answer(
+        self, hook: AgentHook, call: ToolCallRequest, settled: Settled
+    ) -> AgentReply | None:
+        """Return the answer to a question as its tool takes it, or the yes to a plan with the mode to go on in.
+
+        Both repeat the input: without it Claude Code denies a tool that asks its person.
+        """
+        approved_by, answer = settled.get("approved_by") or "somebody", settled["answer"]
+        asked, tool_input = questions.parse_asked(call.tool, call.tool_input), call.tool_input or {}
+        reason = f"Answered by {approved_by} in Signalbox."
+        if not isinstance(asked, questions.AskedQuestions):
+            mode = MODES.get(answer.get(questions.MODE))
+            modes = [{"type": "setMode", "mode": mode, "destination": "session"}] if mode else []
+            return self.build_reply(
+                hook.name, ALLOW, reason, {"updated_input": tool_input, "suggestions": modes}
+            )
+        answers = questions.build_claude_answers(asked, answer.get(questions.ANSWERED))
+        if answers is None:
+            return self.build_reply(hook.name, DENY, NOT_FITTING, {})
+        return self.build_reply(hook.name, ALLOW, reason, {"updated_input": {**tool_input, **answers}})
+
+    def postpone_call(self, hook: AgentHook, started: str) -> AgentReply | None:
+        """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
+
+        Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
+        headless run heeds it, and it was not tried with sub-agents.
+        """
+        if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent_label is not None:
+            return None
+        return hook_specific_reply(hook.name, None, permissionDecision="defer")
+
+    def describe_offered_rule(self, rule: Mapping[str, Any]) -> str:
+        """Return what a permission update does, in words."""
+        return describe_permission_suggestion(rule)
+
+    def read_message_piece(self, hook: AgentHook) -> MessagePiece | None:
+        """Return the piece in a MessageDisplay, or None for any other hook."""
+        if hook.name != "MessageDisplay":
+            return None
+        place, delta = hook.fields.get("index"), hook.fields.get("delta")
+        return MessagePiece(
+            hook.text_field("message_id") or "message",
+            place if isinstance(place, int) and 0 <= place < 2**53 else 0,
+            delta if isinstance(delta, str) else "",
+            hook.fields.get("final") is True,
+        )
+
+    def build_whole_message(
+        self, hook: AgentHook, session_id: str, message_id: str, text: str
+    ) -> DedupedEvent:
+        """Return the whole message as an event; the same words at the turn's end will be left out."""
+        return HookEventBuilder(hook, session_id, self.name).build_hook_message(
+            "assistant",
+            text,
+            "delta",
+            origin=make_event_origin(hook.session, "message", message_id),
+            claims=(hooks.hook_answer_origin(hook, text),),
+        )
 
 
-def build_claude_whole_message(hook: AgentHook, session_id: str, message_id: str, text: str) -> DedupedEvent:
-    """Return the whole message as an event; the same words at the turn's end will be left out."""
-    return HookEventBuilder(hook, session_id, SOURCE).build_hook_message(
-        "assistant",
-        text,
-        "delta",
-        origin=make_event_origin(hook.session, "message", message_id),
-        claims=(hooks.hook_answer_origin(hook, text),),
-    )
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    calls=CALLS,
-    prompts=frozenset({"PermissionRequest"}),
-    edits=CALLS - {SKILL_COMMAND, EXPANSION},
-    without_result=frozenset({SKILL_COMMAND, EXPANSION}),
-    beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
-    turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd", "UserPromptSubmit"}),
-    read=read_claude_hook,
-    events_of=build_claude_events,
-    subject=claude_call_subject,
-    call_in=guess_claude_call_hook,
-    say=build_claude_reply,
-    postpone=postpone_claude_call,
-    lines_have_hooks=mark_lines_as_hooked,
-    complete=add_claude_call_details,
-    offer_in_words=describe_permission_suggestion,
-    pieces=MessagePieces(read_claude_message_piece, build_claude_whole_message),
-    tools=tuple(SUBJECTS),
-    notes=frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "UserPromptSubmit", "SessionStart"}),
-)
+DIALECT = ClaudeCodeDialect()

@@ -83,9 +83,9 @@ def build_http_hook(address: str, timeout: int) -> dict[str, Any]:
     }
 
 
-def build_curl_hook(door: str) -> str:
+def build_curl_hook(endpoint: str) -> str:
     """Return the command for SessionStart, which takes no HTTP hook."""
     return (
         f'curl -s -m {QUICK_TIMEOUT} -o /dev/null -H "Authorization: Bearer ${KEY_VARIABLE}"'
-        f' -H "X-Signalbox-Host: $(hostname)" -H "Content-Type: application/json" --data-binary @- {door} || true'
+        f' -H "X-Signalbox-Host: $(hostname)" -H "Content-Type: application/json" --data-binary @- {endpoint} || true'
     )

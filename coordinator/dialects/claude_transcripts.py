@@ -35,13 +35,14 @@ from coordinator.dialects.hooks import (
     text_origins_by_minute,
     wrap_as_object,
 )
+from coordinator.dialects.rewinds import build_rewind_input
 from coordinator.dialects.transcript_formats import TranscriptFormat, join_block_texts
 from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, SOURCE, ImportedEvent, ImportedLine, UnknownLineKind
 from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import IN_BACKGROUND, MODEL_REQUEST
+from coordinator.sessions.reports import IN_BACKGROUND, MODEL_REQUEST, REWIND
 from coordinator.usage.amounts import UsageDetail
 
 # What Claude Code keeps for itself: nothing that happened between a person, the agent and its tools.
@@ -67,6 +68,8 @@ INTERRUPTED = "[Request interrupted by user"
 # A request whose answer is still being written has not all its tokens yet; after so long it has ended all the same.
 ANSWERED_WITHIN = timedelta(minutes=10)
 
+MAX_REWIND_STEPS = 1_000_000  # lines of a file that are followed back from all its prompts together
+
 _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
 
 
@@ -91,6 +94,48 @@ class ClaudePendingCall(NamedTuple):
 NOT_BEGUN = ClaudePendingCall("tool", None, None)
 
 
+class ConversationLine(NamedTuple):
+    """A line of a session's own conversation: the line that it follows, its time, and whether it says something."""
+
+    parent: str | None
+    at: str
+    is_spoken: bool
+
+
+@dataclass(slots=True)
+class ConversationTree:
+    """The lines of a session's own conversation, without its sub-agents', by their ids.
+
+    A prompt that follows a line from which the conversation had gone on before is a rewind: what came after that line
+    is left behind. A prompt that follows nothing is a beginning: older versions write such ones when they resume.
+    """
+
+    lines: dict[str, ConversationLine] = field(default_factory=dict)
+    last: str | None = None
+    steps: int = 0
+
+    def find_rewind(self, parent: str | None, at: str) -> dict[str, Any] | None:
+        """Return what a prompt at this time left behind, as `build_rewind_input` does; None where it only goes on."""
+        left: list[ConversationLine] = []
+        uuid = self.last
+        while uuid != parent:
+            self.steps += 1
+            line = self.lines.get(uuid or "")
+            if line is None or self.steps > MAX_REWIND_STEPS:
+                return None
+            left.append(line)
+            uuid = line.parent
+        messages = sum(line.is_spoken for line in left)
+        if parent is None or parent not in self.lines or not messages:
+            return None
+        return build_rewind_input(self.lines[parent].at, left[-1].at, left[0].at, at, messages)
+
+    def add_line(self, uuid: str, line: ConversationLine) -> None:
+        """Note a line as the last one of the conversation; a copy of an earlier one is left out."""
+        if uuid not in self.lines:
+            self.lines[uuid], self.last = line, uuid
+
+
 @dataclass(slots=True)
 class ClaudeTranscriptReader:
     """Reads one file's lines in order. `agents` is shared by all files: sub-agents' kinds, by their ids."""
@@ -108,6 +153,7 @@ class ClaudeTranscriptReader:
     # By the last line of the conversation that they sum up.
     summaries: dict[str, str] = field(default_factory=dict)
     uuids: set[str] = field(default_factory=set)
+    tree: ConversationTree = field(default_factory=ConversationTree)
     # Of the line before.
     told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
@@ -122,8 +168,10 @@ class ClaudeTranscriptReader:
         line = ClaudeTranscriptLine(fields, self, body)
         kind = line.text_field("type")
         if (inner := self.unwrap_agent_progress(line)) is not None:
+            self.note_place(line)
             return self.read_agent_progress(inner)
         if kind is not None and kind in BOOKKEEPING:
+            self.note_place(line)
             self.remember_title(line, kind)
             return []
         if uuid := line.text_field("uuid"):
@@ -135,7 +183,17 @@ class ClaudeTranscriptReader:
         if kind == "assistant":
             self.remember_model_request(line)
         events = list(meaning(line))
+        is_prompt = kind == "user" and any(event.event.role == "user" for event in events)
+        left = self.tree.find_rewind(line.parent_uuid, line.occurred_at) if is_prompt else None
+        self.note_place(line, is_spoken=is_prompt or kind == "assistant")
+        if left is not None:
+            events.insert(0, line.build_rewind(left))
         return [line.to_imported_line(events)] if events else []
+
+    def note_place(self, line: ClaudeTranscriptLine, *, is_spoken: bool = False) -> None:
+        """Note where in the session's own conversation a line stands."""
+        if (uuid := line.text_field("uuid")) and line.subagent_label is None:
+            self.tree.add_line(uuid, ConversationLine(line.parent_uuid, line.occurred_at, is_spoken))
 
     def unwrap_agent_progress(self, line: ClaudeTranscriptLine) -> ClaudeTranscriptLine | None:
         """Return the line of a sub-agent that a progress line of its session holds; None for any other line."""
@@ -295,6 +353,11 @@ class ClaudeTranscriptLine:
         kind = self.reader.agents.get(agent)
         return f"{kind} {agent}" if kind else agent
 
+    @property
+    def parent_uuid(self) -> str | None:
+        """The line that this one follows; after a compaction, the last one of what was summed up."""
+        return self.text_field("parentUuid") or self.text_field("logicalParentUuid")
+
     @cached_property
     def message_model(self) -> str | None:
         """The model that wrote the message, if one did."""
@@ -346,6 +409,12 @@ class ClaudeTranscriptLine:
             **values,
         )
         return ImportedEvent(event, also)
+
+    def build_rewind(self, left: dict[str, Any]) -> ImportedEvent:
+        """Return that a person took turns back and went on with this line."""
+        return self.build_line_event(
+            REWIND, 0, origin=make_event_origin(self.line_origin, REWIND), tool_input=left
+        )
 
     def build_line_message(
         self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()
@@ -616,10 +685,10 @@ _MEANINGS = {
 }
 
 
-def make_claude_reader(one: TranscriptFile, kinds: dict[str, str]) -> ClaudeTranscriptReader:
-    if one.agent and one.agent not in kinds and (kind := one.read_agent_kind()):
-        kinds[one.agent] = kind
-    return ClaudeTranscriptReader(one.transcript_session_id, one.agent, kinds, one.changed)
+def make_claude_reader(file: TranscriptFile, kinds: dict[str, str]) -> ClaudeTranscriptReader:
+    if file.agent and file.agent not in kinds and (kind := file.read_agent_kind()):
+        kinds[file.agent] = kind
+    return ClaudeTranscriptReader(file.transcript_session_id, file.agent, kinds, file.changed)
 
 
 FORMAT = TranscriptFormat(

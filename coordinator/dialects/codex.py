@@ -17,15 +17,13 @@ from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.call_text import build_patch_text
+from coordinator.policy.rules.call_text import build_call_text, build_patch_text
 from coordinator.policy.rules.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import ANYWHERE
 
 SOURCE = "codex"
 PATCH = "apply_patch"
-CALLS = frozenset({"PreToolUse", "PermissionRequest"})
-CANNOT_ASK = hooks.cannot_ask_message("Codex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +38,9 @@ class CodexHook(AgentHook):
         return self.text_field("turn_id")
 
 
-def read_codex_hook(body: bytes, at: str) -> CodexHook:
-    return hooks.read_agent_hook(body, at, CodexHook)
-
-
-def guess_codex_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, "PreToolUse")
-
-
-def codex_call_subject(tool: str, tool_input: Any) -> str:
-    """Return the call's command, the files that a patch touches, else its whole input as JSON.
-
-    What a tool of an MCP server does with a `command` nobody knows, so that names no call of it.
-    """
-    if tool == PATCH:
-        return build_patch_text(tool_input, "command")
-    return hooks.format_call_subject(tool_input, None if tool.startswith(PREFIX) else "command")
-
-
 def codex_thread_origin(thread: str) -> str:
     """Return the origin that a session claims for a sub-agent's thread: its telemetry knows no more than the thread."""
     return f"{ANYWHERE}{hooks.make_event_origin(SOURCE, 'thread', thread)}"
-
-
-def build_codex_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    events = build.build_hook_events(_MEANINGS)
-    if thread := hook.text_field("agent_id"):
-        for event in events:
-            event.claims = (*event.claims, codex_thread_origin(thread))
-    return events
 
 
 def build_codex_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -100,61 +71,74 @@ _MEANINGS: dict[str, Meaning] = {
 }
 
 
-def add_codex_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    """Remove the description from a PermissionRequest's command, so that it equals the call of the PreToolUse hook."""
-    details = {
-        "cwd": hook.working_folder,
-        "permission_mode": hook.text_field("permission_mode"),
-        "model": hook.text_field("model"),
-    }
-    if call.is_prompted and call.tool_input and call.tool_input.keys() == {"command", "description"}:
-        command, described = call.tool_input["command"], call.tool_input["description"]
-        words = described if isinstance(described, str) else None
-        return replace(call, tool_input={"command": command}, described=words, details=details)
-    return replace(call, details=details)
-
-
-def build_codex_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply | None:
-    if name == "PreToolUse":
-        return build_codex_pretool_reply(decision, words, added)
-    if decision == ASK:
-        return None
-    if decision == ALLOW:
-        return codex_hook_reply(name, None, decision={"behavior": "allow"})
-    return codex_hook_reply(name, words, decision={"behavior": "deny", "message": words})
-
-
-def build_codex_pretool_reply(decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
-    name = "PreToolUse"
-    if decision != ALLOW:
-        reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return codex_hook_reply(
-            name, reply_reason, permissionDecision="deny", permissionDecisionReason=reply_reason
-        )
-    if "updated_input" in added:
-        return codex_hook_reply(name, None, permissionDecision="allow", updatedInput=added["updated_input"])
-    return AgentReply(None)
-
-
 def codex_hook_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
     return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
-DIALECT = Dialect(
-    name=SOURCE,
-    can_ask=False,
-    calls=CALLS,
-    prompts=frozenset({"PermissionRequest"}),
-    edits=frozenset({"PreToolUse"}),
-    beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
-    turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=read_codex_hook,
-    events_of=build_codex_events,
-    subject=codex_call_subject,
-    call_in=guess_codex_call_hook,
-    say=build_codex_reply,
-    complete=add_codex_call_details,
-    tools=("Bash", PATCH),
-    notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
-    edit_notes=frozenset({"PreToolUse"}),
-)
+class CodexDialect(Dialect):
+    """Codex's hooks."""
+
+    name = SOURCE
+    calls = frozenset({"PreToolUse", "PermissionRequest"})
+    prompts = frozenset({"PermissionRequest"})
+    edits = frozenset({"PreToolUse"})
+    beginnings = frozenset({"SessionStart", "UserPromptSubmit"})
+    turn_ends = frozenset({"Stop", "SessionEnd", "UserPromptSubmit"})
+    notes = frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"})
+    edit_notes = frozenset({"PreToolUse"})
+    hook_type = CodexHook
+    meanings = _MEANINGS
+    subjects: ClassVar[Mapping[str, str]] = {"Bash": "command", PATCH: "command"}
+    lines_have_limits = True
+    detail_fields = ("permission_mode", "model")
+    can_ask = False
+    cannot_ask = hooks.cannot_ask_message("Codex")
+
+    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+        """Return the call's command, the files that a patch touches, else its whole input as JSON.
+
+        What a tool of an MCP server does with a `command` nobody knows, so that names no call of it.
+        """
+        if tool == PATCH:
+            return build_patch_text(tool_input, "command")
+        return build_call_text(tool_input, None if tool.startswith(PREFIX) else "command")
+
+    def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+        """Return what the hook means; a sub-agent's events claim its thread."""
+        events = super().build_hook_events(hook, session_id)
+        if thread := hook.text_field("agent_id"):
+            for event in events:
+                event.claims = (*event.claims, codex_thread_origin(thread))
+        return events
+
+    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+        """Remove the description from a PermissionRequest's command, so that it equals the PreToolUse's call."""
+        call = super().add_call_details(hook, call)
+        if call.is_prompted and call.tool_input and call.tool_input.keys() == {"command", "description"}:
+            command, described = call.tool_input["command"], call.tool_input["description"]
+            described = described if isinstance(described, str) else None
+            return replace(call, tool_input={"command": command}, described=described)
+        return call
+
+    def build_reply(
+        self, name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply | None:
+        """Return the answer: a PreToolUse that may run unchanged gets none."""
+        if name == "PreToolUse":
+            if decision != ALLOW:
+                reason = self.explain_denial(decision, reason)
+                return codex_hook_reply(
+                    name, reason, permissionDecision="deny", permissionDecisionReason=reason
+                )
+            if "updated_input" in added:
+                edited = added["updated_input"]
+                return codex_hook_reply(name, None, permissionDecision="allow", updatedInput=edited)
+            return AgentReply(None)
+        if decision == ASK:
+            return None
+        if decision == ALLOW:
+            return codex_hook_reply(name, None, decision={"behavior": "allow"})
+        return codex_hook_reply(name, reason, decision={"behavior": "deny", "message": reason})
+
+
+DIALECT = CodexDialect()

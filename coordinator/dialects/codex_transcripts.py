@@ -3,8 +3,8 @@
 Recorded with version 0.169.0 (`@openai/codex`): `session_meta`, `turn_context`, `response_item` (message, reasoning,
 function_call, custom_tool_call and their outputs), `token_usage_record`, and of `event_msg` token_count and
 item_completed. Only read, in what is public of its source: sub-agents' files, local_shell_call, web_search_call,
-compacted, thread names, turn_aborted, errors, exec_command_end of older versions, and that those have no
-token_usage_record. What `event_msg` repeats of a `response_item` is passed over.
+compacted, thread names, thread_rolled_back, turn_aborted, errors, exec_command_end of older versions, and that those
+have no token_usage_record. What `event_msg` repeats of a `response_item` is passed over.
 
 A command is named as Codex's own hooks name it: `Bash`, with its `command`.
 """
@@ -30,6 +30,7 @@ from coordinator.dialects.hooks import (
     parse_embedded_json,
     wrap_as_object,
 )
+from coordinator.dialects.rewinds import build_rewind_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
@@ -40,8 +41,9 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, UnknownLineKind
 from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
-from coordinator.sessions.reports import TURN_END
+from coordinator.sessions.reports import REWIND, TURN_END
 from coordinator.usage.amounts import UsageDetail
+from coordinator.usage.limit_readings import LimitReading, parse_codex_limits
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
 # What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
@@ -69,6 +71,15 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _EXITED = re.compile(
     r"\A(?:.{0,80}\n){0,3}?Process exited with code (-?\d{1,9})\n(?:.{0,80}\n){0,2}?Output:\n"
 )
+
+
+@dataclass(slots=True)
+class CodexPrompt:
+    """What a person typed: when, when the line before it was written, and how many messages came since."""
+
+    at: str
+    before: str
+    messages: int = 1
 
 
 @dataclass(slots=True)
@@ -139,9 +150,13 @@ class CodexTranscriptReader:
     counts_requests: bool = False
     totals: dict[str, int] = field(default_factory=dict)  # all requests together, as the line before had it
     title: str | None = None
+    limits: tuple[LimitReading, ...] = ()
+    limits_at: str = ""
     has_meta: bool = False
     replay: CodexReplay | None = None
     began: str = ""  # of a rollout whose lines have no times
+    prompts: list[CodexPrompt] = field(default_factory=list)  # those that were not taken back
+    last_at: str = ""  # of the line before
     bare_lines: int = 0
 
     def read_line(self, body: bytes) -> list[ImportedLine]:
@@ -189,6 +204,7 @@ class CodexTranscriptReader:
             raise UnknownLineKind(f"type {kind:.60}" if kind else "no type")
         record = self.build_codex_record(body, fields, payload)
         events = list(meaning(self, payload, record))
+        self.last_at = record.at
         return [record.build_imported_line(events, self.facts)] if events else []
 
     def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
@@ -197,6 +213,8 @@ class CodexTranscriptReader:
         lines = [line for rollout_line in held_lines for line in self.read_rollout_line(*rollout_line)]
         if self.title and not self.subagent:
             lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
+        if self.limits:
+            lines.append(ImportedLine(self.session, "", self.limits_at, {}, [], limits=self.limits))
         return lines
 
     def build_codex_record(
@@ -322,6 +340,8 @@ def read_codex_message(
     texts = [str(text_block["text"]) for text_block in blocks if text_block.get("type") == "text"]
     role, text = payload.get("role"), "\n\n".join(texts)
     if role == "assistant" and text.strip():
+        if reader.prompts:
+            reader.prompts[-1].messages += 1
         yield record.build_assistant_message(text, "words")
     if role != "user" or not blocks or is_codex_own_message(payload) or text.lstrip().startswith(NOT_TYPED):
         return
@@ -331,6 +351,7 @@ def read_codex_message(
             record.turn,
             (make_event_origin(record.session, "prompt", record.turn),),
         )
+    reader.prompts.append(CodexPrompt(record.at, reader.last_at))
     yield record.build_imported_message("user", blocks, "prompt", also=known_origins, claims=known_origins)
 
 
@@ -526,6 +547,9 @@ def read_codex_event(
 ) -> Events:
     kind = find_text_field(payload, "type")
     if kind == "token_count":
+        limits = parse_codex_limits(payload.get("rate_limits"), instants.parse_instant(record.at))
+        if limits:
+            reader.limits, reader.limits_at = tuple(limits), record.at
         yield from read_older_token_count(reader, payload, record)
     elif kind == "item_completed":
         item = payload.get("item")
@@ -535,12 +559,29 @@ def read_codex_event(
         remember_command_outcome(reader, payload, payload.get("call_id"))
     elif kind == "thread_name_updated":
         reader.title = find_text_field(payload, "thread_name") or reader.title
+    elif kind == "thread_rolled_back":
+        yield from read_codex_rollback(reader, payload, record)
     elif kind == "turn_aborted":
         yield record.build_imported_event(TURN_END, "aborted", reason="cancelled")
     elif kind == "error":
         yield record.build_imported_event(
             "api_error", "error", error=find_text_field(payload, "message") or format_value_as_text(payload)
         )
+
+
+def read_codex_rollback(
+    reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
+) -> Events:
+    """Say which turns a person took back; `num_turns` counts prompts."""
+    turns = min(count_or_zero(payload.get("num_turns")), len(reader.prompts))
+    if not turns:
+        return
+    left = reader.prompts[-turns:]
+    del reader.prompts[-turns:]
+    messages = sum(prompt.messages for prompt in left)
+    tool_input = build_rewind_input(left[0].before, left[0].at, reader.last_at, record.at, messages)
+    if tool_input is not None:
+        yield record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
 
 
 def read_older_token_count(
@@ -597,9 +638,9 @@ _ITEMS: dict[str, Meaning] = {
 }
 
 
-def make_codex_reader(one: TranscriptFile, _kinds: dict[str, str]) -> CodexTranscriptReader:
-    match = _ID.search(one.path.stem)
-    return CodexTranscriptReader(match.group() if match else one.path.stem)
+def make_codex_reader(file: TranscriptFile, _kinds: dict[str, str]) -> CodexTranscriptReader:
+    match = _ID.search(file.path.stem)
+    return CodexTranscriptReader(match.group() if match else file.path.stem)
 
 
 def is_codex_rollout(path: Path) -> bool:

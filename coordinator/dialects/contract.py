@@ -1,30 +1,41 @@
-"""What every agent's module provides: a `Dialect`. Pure.
+"""The base class of every agent's dialect. Pure.
 
-An agent's `DIALECT` is what the door, the guard and the recorder in `edge` ask; `sessions.agent_programs` lists what
-else a new agent needs. What is decided, and in which words, is the same for every agent and stands here; an
-agent's module says how that looks in its own JSON, and what of it the agent understands.
+The pipeline of hooks in `edge` asks it. `.docs/develop/howto.md` lists what else an agent needs. What is decided, and
+with which message, is the same for every agent and stands here. An agent's module says how that looks in its own
+JSON, and what of it the agent understands.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, ClassVar
 
+from coordinator.client.real_paths import FIELD as LINKS_FIELD
 from coordinator.client.tool_names import PREFIX
+from coordinator.client.transcript_lines import FIELD
 from coordinator.dialects.hooks import (
     UNREAD,
     AgentHook,
     HookEventBuilder,
+    Meaning,
     ShellLines,
     call_result_origin,
+    choose_hook_time,
+    guess_call_hook,
     make_event_origin,
+    read_agent_hook,
     wrap_as_object,
 )
+from coordinator.dialects.live_words import build_line_events, read_attached_limits
+from coordinator.importing.lines import ImportedLine, LineReader
 from coordinator.lib import instants
+from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import build_call_text, set_call_folder, set_call_links
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
@@ -38,7 +49,10 @@ COULD_NOT_READ = "Signalbox could not read this call:"
 UNREAD_ADVICE = (
     "A rule may ask about such calls or deny them, so it did not run. Tell your user. Do not work around it."
 )
+ANSWERED_BY = "{} answered this question in Signalbox, so it is not asked again. Go on with the answer:\n{}"
+NOT_FITTING = "The answer that a person gave in Signalbox does not fit this question. Ask again."
 MOST_OF_EDIT = 4_000  # characters; Claude Code cuts at 10,000
+TURN_ENDS = "The turn ends here: stop, and tell your user why."
 AT_A_LOSS = "Signalbox met an error and cannot tell whether its rules allow this call."
 
 
@@ -54,24 +68,6 @@ class AgentReply:
     denial: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePieces:
-    """How an agent sends messages piece by piece: `of` reads a hook (None: no piece); `whole` makes the event."""
-
-    of: Callable[[AgentHook], MessagePiece | None]
-    whole: Callable[[AgentHook, str, str, str], DedupedEvent]
-
-
-def never_postpone(_hook: AgentHook, _started: str) -> AgentReply | None:
-    return None
-
-
-def add_context_note(hook: AgentHook, answer: Answer, text: str) -> Answer:
-    """Return the answer with a text for the model, as Claude Code and most others after it read it."""
-    hook_specific_output = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
-    return answer | {"hookSpecificOutput": hook_specific_output | {"additionalContext": text}}
-
-
 def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
     """Return what the model is told of its call that a person changed."""
     changed = {
@@ -85,80 +81,129 @@ def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
     return f"{edit_notice[:MOST_OF_EDIT]}{end} The call as you made it did not run."
 
 
-def return_hook_unchanged(hook: AgentHook) -> AgentHook:
-    return hook
+class Dialect(ABC):
+    """How the hooks of one agent are read and answered.
 
-
-def always_accepts_notes(_hook: AgentHook) -> bool:
-    return True
-
-
-def return_call_unchanged(_hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    return call
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """How one agent's hooks are read and answered.
-
-    Of its hooks (by name), `calls` tell of a call before it runs, and their answers decide it; by `prompts` among
-    them the agent asks its own person at the same time; after an answer to `edits` it runs an edited input.
-    No hook tells of the result of calls that `without_result` tell of: they end with the answer.
-    `beginnings` are a person's: an ended session runs again. At `turn_ends` no message is unfinished any more.
-
-    `read` makes a hook of a body and the time of its receipt, and raises Invalid; `events_of` makes events of a
-    hook in a session of ours; `subject` is what a tool's call is about, in one text that rules look at.
-    `call_in` says which of `calls` a body may be that cannot be read or did not arrive (None), at worst.
-
-    `say` puts a decision (allow, deny or ask) about a call into the answer to the hook of that name, with the
-    reason and what a person added ("updated_input", "suggestions"). None where the agent's own prompt, which stands
-    already, asks; where the agent cannot be told to ask (`can_ask`), ask is a denial.
-
-    `postpone` says, where the agent can, that it shall end now and ask about the call again when it is resumed; the
-    text is how it was started, None where it cannot.
-
-    The answers to `notes` may carry a text for the model, which `add_note` puts there, unless whatever
-    posts the hook is too old for that (`knows_notes`). Empty: no hook of it can.
-
-    `lines_have_hooks` returns the hook as one whose shell lines each come with a hook of their own: its address says
-    so, which whoever wrote the settings knows.
-
-    `edit_notes` are further hooks whose answer may, with an edited input, tell the model of the edit.
-
-    `complete` adds to a call what only this agent tells; `offer_in_words` says what a rule does that the agent
-    offers to make stand; `tools` are those to offer where a rule is written. `mcp_name` is how rules know its call of
-    an MCP server's tool, as a form of `server` and `tool`; grants apply where it tells the server (`knows_servers`).
+    An agent's module has one subclass and registers one instance of it as `DIALECT` (`dialects.loaded`). Class
+    attributes say what its hooks are called and can do. Methods have defaults for what most agents do.
     """
 
-    name: str
-    calls: frozenset[str]
-    prompts: frozenset[str]
-    edits: frozenset[str]
-    without_result: frozenset[str] = frozenset()
-    beginnings: frozenset[str]
-    turn_ends: frozenset[str]
-    read: Callable[[bytes, str], AgentHook]
-    events_of: Callable[[AgentHook, str], list[DedupedEvent]]
-    subject: Callable[[str, Any], str]
-    call_in: Callable[[bytes | None], str | None]
-    say: Callable[[str, str, str, Mapping[str, Any]], AgentReply | None]
-    postpone: Callable[[AgentHook, str], AgentReply | None] = never_postpone
-    lines_have_hooks: Callable[[AgentHook], AgentHook] = return_hook_unchanged
-    complete: Callable[[AgentHook, ToolCallRequest], ToolCallRequest] = return_call_unchanged
-    offer_in_words: Callable[[Mapping[str, Any]], str] = json.dumps
-    pieces: MessagePieces | None = None
-    tools: tuple[str, ...] = ()
-    mcp_name: str = "mcp__{server}__{tool}"
-    notes: frozenset[str] = frozenset()
-    edit_notes: frozenset[str] = frozenset()
-    add_note: Callable[[AgentHook, Answer, str], Answer] = add_context_note
-    knows_notes: Callable[[AgentHook], bool] = always_accepts_notes
-    can_ask: bool = True
+    # --- what its hooks are, by name ----------------------------------------------------------------------
+
+    name: ClassVar[str]  # as in `agent_programs.AGENT_TITLES` and in the address `/hooks/NAME`
+    calls: ClassVar[frozenset[str]]  # report a call before it runs; their answers decide it
+    worst_call: ClassVar[str] = "PreToolUse"  # of `calls`: what a body counts as that cannot be read
+    # Of `calls`, those at which the agent asks its own person at the same time.
+    prompts: ClassVar[frozenset[str]] = frozenset()
+    edits: ClassVar[frozenset[str]] = frozenset()  # of `calls`: an answer may change the call's input
+    # Of `calls`, those whose result no hook reports: the answer ends them.
+    without_result: ClassVar[frozenset[str]] = frozenset()
+    beginnings: ClassVar[frozenset[str]]  # a person's: an ended session runs again
+    turn_ends: ClassVar[frozenset[str]]  # after these no message is unfinished any more
+    notes: ClassVar[frozenset[str]] = frozenset()  # an answer may carry a text for the model
+    stops: ClassVar[frozenset[str]] = frozenset()  # of `calls`: an answer may end the agent's turn
+    # Further hooks whose answer may, with an edited input, tell the model of the edit.
+    edit_notes: ClassVar[frozenset[str]] = frozenset()
+
+    # --- how they are read --------------------------------------------------------------------------------
+
+    hook_type: ClassVar[type[AgentHook]] = AgentHook
+    name_fields: ClassVar[tuple[str, ...]] = ("hook_event_name",)  # a hook's name is in the first of these
+    session_fields: ClassVar[tuple[str, ...]] = ("session_id",)  # … and its session here
+    time_field: ClassVar[str | None] = None  # when it happened, where the agent says that
+    meanings: ClassVar[Mapping[str, Meaning]]  # what a hook means, by its name
+    line_reader: Callable[[str], LineReader] | None = None  # of transcript lines; `dialects.loaded` sets it
+    lines_have_tokens: ClassVar[bool] = False  # whether those lines alone report what requests took
+    lines_have_limits: ClassVar[bool] = (
+        False  # whether one of them says how full the limits of a subscription are
+    )
+    sends_pieces: ClassVar[bool] = False  # whether it sends messages piece by piece
+
+    # --- what its calls are about -------------------------------------------------------------------------
+
+    # By tool, the field of its input that rules look at. These tools are offered where a rule is written.
+    subjects: ClassVar[Mapping[str, str]]
+    mcp_name: ClassVar[str] = "mcp__{server}__{tool}"  # how rules know a call of an MCP server's tool
+    detail_fields: ClassVar[tuple[str, ...]] = ()  # fields of a hook that its card shows, beside the folder
+
+    # --- how it is answered -------------------------------------------------------------------------------
+
+    can_ask: ClassVar[bool] = True  # whether it can be told to ask its own person; else ask is a denial
+    cannot_ask: ClassVar[str] = ""  # what its model reads in place of a question
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Its own tools, to offer where a rule is written."""
+        return tuple(self.subjects)
 
     @property
     def has_mcp_server_names(self) -> bool:
         """Whether a call tells of which MCP server its tool is: grants apply to no other."""
         return self.mcp_name.startswith(PREFIX)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def read_hook(self, body: bytes, at: str) -> AgentHook:
+        """Return the hook that a body holds, received `at`.
+
+        Raises UnprocessableRequest where it is no JSON object or names no session.
+        """
+        hook = read_agent_hook(
+            body, at, self.hook_type, named_in=self.name_fields, session_in=self.session_fields
+        )
+        if self.time_field is None:
+            return hook
+        return replace(hook, at=choose_hook_time(hook.fields.get(self.time_field), at))
+
+    def guess_call_hook(self, body: bytes | None) -> str | None:
+        """Return which of `calls` a body may be that cannot be read, at worst; None where it is no call.
+
+        A body that did not arrive is None.
+        """
+        return guess_call_hook(body, self.calls, self.worst_call, named_in=self.name_fields)
+
+    def is_silent_hook(self, _hook: AgentHook) -> bool:
+        """Say whether the hook reports nothing that a reader wants."""
+        return False
+
+    def build_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+        """Return the events of a hook in a session of ours, after those of the transcript lines that it brings."""
+        if self.line_reader is None or FIELD not in hook.fields:
+            return self.build_hook_events(hook, session_id)
+        reader = self.line_reader(hook.session)
+        line_events = build_line_events(hook, reader, with_tokens=self.lines_have_tokens)
+        for event in line_events:
+            event.session_id, event.source = session_id, self.name
+        own_fields = {name: value for name, value in hook.fields.items() if name != FIELD}
+        return [*line_events, *self.build_hook_events(replace(hook, fields=own_fields), session_id)]
+
+    def read_limits(self, hook: AgentHook, now: datetime) -> ImportedLine | None:
+        """Return the attached transcript line that says how full the limits of a subscription are, if there is one."""
+        if self.line_reader is None or not self.lines_have_limits or FIELD not in hook.fields:
+            return None
+        return read_attached_limits(hook.fields[FIELD], self.line_reader(hook.session), now)
+
+    def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+        """Return what the hook itself means; a milestone for one that means nothing else."""
+        if self.is_silent_hook(hook):
+            return []
+        build = HookEventBuilder(hook, session_id, self.name)
+        meaning = self.meanings.get(hook.name)
+        return (meaning(build) if meaning else []) or [build.build_hook_milestone()]
+
+    def read_message_piece(self, _hook: AgentHook) -> MessagePiece | None:
+        """Return the piece of a message that the hook holds, None for any other hook."""
+        return None
+
+    def build_whole_message(
+        self, hook: AgentHook, session_id: str, message_id: str, text: str
+    ) -> DedupedEvent:
+        """Return the event of a message whose pieces are all there. Only for an agent that `sends_pieces`."""
+        raise NotImplementedError
+
+    def mark_lines_hooked(self, hook: AgentHook) -> AgentHook:
+        """Return the hook as one whose shell lines each come with a hook of their own, as its address says."""
+        return hook
 
     # --- calls --------------------------------------------------------------------------------------------
 
@@ -166,14 +211,32 @@ class Dialect:
         """Say whether the hook reports a call before it runs."""
         return hook.name in self.calls and (hook.has_tool_name or hook.unread is not None)
 
+    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+        """Return what a call is about in one text that rules look at: one field of its input, else all as JSON."""
+        return build_call_text(tool_input, self.subjects.get(tool))
+
     def call_subject(self, hook: AgentHook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
-        return set_call_folder(self.subject(hook.tool_name, hook.tool_input), hook.working_folder)
+        text = set_call_folder(self.find_call_subject(hook.tool_name, hook.tool_input), hook.working_folder)
+        return set_call_links(text, hook.fields.get(LINKS_FIELD))
 
     def shell_line_subjects(self, hook: AgentHook, shell: ShellLines) -> list[str]:
         """Return what each shell line that runs as part of a call is about."""
         folder = hook.working_folder
-        return [set_call_folder(self.subject(shell.tool, line), folder) for line in shell.tool_inputs]
+        return [
+            set_call_folder(self.find_call_subject(shell.tool, line), folder) for line in shell.tool_inputs
+        ]
+
+    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+        """Return the call with what its card shows beside its input."""
+        details = {"cwd": hook.working_folder} | {name: hook.text_field(name) for name in self.detail_fields}
+        # A card shows a command in full by itself.
+        is_command = self.subjects.get(hook.tool_name, "command") == "command"
+        return replace(call, target=None if is_command else call.about, details=details)
+
+    def describe_offered_rule(self, rule: Mapping[str, Any]) -> str:
+        """Return what a rule does that the agent offers to make stand."""
+        return json.dumps(rule)
 
     def build_asked_call(
         self, hook: AgentHook, session_id: str, agent_id: str | None, host: str | None = None
@@ -196,25 +259,64 @@ class Dialect:
             folder=hook.working_folder,
             host=host,
         )
-        return self.complete(hook, call)
+        return self.add_call_details(hook, call)
 
     # --- answers ------------------------------------------------------------------------------------------
 
+    @abstractmethod
+    def build_reply(
+        self, name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply | None:
+        """Return a decision (allow, deny or ask) about a call as the answer to the hook `name`.
+
+        `added` is what a person added: `updated_input`, `suggestions`. None where the agent's own prompt, which
+        stands already, asks. Where the agent cannot be told to ask (`can_ask`), ask is a denial.
+        """
+
+    def explain_denial(self, decision: str, reason: str) -> str:
+        """Return the reason of a denial, which also says so where the agent should have asked, and cannot."""
+        return f"{reason} {self.cannot_ask}" if decision == ASK else reason
+
+    def postpone_call(self, _hook: AgentHook, _started: str) -> AgentReply | None:
+        """Return the answer after which the agent ends now, and asks again when it is resumed; None if it cannot.
+
+        `_started` is how it was started.
+        """
+        return None
+
+    def add_note(self, hook: AgentHook, answer: Answer, text: str) -> Answer:
+        """Return the answer with a text for the model, as Claude Code and most others after it read it."""
+        hook_specific_output = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
+        return answer | {"hookSpecificOutput": hook_specific_output | {"additionalContext": text}}
+
+    def can_read_note(self, hook: AgentHook) -> bool:
+        """Say whether what posts this hook knows what to do with a note."""
+        return not self.is_silent_hook(hook)
+
     def reply_with_ruling(self, hook: AgentHook, ruling: Ruling) -> AgentReply | None:
         """Return policy's answer, in the hook's own JSON."""
-        return self.say(hook.name, ruling.decision, f"Signalbox ({ruling.by}): {ruling.reason}", {})
+        reason = f"Signalbox ({ruling.by}): {ruling.reason}"
+        if not (ruling.decision == DENY and ruling.stops_turn):
+            return self.build_reply(hook.name, ruling.decision, reason, {})
+        reason = f"{reason} {TURN_ENDS}"
+        reply = self.build_reply(hook.name, DENY, reason, {})
+        if reply is None or hook.name not in self.stops:
+            return reply
+        return replace(reply, answer=(reply.answer or {}) | {"continue": False, "stopReason": reason})
 
     def reply_with_person_verdict(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer, in the hook's own JSON, with their edits and choices."""
         added = settled.get("answer") or {}
+        if settled["allowed"] and questions.ANSWER_FIELDS & added.keys():
+            return self.reply_with_answer(hook, call, settled)
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
-            return self.say(hook.name, DENY, NOT_AS_EDITED, {})
+            return self.build_reply(hook.name, DENY, NOT_AS_EDITED, {})
         approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
         verdict_text = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
-        reply = self.say(hook.name, decision, verdict_text, added)
+        reply = self.build_reply(hook.name, decision, verdict_text, added)
         edited = added.get("updated_input", call.tool_input)
         if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
             return self.add_note_to_reply(
@@ -222,9 +324,24 @@ class Dialect:
             )
         return reply
 
+    def reply_with_answer(
+        self, hook: AgentHook, call: ToolCallRequest, settled: Settled
+    ) -> AgentReply | None:
+        """Return a person's answer to a question of the agent, or their yes to its plan.
+
+        An agent whose tool takes no answer from a hook reads it as the reason why the tool did not ask.
+        """
+        approved_by, added = settled.get("approved_by") or "somebody", settled["answer"]
+        asked = questions.parse_asked(call.tool, call.tool_input)
+        if not isinstance(asked, questions.AskedQuestions):
+            return self.build_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
+        described = questions.describe_answers(asked, added.get(questions.ANSWERED))
+        answer_text = ANSWERED_BY.format(approved_by, described) if described else NOT_FITTING
+        return self.build_reply(hook.name, DENY, answer_text, {})
+
     def can_explain_edit(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may tell the model that a person changed its call."""
-        return hook.name in self.notes | self.edit_notes and self.knows_notes(hook)
+        return hook.name in self.notes | self.edit_notes and self.can_read_note(hook)
 
     def reply_to_timeout(self, hook: AgentHook, seconds: float, *, deny: bool) -> AgentReply | None:
         """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.
@@ -234,11 +351,11 @@ class Dialect:
         anybody's word.
         """
         timeout_text = f"Nobody answered in Signalbox within {seconds:.0f} s."
-        return self.say(hook.name, DENY if deny else ASK, timeout_text, {})
+        return self.build_reply(hook.name, DENY if deny else ASK, timeout_text, {})
 
     def can_carry_note(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
-        return hook.name in self.notes and hook.subagent_label is None and self.knows_notes(hook)
+        return hook.name in self.notes and hook.subagent_label is None and self.can_read_note(hook)
 
     def add_note_to_reply(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
         """Return the reply with a note for the model; what it decides stays."""
@@ -256,9 +373,9 @@ class Dialect:
             f"{f', until {until:%Y-%m-%d %H:%M} UTC' if until else ''}: request {held['request_id']}, {held['link']}"
             " Ask for that, and then make exactly the same call again: it runs once. Do not try another way."
         )
-        return self.say(hook.name, DENY, denial_text, {})
+        return self.build_reply(hook.name, DENY, denial_text, {})
 
-    def reply_without_person(self, name: str, ruling: Ruling, why: str) -> AgentReply | None:
+    def reply_without_person(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
         """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
 
         None where the agent's own prompt stands already, and where policy neither denies nor asks.
@@ -266,12 +383,12 @@ class Dialect:
         if ruling.decision not in {ASK, DENY}:
             return None
         rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ruling.reason
-        denial_text = " ".join(filter(None, [rule, why]))
+        denial_text = " ".join(filter(None, [rule, reason]))
         denies = ruling.decision == DENY or ruling.deny_at_deadline
-        return self.say(name, DENY if denies else ASK, denial_text, {})
+        return self.build_reply(name, DENY if denies else ASK, denial_text, {})
 
     def rule_on_unreadable_call(
-        self, name: str, ruling: Ruling, why: str, *, is_broken: bool = True
+        self, name: str, ruling: Ruling, reason: str, *, is_broken: bool = True
     ) -> Ruling:
         """Return what becomes of a call that could not be read (`why`), where policy at worst says this of it.
 
@@ -283,12 +400,12 @@ class Dialect:
         if ruling.decision not in {ASK, DENY} or (is_broken and asks_there):
             return NO_OPINION
         decision = DENY if is_broken else ruling.decision
-        ruling_text = f"{COULD_NOT_READ} {why} {UNREAD_ADVICE if decision == DENY else ''}".strip()
+        ruling_text = f"{COULD_NOT_READ} {reason} {UNREAD_ADVICE if decision == DENY else ''}".strip()
         return Ruling(decision, ruling_text, deny_at_deadline=ruling.deny_at_deadline)
 
     def deny_unknown_call(self) -> AgentReply | None:
         """Return the denial of a call about which nothing is known."""
-        return self.say(self.call_in(None) or "", DENY, AT_A_LOSS, {})
+        return self.build_reply(self.guess_call_hook(None) or "", DENY, AT_A_LOSS, {})
 
     # --- events of our own --------------------------------------------------------------------------------
 
@@ -313,13 +430,13 @@ class Dialect:
         }
         unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=unread_fields)
         tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name)
-        return [unread, *(self.events_of(hook, session_id) if tells else [])]
+        return [unread, *(self.build_events(hook, session_id) if tells else [])]
 
     def build_denied_call_result(
-        self, hook: AgentHook, session_id: str, call_id: str, why: str
+        self, hook: AgentHook, session_id: str, call_id: str, reason: str
     ) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""
-        return self.build_call_end_event(hook, session_id, call_id, why)
+        return self.build_call_end_event(hook, session_id, call_id, reason)
 
     def build_unreported_call_end(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
         """Return the end of a call that runs and of whose result no hook tells; None for any other hook."""

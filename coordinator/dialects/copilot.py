@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
-from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
@@ -79,14 +78,7 @@ class CopilotHook(HookWithoutCallId):
         return super(CopilotHook, self).subagent_label or self.text_field("agent_name")
 
 
-def read_copilot_hook(body: bytes, at: str) -> CopilotHook:
-    hook = hooks.read_agent_hook(body, at, CopilotHook, session_in=("session_id", "sessionId"))
-    return replace(
-        hook, session=find_copilot_session(hook), at=hooks.choose_hook_time(hook.fields.get("timestamp"), at)
-    )
-
-
-def find_copilot_session(hook: CopilotHook) -> str:
+def find_copilot_session(hook: AgentHook) -> str:
     """Return the session that a hook belongs to: that of the person, also where a sub-agent tells.
 
     A sub-agent's hooks name who started it; where that is another sub-agent, only its end tells the person's session.
@@ -95,21 +87,6 @@ def find_copilot_session(hook: CopilotHook) -> str:
         return hook.session
     written_in = _TRANSCRIPT.search(hook.text_field("transcript_path") or "")
     return written_in[1] if written_in else hook.text_field("parent_agent_id") or hook.session
-
-
-def guess_copilot_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE)
-
-
-def copilot_call_subject(tool: str, tool_input: Any) -> str:
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
-def build_copilot_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    if hook.name == "PermissionRequest" or (hook.subagent_label is not None and hook.name in _TOLD_BY_PARENT):
-        return []
-    return build.build_hook_events(_MEANINGS)
 
 
 def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -162,39 +139,42 @@ _MEANINGS: dict[str, Meaning] = {
 }
 
 
-def add_copilot_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
+class CopilotDialect(Dialect):
+    """Copilot CLI's hooks."""
+
+    name = SOURCE
+    calls = CALLS
+    edits = CALLS
+    beginnings = frozenset({"SessionStart", "UserPromptSubmit"})
+    turn_ends = frozenset({"Stop", "SessionEnd", "UserPromptSubmit"})
+    notes = frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"})
+    hook_type = CopilotHook
+    session_fields = ("session_id", "sessionId")
+    time_field = "timestamp"
+    meanings = _MEANINGS
+    subjects = SUBJECTS
+    mcp_name = "{server}-{tool}"
+
+    def read_hook(self, body: bytes, at: str) -> AgentHook:
+        """Return the hook as one of the person's session, also where a sub-agent sends it."""
+        hook = super().read_hook(body, at)
+        return replace(hook, session=find_copilot_session(hook))
+
+    def is_silent_hook(self, hook: AgentHook) -> bool:
+        """Say whether another hook reports the same."""
+        told_by_parent = hook.subagent_label is not None and hook.name in _TOLD_BY_PARENT
+        return told_by_parent or hook.name == "PermissionRequest"
+
+    def build_reply(self, _name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+        """Return the answer to a PreToolUse."""
+        answer: Answer = {"permissionDecision": decision, "permissionDecisionReason": reason}
+        if "updated_input" in added:
+            answer["modifiedArgs"] = added["updated_input"]
+        return AgentReply(answer, reason if decision == DENY else None)
+
+    def add_note(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
+        """Return the answer with a text for the model."""
+        return answer | {"additionalContext": text}
 
 
-def add_copilot_note(_hook: AgentHook, answer: Answer, text: str) -> Answer:
-    return answer | {"additionalContext": text}
-
-
-def build_copilot_reply(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
-    answer: Answer = {"permissionDecision": decision, "permissionDecisionReason": words}
-    if "updated_input" in added:
-        answer["modifiedArgs"] = added["updated_input"]
-    return AgentReply(answer, words if decision == DENY else None)
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    calls=CALLS,
-    prompts=frozenset(),
-    edits=CALLS,
-    beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
-    turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=read_copilot_hook,
-    events_of=build_copilot_events,
-    subject=copilot_call_subject,
-    call_in=guess_copilot_call_hook,
-    say=build_copilot_reply,
-    complete=add_copilot_call_details,
-    tools=tuple(SUBJECTS),
-    mcp_name="{server}-{tool}",
-    notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
-    add_note=add_copilot_note,
-)
+DIALECT = CopilotDialect()

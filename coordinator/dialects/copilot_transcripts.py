@@ -87,22 +87,22 @@ class CopilotTranscriptReader:
         return []
 
     def read_session_start(
-        self, told: dict[str, Any], _record: TranscriptRecord, _agent: str | None
+        self, record: dict[str, Any], _record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note where the session runs; its start is no event of ours."""
-        self.session = find_text_field(told, "sessionId") or self.session
+        self.session = find_text_field(record, "sessionId") or self.session
         start_facts = {
-            "cwd": find_text_field(told.get("context"), "cwd"),
-            "version": find_text_field(told, "copilotVersion"),
+            "cwd": find_text_field(record.get("context"), "cwd"),
+            "version": find_text_field(record, "copilotVersion"),
         }
         self.facts |= {name: text for name, text in start_facts.items() if text}
         yield from ()
 
     def remember_subagent_kind(
-        self, told: dict[str, Any], _record: TranscriptRecord, agent: str | None
+        self, record: dict[str, Any], _record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Note the kind of a sub-agent."""
-        kind = find_text_field(told, "agentType") or find_text_field(told, "agentName")
+        kind = find_text_field(record, "agentType") or find_text_field(record, "agentName")
         if agent and kind:
             self.kinds[agent] = kind
         yield from ()
@@ -212,11 +212,11 @@ def count_copilot_tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def read_copilot_outcome(told: dict[str, Any]) -> dict[str, Any]:
+def read_copilot_outcome(record: dict[str, Any]) -> dict[str, Any]:
     """Return a call's result as in its hook."""
-    result, error = told.get("result"), told.get("error")
+    result, error = record.get("result"), record.get("error")
     text = result.get("content") if isinstance(result, dict) else result
-    if told.get("success") is not True:
+    if record.get("success") is not True:
         message = error.get("message") if isinstance(error, dict) else error
         return {"error": format_value_as_text(message) or format_value_as_text(text) or "The call failed."}
     return parse_copilot_outcome(text)
@@ -226,8 +226,8 @@ def is_copilot_session_file(path: Path) -> bool:
     return path.name == "events.jsonl" and path.parent.parent.name == "session-state"
 
 
-def make_copilot_reader(one: TranscriptFile, _kinds: dict[str, str]) -> CopilotTranscriptReader:
-    return CopilotTranscriptReader(one.path.parent.name)
+def make_copilot_reader(file: TranscriptFile, _kinds: dict[str, str]) -> CopilotTranscriptReader:
+    return CopilotTranscriptReader(file.path.parent.name)
 
 
 FORMAT = TranscriptFormat(

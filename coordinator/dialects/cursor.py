@@ -10,15 +10,14 @@ heeded for a command and an MCP tool, and not for preToolUse, which alone may ch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
-from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
+from coordinator.dialects.hooks import HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
@@ -27,7 +26,6 @@ SOURCE = "cursor"
 BEFORE_ANY = "preToolUse"
 ASKABLE = frozenset({"beforeShellExecution", "beforeMCPExecution"})
 CALLS = ASKABLE | {BEFORE_ANY, "beforeReadFile"}
-CANNOT_ASK = hooks.cannot_ask_message("Cursor", "its window")
 # The tools of hooks that name none, as the generic ones name them.
 TOOLS = {
     "beforeShellExecution": "Shell",
@@ -103,24 +101,7 @@ def parse_json_or_text(text: str) -> Any:
         return text
 
 
-def read_cursor_hook(body: bytes, at: str) -> CursorHook:
-    return hooks.read_agent_hook(body, at, CursorHook, session_in=NAMES)
-
-
-def guess_cursor_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE_ANY)
-
-
-def cursor_call_subject(tool: str, tool_input: Any) -> str:
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
 # --- events -----------------------------------------------------------------------------------------------
-
-
-def build_cursor_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    return build.build_hook_events(_MEANINGS)
 
 
 def build_cursor_call_start(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -201,37 +182,32 @@ _MEANINGS: dict[str, Meaning] = {
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def add_cursor_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
+class CursorDialect(Dialect):
+    """Cursor's hooks."""
+
+    name = SOURCE
+    calls = CALLS
+    worst_call = BEFORE_ANY
+    edits = frozenset({BEFORE_ANY})
+    beginnings = frozenset({"sessionStart", "beforeSubmitPrompt"})
+    turn_ends = frozenset({"stop", "sessionEnd", "beforeSubmitPrompt"})
+    hook_type = CursorHook
+    session_fields = NAMES
+    meanings = _MEANINGS
+    subjects = SUBJECTS
+    mcp_name = "MCP:{tool}"  # as preToolUse has it; beforeMCPExecution tells the server
+    cannot_ask = hooks.cannot_ask_message("Cursor", "its window")
+
+    def build_reply(self, name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+        """Return the answer; only some hooks can be told to ask."""
+        if decision == ASK and name not in ASKABLE:
+            decision, reason = DENY, self.explain_denial(decision, reason)
+        answer: Answer = {"permission": decision}
+        if decision in {ASK, DENY}:
+            answer |= {"user_message": reason, "agent_message": reason}
+        if name == BEFORE_ANY and "updated_input" in added:
+            answer["updated_input"] = added["updated_input"]
+        return AgentReply(answer, reason if decision == DENY else None)
 
 
-def build_cursor_reply(name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
-    if decision == ASK and name not in ASKABLE:
-        decision, words = DENY, f"{words} {CANNOT_ASK}"
-    answer: Answer = {"permission": decision}
-    if decision in {ASK, DENY}:
-        answer |= {"user_message": words, "agent_message": words}
-    if name == BEFORE_ANY and "updated_input" in added:
-        answer["updated_input"] = added["updated_input"]
-    return AgentReply(answer, words if decision == DENY else None)
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    calls=CALLS,
-    prompts=frozenset(),
-    edits=frozenset({BEFORE_ANY}),
-    beginnings=frozenset({"sessionStart", "beforeSubmitPrompt"}),
-    turn_ends=frozenset({"stop", "sessionEnd", "beforeSubmitPrompt"}),
-    read=read_cursor_hook,
-    events_of=build_cursor_events,
-    subject=cursor_call_subject,
-    call_in=guess_cursor_call_hook,
-    say=build_cursor_reply,
-    complete=add_cursor_call_details,
-    tools=tuple(SUBJECTS),
-    mcp_name="MCP:{tool}",  # as preToolUse has it; beforeMCPExecution tells the server
-)
+DIALECT = CursorDialect()

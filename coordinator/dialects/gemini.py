@@ -10,7 +10,7 @@ Before each request to its model it says PreCompress, whether or not it compress
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coordinator.client.tool_names import mcp_call_name
@@ -18,7 +18,6 @@ from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.lib import instants
-from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
@@ -29,7 +28,6 @@ CALLS = frozenset({BEFORE})
 SECOND_US = (
     1_000_000  # ends in one second or the next are one: nobody resumes a session and leaves it so soon
 )
-CANNOT_ASK = hooks.cannot_ask_message("Gemini CLI")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
@@ -61,26 +59,6 @@ class GeminiHook(HookWithoutCallId):
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
                 return mcp_call_name(server, tool)
         return self.text_field("tool_name") or "tool"
-
-
-def read_gemini_hook(body: bytes, at: str) -> GeminiHook:
-    hook = hooks.read_agent_hook(body, at, GeminiHook)
-    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
-
-
-def guess_gemini_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE)
-
-
-def gemini_call_subject(tool: str, tool_input: Any) -> str:
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
-def build_gemini_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    if hook.name == "PreCompress" and hook.text_field("trigger") == "auto":
-        return []
-    return build.build_hook_events(_MEANINGS)
 
 
 def build_gemini_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
@@ -132,37 +110,38 @@ _MEANINGS: dict[str, Meaning] = {
 }
 
 
-def add_gemini_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
+class GeminiDialect(Dialect):
+    """Gemini CLI's hooks."""
+
+    name = SOURCE
+    calls = CALLS
+    worst_call = BEFORE
+    edits = CALLS
+    stops = CALLS
+    beginnings = frozenset({"SessionStart", "BeforeAgent"})
+    turn_ends = frozenset({"AfterAgent", "SessionEnd", "BeforeAgent"})
+    notes = frozenset({"AfterTool", "BeforeAgent", "SessionStart"})
+    hook_type = GeminiHook
+    time_field = "timestamp"
+    meanings = _MEANINGS
+    lines_have_tokens = True
+    subjects = SUBJECTS
+    can_ask = False
+    cannot_ask = hooks.cannot_ask_message("Gemini CLI")
+
+    def is_silent_hook(self, hook: AgentHook) -> bool:
+        """Say whether it is the PreCompress that comes before each request to the model."""
+        return hook.name == "PreCompress" and hook.text_field("trigger") == "auto"
+
+    def build_reply(self, _name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+        """Return the answer to a BeforeTool, which is never told to ask."""
+        if decision in {ASK, DENY}:
+            reason = self.explain_denial(decision, reason)
+            return AgentReply({"decision": DENY, "reason": reason}, reason)
+        answer: Answer = {"decision": decision}
+        if "updated_input" in added:
+            answer["hookSpecificOutput"] = {"hookEventName": BEFORE, "tool_input": added["updated_input"]}
+        return AgentReply(answer)
 
 
-def build_gemini_reply(_name: str, decision: str, words: str, added: Mapping[str, Any]) -> AgentReply:
-    if decision in {ASK, DENY}:
-        reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
-        return AgentReply({"decision": DENY, "reason": reply_reason}, reply_reason)
-    answer: Answer = {"decision": decision}
-    if "updated_input" in added:
-        answer["hookSpecificOutput"] = {"hookEventName": BEFORE, "tool_input": added["updated_input"]}
-    return AgentReply(answer)
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    can_ask=False,
-    calls=CALLS,
-    prompts=frozenset(),
-    edits=CALLS,
-    beginnings=frozenset({"SessionStart", "BeforeAgent"}),
-    turn_ends=frozenset({"AfterAgent", "SessionEnd", "BeforeAgent"}),
-    read=read_gemini_hook,
-    events_of=build_gemini_events,
-    subject=gemini_call_subject,
-    call_in=guess_gemini_call_hook,
-    say=build_gemini_reply,
-    complete=add_gemini_call_details,
-    tools=tuple(SUBJECTS),
-    notes=frozenset({"AfterTool", "BeforeAgent", "SessionStart"}),
-)
+DIALECT = GeminiDialect()

@@ -29,6 +29,7 @@ from coordinator.dialects.hooks import (
     text_origins_by_minute,
     wrap_as_object,
 )
+from coordinator.dialects.rewinds import build_rewind_input
 from coordinator.dialects.transcript_formats import (
     TranscriptFormat,
     TranscriptRecord,
@@ -44,6 +45,7 @@ from coordinator.importing.transcripts import (
     iterate_whole_document,
 )
 from coordinator.lib import instants
+from coordinator.sessions.reports import REWIND
 from coordinator.usage.amounts import UsageDetail
 
 PROGRAM = "gemini"
@@ -66,6 +68,7 @@ class GeminiTranscriptReader:
     # Messages' parts, which are written again and again.
     told: set[tuple[str, ...]] = field(default_factory=set)
     words: str = ""  # said since the person typed
+    message_times: dict[str, str] = field(default_factory=dict)  # by id, of those that were not taken back
 
     def read_line(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Gemini CLI keeps for itself. Raises UnknownLineKind."""
@@ -82,8 +85,28 @@ class GeminiTranscriptReader:
             self.title = find_text_field(changed, "summary") or self.title
             return self.read_gemini_messages(changed.get("messages"))
         if "$rewindTo" in fields:
-            return []
+            return self.read_rewind(fields)
         return self.read_gemini_message(fields)
+
+    def read_rewind(self, fields: dict[str, Any]) -> list[ImportedLine]:
+        """Return that a person took back a message and all that came after it. The line itself has no time."""
+        first = find_text_field(fields, "$rewindTo")
+        if first is None or first not in self.message_times:
+            return []
+        last = next(reversed(self.message_times))
+        left: list[str] = []  # the newest first
+        name = None
+        while name != first:
+            name, at = self.message_times.popitem()
+            left.append(at)
+        kept_at = next(reversed(self.message_times.values()), "")
+        tool_input = build_rewind_input(kept_at, left[-1], left[0], left[0], len(left))
+        if tool_input is None:
+            return []
+        key = make_event_origin(self.session, REWIND, self.subagent, last, first)
+        record = TranscriptRecord(self.session, key, left[0], subagent=self.subagent)
+        event = record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
+        return [record.build_imported_line([event], self.facts)]
 
     def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
@@ -123,6 +146,8 @@ class GeminiTranscriptReader:
             model=find_text_field(fields, "model"),
         )
         events = list(meaning(self, fields, record, name))
+        if kind in {"user", "gemini"}:
+            self.message_times[name] = record.at
         if not events:
             return []
         # A later snapshot of the chat has more of a message than an earlier one: each tells what it has.
@@ -243,9 +268,9 @@ def convert_gemini_content(content: Any) -> list[dict[str, Any]]:
     return content_blocks
 
 
-def count_gemini_tokens(told: dict[str, Any]) -> dict[str, int]:
+def count_gemini_tokens(record: dict[str, Any]) -> dict[str, int]:
     """Return the tokens of a request; Gemini counts those read from a cache into the input, and thoughts apart."""
-    return normalize_gemini_tokens({name: count_or_zero(told.get(name)) for name in GEMINI_COUNTS})
+    return normalize_gemini_tokens({name: count_or_zero(record.get(name)) for name in GEMINI_COUNTS})
 
 
 GEMINI_COUNTS = ("input", "cached", "output", "thoughts", "tool", "total")
@@ -262,12 +287,12 @@ def normalize_gemini_tokens(told: dict[str, int]) -> dict[str, int]:
     }
 
 
-def gemini_usage_detail(told: dict[str, Any]) -> UsageDetail:
+def gemini_usage_detail(record: dict[str, Any]) -> UsageDetail:
     """Return what a request's tokens say beside their kinds. Those of tools are part of the input."""
     return UsageDetail(
         provider="google",
-        reasoning_tokens=count_or_zero(told.get("thoughts")),
-        tool_tokens=count_or_zero(told.get("tool")),
+        reasoning_tokens=count_or_zero(record.get("thoughts")),
+        tool_tokens=count_or_zero(record.get("tool")),
     )
 
 
@@ -301,13 +326,13 @@ def gemini_function_response(result: Any) -> tuple[Any, str | None]:
     return result, None
 
 
-def make_gemini_reader(one: TranscriptFile, _kinds: dict[str, str]) -> GeminiTranscriptReader:
-    above = one.path.parent
+def make_gemini_reader(file: TranscriptFile, _kinds: dict[str, str]) -> GeminiTranscriptReader:
+    above = file.path.parent
     parent = above.name if above.parent.name == "chats" and _ID.search(above.name) else None
-    folder = one.read_sibling_file("../.project_root" if parent else ".project_root")
-    match = _ID.search(one.path.stem)
+    folder = file.read_sibling_file("../.project_root" if parent else ".project_root")
+    match = _ID.search(file.path.stem)
     return GeminiTranscriptReader(
-        match.group() if match else one.path.stem, parent, {"cwd": folder} if folder else {}
+        match.group() if match else file.path.stem, parent, {"cwd": folder} if folder else {}
     )
 
 
@@ -317,8 +342,8 @@ def is_gemini_chat_file(path: Path) -> bool:
     return path.suffix == ".json" and path.name.startswith("session-")
 
 
-def read_gemini_lines(one: TranscriptFile) -> Iterator[TranscriptLine]:
-    return iterate_whole_document(one) if one.path.suffix == ".json" else iterate_transcript_lines(one)
+def read_gemini_lines(file: TranscriptFile) -> Iterator[TranscriptLine]:
+    return iterate_whole_document(file) if file.path.suffix == ".json" else iterate_transcript_lines(file)
 
 
 FORMAT = TranscriptFormat(

@@ -10,24 +10,21 @@ one kind of tool (before a command, after an edit) repeat what the general ones 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
-from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.tool_rules import ALLOW, ASK
+from coordinator.policy.rules.tool_rules import ALLOW
 from coordinator.sessions.events import DedupedEvent
 
 SOURCE = "goose"
 BEFORE = "PreToolUse"
-CALLS = frozenset({BEFORE})
 NAMED_IN = ("event", "hook_event_name")
 QUIET = frozenset(
     {"PreToolUseResult", "BeforeReadFile", "AfterFileEdit", "BeforeShellExecution", "AfterShellExecution"}
 )
-CANNOT_ASK = hooks.cannot_ask_message("Goose")
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "developer__shell": "command",
@@ -55,25 +52,6 @@ class GooseHook(AgentHook):
         return self.text_field("working_dir")
 
 
-def read_goose_hook(body: bytes, at: str) -> GooseHook:
-    return hooks.read_agent_hook(body, at, GooseHook, named_in=NAMED_IN)
-
-
-def guess_goose_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE, named_in=NAMED_IN)
-
-
-def goose_call_subject(tool: str, tool_input: Any) -> str:
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
-def build_goose_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, SOURCE)
-    if hook.name in QUIET:
-        return []
-    return build.build_hook_events(_MEANINGS)
-
-
 def build_goose_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
     text = build.hook.text_field("message")
     return [build.build_hook_message("user", text, "message")] if text else []
@@ -94,34 +72,31 @@ _MEANINGS: dict[str, Meaning] = {
 }
 
 
-def add_goose_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
+class GooseDialect(Dialect):
+    """Goose's hooks."""
+
+    name = SOURCE
+    calls = frozenset({BEFORE})
+    beginnings = frozenset({"SessionStart", "UserPromptSubmit"})
+    turn_ends = frozenset({"Stop", "SessionEnd", "UserPromptSubmit"})
+    hook_type = GooseHook
+    name_fields = NAMED_IN
+    meanings = _MEANINGS
+    subjects = SUBJECTS
+    mcp_name = "{server}__{tool}"
+    can_ask = False
+    cannot_ask = hooks.cannot_ask_message("Goose")
+
+    def is_silent_hook(self, hook: AgentHook) -> bool:
+        """Say whether a general hook reports the same."""
+        return hook.name in QUIET
+
+    def build_reply(self, _name: str, decision: str, reason: str, _added: Mapping[str, Any]) -> AgentReply:
+        """Return the answer to a PreToolUse, which cannot be told to ask."""
+        if decision == ALLOW:
+            return AgentReply({"decision": "allow"})
+        reason = self.explain_denial(decision, reason)
+        return AgentReply({"decision": "block", "reason": reason}, reason)
 
 
-def build_goose_reply(_name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:
-    if decision == ALLOW:
-        return AgentReply({"decision": "allow"})
-    reply_reason = f"{words} {CANNOT_ASK}" if decision == ASK else words
-    return AgentReply({"decision": "block", "reason": reply_reason}, reply_reason)
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    can_ask=False,
-    calls=CALLS,
-    prompts=frozenset(),
-    edits=frozenset(),
-    beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
-    turn_ends=frozenset({"Stop", "SessionEnd", "UserPromptSubmit"}),
-    read=read_goose_hook,
-    events_of=build_goose_events,
-    subject=goose_call_subject,
-    call_in=guess_goose_call_hook,
-    say=build_goose_reply,
-    complete=add_goose_call_details,
-    tools=tuple(SUBJECTS),
-    mcp_name="{server}__{tool}",
-)
+DIALECT = GooseDialect()

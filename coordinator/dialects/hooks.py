@@ -23,7 +23,6 @@ from coordinator.client import broken_hooks
 from coordinator.client.tool_names import PREFIX
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants, json_bounds
-from coordinator.policy.rules.call_text import build_call_text
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_origin
 
@@ -203,7 +202,7 @@ def read_agent_hook(
 
 
 def read_broken_hook(
-    body: bytes, at: str, kind: type[H], why: str, *, named_in: Sequence[str], session_in: Sequence[str]
+    body: bytes, at: str, kind: type[H], reason: str, *, named_in: Sequence[str], session_in: Sequence[str]
 ) -> H:
     """Return what is certain of a hook that is no JSON.
 
@@ -214,9 +213,9 @@ def read_broken_hook(
     fields: dict[str, Any] = {**broken_hooks.extract_unambiguous_fields(body, names)}
     session = first_text_field(fields, session_in)
     if session is None:
-        raise UnreadableJson(why)
+        raise UnreadableJson(reason)
     fields["body"] = replace_unstorable_text(body[:MOST_OF_UNREAD].decode("utf-8", "replace"))
-    return kind((first_text_field(fields, named_in) or UNREAD).strip(), session, fields, at, unread=why)
+    return kind((first_text_field(fields, named_in) or UNREAD).strip(), session, fields, at, unread=reason)
 
 
 def require_hook_object(value: Any) -> dict[str, Any]:
@@ -232,10 +231,10 @@ def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None
     return next((text for text in field_values if isinstance(text, str) and text.strip()), None)
 
 
-def choose_hook_time(told: Any, received: str) -> str:
+def choose_hook_time(reported: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
     moment, ours = (
-        instants.parse_instant(told) if isinstance(told, str) else None,
+        instants.parse_instant(reported) if isinstance(reported, str) else None,
         instants.parse_instant(received),
     )
     if moment is None or ours is None or not ours - SLOW <= moment <= ours + FAST:
@@ -410,8 +409,8 @@ def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | N
 def text_origins_by_minute(
     what: str, session: str, text: str, at: str, *, about: bool = False
 ) -> tuple[str, ...]:
-    """Return the origins of a text that was reported in this minute (`at`, canonical), or `format_call_subject`
-    then, a minute off.
+    """Return the origins of a text that was reported in this minute (`at`, canonical), or about then, a minute
+    off.
 
     For texts without an id, which the next turn may say again.
     """
@@ -432,9 +431,9 @@ def format_token_counts(tokens: Mapping[str, Any]) -> str:
     return "/".join(str(tokens.get(name) or 0) for name in names)
 
 
-def format_call_text(tool: str, given: Any) -> str:
+def format_call_text(tool: str, value: Any) -> str:
     """Return a call in one text, for an agent that gives it no id."""
-    return f"{tool} {json.dumps(given, sort_keys=True, default=str)}"
+    return f"{tool} {json.dumps(value, sort_keys=True, default=str)}"
 
 
 # --- hooks as events --------------------------------------------------------------------------------------
@@ -447,11 +446,6 @@ class HookEventBuilder:
     hook: AgentHook
     session_id: str
     source: str
-
-    def build_hook_events(self, meanings: Mapping[str, Meaning]) -> list[DedupedEvent]:
-        """Return what the hook means, by its name in `meanings`; a milestone for one that means nothing else."""
-        meaning = meanings.get(self.hook.name)
-        return (meaning(self) if meaning else []) or [self.build_hook_milestone()]
 
     def build_hook_event(self, event_type: str, *, uses: Iterable[str] = (), **values: Any) -> DedupedEvent:
         """Return an event; `uses` are the hook's fields that its columns hold."""
@@ -548,11 +542,6 @@ def parse_embedded_json(value: Any) -> Any:
         except (ValueError, RecursionError):
             return value
     return value
-
-
-def format_call_subject(tool_input: Any, field: str | None = None) -> str:
-    """Return what a call is about in one text: this field of its input, else the whole input as JSON."""
-    return build_call_text(tool_input, field)
 
 
 def format_value_as_text(value: Any) -> str:

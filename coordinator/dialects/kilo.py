@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from coordinator.dialects import opencode
+from coordinator.dialects import hooks
+from coordinator.dialects.opencode import OpenCodeDialect
 
 SOURCE = "kilo"
-DIALECT = opencode.make_opencode_dialect(SOURCE, "Kilo")
+
+
+class KiloDialect(OpenCodeDialect):
+    """What the plugin posts of Kilo."""
+
+    name = SOURCE
+    cannot_ask = hooks.cannot_ask_message("Kilo")
+
+
+DIALECT = KiloDialect()

@@ -1,4 +1,4 @@
-"""What an agent said and took, from lines of its transcript that came along with a hook. Pure.
+"""What an agent said and took, and its limits, from lines of its transcript that came along with a hook. Pure.
 
 `client.transcript_lines` sends them. They become the events that an import of the transcript would make, under the same
 origins. So what is told twice, by hooks, by lines that come again or by a later import, is written once.
@@ -6,44 +6,37 @@ origins. So what is told twice, by hooks, by lines that come again or by a later
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from datetime import datetime
 
 from coordinator.client.transcript_lines import FIELD
 from coordinator.dialects.hooks import AgentHook
-from coordinator.importing.lines import LineReader, UnknownLineKind
+from coordinator.importing.lines import ImportedLine, LineReader, UnknownLineKind
 from coordinator.lib import instants
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST
 
 MOST_LINES = 2_000
-EventsOf = Callable[[AgentHook, str], list[DedupedEvent]]
 
 
-def add_transcript_events(
-    events_of: EventsOf, reader: Callable[[str], LineReader], source: str, *, tells_tokens: bool
-) -> EventsOf:
-    """Return a dialect's `events_of` that also makes events of the lines which come along.
+def build_line_events(hook: AgentHook, reader: LineReader, *, with_tokens: bool) -> list[DedupedEvent]:
+    """Return what the assistant said in the lines that came along with a hook.
 
-    `reader` makes a reader for a session. With `tells_tokens` they tell what the agent's requests took, too.
+    With `with_tokens` also what its requests to the model took.
     """
-    kinds = {"message", MODEL_REQUEST} if tells_tokens else {"message"}
+    kinds = {"message", MODEL_REQUEST} if with_tokens else {"message"}
+    return [
+        event
+        for event in read_attached_lines(hook.fields[FIELD], hook.session, reader)
+        if event.event_type in kinds and event.role in {None, "assistant"}
+    ]
 
-    def build_completed_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-        if FIELD not in hook.fields:
-            return [*events_of(hook, session_id)]
-        plain = replace(hook, fields={name: value for name, value in hook.fields.items() if name != FIELD})
-        attached_lines = read_attached_lines(hook.fields[FIELD], hook.session, reader(hook.session))
-        text_pieces = [
-            event
-            for event in attached_lines
-            if event.event_type in kinds and event.role in {None, "assistant"}
-        ]
-        for event in text_pieces:
-            event.session_id, event.source = session_id, source
-        return [*text_pieces, *events_of(plain, session_id)]
 
-    return build_completed_events
+def read_attached_limits(lines: object, reader: LineReader, now: datetime) -> ImportedLine | None:
+    """Return the line with the limits of a subscription that came along with a hook; None where none has any."""
+    for _ in read_attached_lines(lines, "", reader):
+        pass  # the reader remembers the limits
+    return next((line for line in reader.build_closing_events(now) if line.limits), None)
 
 
 def read_attached_lines(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:

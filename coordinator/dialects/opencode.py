@@ -10,8 +10,7 @@ do not say of which server they are (`server_tool`), so rules apply to them and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
 from coordinator.dialects import hooks
@@ -23,15 +22,13 @@ from coordinator.dialects.hooks import (
     call_result_origin,
     make_event_origin,
 )
-from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.call_text import build_patch_text
+from coordinator.policy.rules.call_text import build_call_text, build_patch_text
 from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 
 SOURCE = "opencode"
 BEFORE, ASKED = "tool.execute.before", "permission.asked"
-CALLS = frozenset({BEFORE, ASKED})
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "bash": "command",
@@ -82,32 +79,7 @@ class OpenCodeHook(AgentHook):
         return value if isinstance(value, str) and value.strip() else None
 
 
-def read_opencode_hook(body: bytes, at: str) -> OpenCodeHook:
-    hook = hooks.read_agent_hook(body, at, OpenCodeHook)
-    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
-
-
-def guess_opencode_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE)
-
-
-def opencode_call_subject(tool: str, tool_input: Any) -> str:
-    if isinstance(tool_input, dict) and "patterns" in tool_input and PERMISSIONS.get(tool, "") in tool_input:
-        return hooks.format_call_subject(tool_input, PERMISSIONS[tool])
-    if tool == "apply_patch":
-        return build_patch_text(tool_input, SUBJECTS[tool])
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
 # --- events -----------------------------------------------------------------------------------------------
-
-
-def build_opencode_events(hook: AgentHook, session_id: str, *, source: str) -> list[DedupedEvent]:
-    build = HookEventBuilder(hook, session_id, source)
-    meaning = _MEANINGS.get(hook.name)
-    if meaning is None:
-        return [] if hook.name in QUIET else [build.build_hook_milestone()]
-    return meaning(build)
 
 
 def require_opencode_hook(build: HookEventBuilder) -> OpenCodeHook:
@@ -273,58 +245,66 @@ _MEANINGS: dict[str, Meaning] = {
 # --- questions and answers --------------------------------------------------------------------------------
 
 
-def add_opencode_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    return replace(call, target=None if shows_command else call.about, details={"cwd": hook.working_folder})
+class OpenCodeDialect(Dialect):
+    """What the plugin posts of OpenCode, or of a fork of it that loads the same plugin."""
+
+    name = SOURCE
+    calls = frozenset({BEFORE, ASKED})
+    worst_call = BEFORE
+    prompts = frozenset({ASKED})
+    edits = frozenset({BEFORE})
+    beginnings = frozenset({"session.created", "chat.message"})
+    turn_ends = frozenset({"session.idle", "dispose", "chat.message"})
+    notes = frozenset({BEFORE})
+    hook_type = OpenCodeHook
+    time_field = "timestamp"
+    meanings = _MEANINGS
+    subjects = SUBJECTS
+    mcp_name = "{server}_{tool}"
+    can_ask = False
+    cannot_ask = hooks.cannot_ask_message("OpenCode")
+
+    def find_call_subject(self, tool: str, tool_input: Any) -> str:
+        """Return what a call is about, or what OpenCode asks a permission for."""
+        if (
+            isinstance(tool_input, dict)
+            and "patterns" in tool_input
+            and PERMISSIONS.get(tool, "") in tool_input
+        ):
+            return build_call_text(tool_input, PERMISSIONS[tool])
+        if tool == "apply_patch":
+            return build_patch_text(tool_input, SUBJECTS[tool])
+        return super().find_call_subject(tool, tool_input)
+
+    def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+        """Return what the hook means; nothing for one that only repeats, or whose meaning is not complete yet."""
+        build = HookEventBuilder(hook, session_id, self.name)
+        meaning = self.meanings.get(hook.name)
+        if meaning is None:
+            return [] if hook.name in QUIET else [build.build_hook_milestone()]
+        return meaning(build)
+
+    def build_reply(
+        self, name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply | None:
+        """Return the answer for the plugin, which cannot make OpenCode ask."""
+        if decision == ASK and name == ASKED:
+            return None
+        if decision in {ASK, DENY}:
+            reason = self.explain_denial(decision, reason)
+            return AgentReply({"decision": DENY, "reason": reason}, reason)
+        answer: Answer = {"decision": decision}
+        if name == BEFORE and "updated_input" in added:
+            answer["args"] = added["updated_input"]
+        return AgentReply(answer)
+
+    def add_note(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
+        """Return the answer with a text for the model."""
+        return answer | {"note": text}
+
+    def can_read_note(self, hook: AgentHook) -> bool:
+        """Say whether the plugin that posted this knows what to do with a note: older ones do not."""
+        return hook.fields.get("takes_notes") is True
 
 
-def build_opencode_reply(
-    name: str, decision: str, words: str, added: Mapping[str, Any], *, cannot_ask: str
-) -> AgentReply | None:
-    if decision == ASK and name == ASKED:
-        return None
-    if decision in {ASK, DENY}:
-        reply_reason = f"{words} {cannot_ask}" if decision == ASK else words
-        return AgentReply({"decision": DENY, "reason": reply_reason}, reply_reason)
-    answer: Answer = {"decision": decision}
-    if name == BEFORE and "updated_input" in added:
-        answer["args"] = added["updated_input"]
-    return AgentReply(answer)
-
-
-def add_opencode_note(_hook: AgentHook, answer: Answer, text: str) -> Answer:
-    return answer | {"note": text}
-
-
-def can_plugin_take_notes(hook: AgentHook) -> bool:
-    """Say whether the plugin that posted this knows what to do with a note: older ones do not."""
-    return hook.fields.get("takes_notes") is True
-
-
-def make_opencode_dialect(name: str, title: str) -> Dialect:
-    """Return the dialect of OpenCode, or of a fork of it that loads the same plugin."""
-    return Dialect(
-        name=name,
-        can_ask=False,
-        calls=CALLS,
-        prompts=frozenset({ASKED}),
-        edits=frozenset({BEFORE}),
-        beginnings=frozenset({"session.created", "chat.message"}),
-        turn_ends=frozenset({"session.idle", "dispose", "chat.message"}),
-        read=read_opencode_hook,
-        events_of=partial(build_opencode_events, source=name),
-        subject=opencode_call_subject,
-        call_in=guess_opencode_call_hook,
-        say=partial(build_opencode_reply, cannot_ask=hooks.cannot_ask_message(title)),
-        complete=add_opencode_call_details,
-        tools=tuple(SUBJECTS),
-        mcp_name="{server}_{tool}",
-        notes=frozenset({BEFORE}),
-        knows_notes=can_plugin_take_notes,
-        add_note=add_opencode_note,
-    )
-
-
-DIALECT = make_opencode_dialect(SOURCE, "OpenCode")
+DIALECT = OpenCodeDialect()

@@ -221,9 +221,9 @@ def opencode_part_duration(times: Any) -> int | None:
     return end - start if start and end >= start else None
 
 
-def count_opencode_tokens(told: Any) -> dict[str, int]:
+def count_opencode_tokens(reported: Any) -> dict[str, int]:
     """Return the tokens of a request. Thoughts are counted beside the output where the total says so."""
-    tokens = told if isinstance(told, dict) else {}
+    tokens = reported if isinstance(reported, dict) else {}
     cache = tokens.get("cache") if isinstance(tokens.get("cache"), dict) else {}
     input_tokens, said_, thought = (
         count_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning")

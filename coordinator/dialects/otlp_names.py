@@ -6,10 +6,8 @@ First the OpenTelemetry conventions for generative AI, in their forms of 2025 an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import re
 
-from coordinator.dialects.hooks import parse_embedded_json
 from coordinator.dialects.otlp_records import OUTPUT_TOKENS, TelemetryRecord
 
 CONVERSATION = (
@@ -19,34 +17,63 @@ CONVERSATION = (
     "conversation.id",
     "traceloop.association.properties.session_id",
     "traceloop.association.properties.thread_id",
+    "traceloop.association.properties.conversation_id",
     "ai.telemetry.metadata.sessionId",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "langsmith.metadata.conversation_id",
+    "gcp.vertex.agent.session_id",
 )
-AGENT_NAME = ("gen_ai.agent.name", "agent.name", "ai.telemetry.functionId")
+AGENT_NAME = (
+    "gen_ai.agent.name", "agent.name", "ai.telemetry.functionId", "langsmith.metadata.lc_agent_name",
+)  # fmt: skip
 TOOL_NAME = ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name")
 TOOL_CALL_ID = ("gen_ai.tool.call.id", "ai.toolCall.id", "tool_call.id")
-TOOL_INPUT = ("gen_ai.tool.call.arguments", "ai.toolCall.args", "input.value", "traceloop.entity.input")
-TOOL_OUTPUT = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+UNKNOWN_CALL_IDS = frozenset({"<not specified>", "None"})  # what Google ADK sends where a call has failed
+TOOL_INPUT = (
+    "gen_ai.tool.call.arguments",
+    "ai.toolCall.args",
+    "gcp.vertex.agent.tool_call_args",
+    "input.value",
+    "traceloop.entity.input",
+    "gen_ai.prompt",
+)
+TOOL_OUTPUT = (
+    "gen_ai.tool.call.result",
+    "ai.toolCall.result",
+    "gcp.vertex.agent.tool_response",
+    "output.value",
+    "traceloop.entity.output",
+    "gen_ai.completion",
+)
 
 MODEL_OPERATIONS = frozenset({"chat", "generate_content", "text_completion"})
 AGENT_OPERATIONS = frozenset({"invoke_agent", "invoke_workflow"})
 # Of these nothing is written but that their spans end: they hold others.
 CONTAINERS = frozenset(
-    {"create_agent", "plan", "retrieval", "embeddings", "AGENT", "CHAIN", "workflow", "agent", "task"}
+    {
+        *("create_agent", "plan", "retrieval", "embeddings", "chain", "execute_event_loop_cycle", "call_llm"),
+        *("AGENT", "CHAIN", "RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL", "EVALUATOR", "PROMPT"),
+        *("workflow", "agent", "task"),
+    }
 )
 VERCEL_MODEL_CALLS = (".doGenerate", ".doStream")
 VERCEL_TOOL_CALL = "ai.toolCall"
 VERCEL_OUTER = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject")
+# Libraries that trace the requests of a provider's client: nobody else traces the calls that their answers ask for.
+MODEL_CLIENT_SCOPE = re.compile(
+    r"(?:^|[./_-])(?:openai|openai_v2|anthropic|bedrock|botocore|google_generativeai|google_genai|vertexai"
+    r"|mistralai|groq|cohere|ollama|litellm|together|replicate|watsonx|sagemaker)(?:\.v\d)?$"
+)
 # Attributes by which a span is known to be about an agent or a model, whoever sent it.
-OF_AI = ("gen_ai.", "llm.", "ai.", "openinference.", "traceloop.")
+OF_AI = ("gen_ai.", "llm.", "ai.", "openinference.", "traceloop.", "langsmith.")
 
 
 def span_role(span: TelemetryRecord) -> str | None:
     """Return what a span is of: `model`, `tool`, `agent` (it holds others), or None for none of these."""
     operation = span.text_attribute("gen_ai.operation.name")
     kind = span.text_attribute("openinference.span.kind", "traceloop.span.kind")
-    vercel = (
-        span.text_attribute("ai.operationId") or (span.text_attribute("operation.name") or "").split(" ")[0]
-    )
+    vercel = vercel_operation(span)
     if operation == "execute_tool" or kind in {"TOOL", "tool"} or vercel == VERCEL_TOOL_CALL:
         return "tool"
     if (
@@ -61,76 +88,22 @@ def span_role(span: TelemetryRecord) -> str | None:
     return "agent" if is_container else None
 
 
+def vercel_operation(span: TelemetryRecord) -> str:
+    """Return the operation of the Vercel AI SDK that a span is of; an empty text for another's span."""
+    named = span.text_attribute("operation.name") or ""
+    return span.text_attribute("ai.operationId") or named.split(" ")[0]
+
+
+def is_agent_span(span: TelemetryRecord) -> bool:
+    """Say whether a span holds all that an agent does for one prompt, or a part of it."""
+    return span_role(span) == "agent" or vercel_operation(span) in VERCEL_OUTER
+
+
+def is_model_client_span(span: TelemetryRecord) -> bool:
+    """Say whether a request to a model was traced in the provider's client, below any framework of agents."""
+    return MODEL_CLIENT_SCOPE.search(span.scope) is not None
+
+
 def is_about_ai(span: TelemetryRecord) -> bool:
     """Say whether a span is about an agent or a model at all."""
     return any(name.startswith(OF_AI) for name in span.attributes)
-
-
-# --- messages ---------------------------------------------------------------------------------------------------
-
-
-def read_span_texts(span: TelemetryRecord) -> tuple[list[tuple[str, str]], list[str]]:
-    """Return what was said to a model, as roles and texts in order, and what it answered."""
-    attributes = span.attributes
-    prompt_parts = [
-        *json_messages(attributes.get("gen_ai.input.messages")),
-        *json_messages(attributes.get("ai.prompt.messages")),
-        *vercel_prompt(attributes.get("ai.prompt")),
-        *numbered_messages(attributes, "llm.input_messages", "message."),
-        *numbered_messages(attributes, "gen_ai.prompt", ""),
-    ]
-    answered = [
-        *json_messages(attributes.get("gen_ai.output.messages")),
-        *numbered_messages(attributes, "llm.output_messages", "message."),
-        *numbered_messages(attributes, "gen_ai.completion", ""),
-    ]
-    texts = [text for _, text in answered]
-    if not texts and (answer_text := span.text_attribute("ai.response.text", "ai.result.text")):
-        texts = [answer_text]
-    return prompt_parts, texts
-
-
-MOST_MESSAGES = 1_000  # of one span, told under numbers
-
-
-def numbered_messages(attributes: dict[str, Any], prefix: str, inner: str) -> Iterator[tuple[str, str]]:
-    """Yield messages whose parts are attributes of their own: `gen_ai.prompt.0.role`, `gen_ai.prompt.0.content`."""
-    for number in range(MOST_MESSAGES):
-        role = attributes.get(f"{prefix}.{number}.{inner}role")
-        content = attributes.get(f"{prefix}.{number}.{inner}content")
-        if role is None and content is None:
-            return
-        if content is None:
-            content = attributes.get(f"{prefix}.{number}.{inner}contents.0.message_content.text")
-        if isinstance(content, str) and content.strip():
-            yield str(role), content
-
-
-def json_messages(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the messages of a list, or of a text that holds one in JSON."""
-    messages = parse_embedded_json(value)
-    for message in messages if isinstance(messages, list) else []:
-        if isinstance(message, dict) and (text := message_text(message)):
-            yield str(message.get("role")), text
-
-
-def vercel_prompt(value: Any) -> Iterator[tuple[str, str]]:
-    """Yield the messages of the Vercel AI SDK's `ai.prompt`: a prompt, or messages."""
-    prompt = parse_embedded_json(value)
-    if isinstance(prompt, dict):
-        if isinstance(text := prompt.get("prompt"), str) and text.strip():
-            yield "user", text
-        yield from json_messages(prompt.get("messages"))
-
-
-def message_text(message: dict[str, Any]) -> str:
-    """Return the words of a message, whatever its parts are called."""
-    parts = message.get("parts", message.get("content"))
-    if isinstance(parts, str):
-        return parts
-    texts = [
-        part.get("content", part.get("text"))
-        for part in (parts if isinstance(parts, list) else [])
-        if isinstance(part, dict) and part.get("type") == "text"
-    ]
-    return "\n\n".join(text for text in texts if isinstance(text, str))

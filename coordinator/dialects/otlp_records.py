@@ -111,6 +111,10 @@ class TelemetryRecord:
     span: str = ""
     failed: str | None = None
     parent: str = ""
+    scope: str = ""  # the library that made it
+    events: tuple[
+        tuple[str, dict[str, Any]], ...
+    ] = ()  # what happened within a span, by name, with its fields
 
     def text_attribute(self, *names: str) -> str | None:
         """Return the first of the attributes that holds a text."""

@@ -11,20 +11,17 @@ run (`qwen -p`) tells no SessionEnd. After 60 s it lets the call run, whatever t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
-from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning, derive_call_id
-from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.dialects.hooks import AgentHook, Meaning, derive_call_id
 from coordinator.policy.rules.tool_rules import DENY
-from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import SUBAGENT_END
 
 SOURCE = "qwen-code"
 BEFORE = "PreToolUse"
-CALLS = frozenset({BEFORE})
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "run_shell_command": "command",
@@ -57,32 +54,6 @@ class QwenHook(AgentHook):
         return self.text_field("agent_id")
 
 
-def read_qwen_hook(body: bytes, at: str) -> QwenHook:
-    hook = hooks.read_agent_hook(body, at, QwenHook)
-    return replace(hook, at=hooks.choose_hook_time(hook.fields.get("timestamp"), at))
-
-
-def guess_qwen_call_hook(body: bytes | None) -> str | None:
-    return hooks.guess_call_hook(body, CALLS, BEFORE)
-
-
-def qwen_call_subject(tool: str, tool_input: Any) -> str:
-    return hooks.format_call_subject(tool_input, SUBJECTS.get(tool))
-
-
-def is_silent_qwen_hook(hook: AgentHook) -> bool:
-    """Say whether the hook tells nothing that a reader wants: a prompt that nobody typed, a sign-in that worked."""
-    if hook.name == "UserPromptSubmit":
-        return hook.text_field("prompt") is None
-    return hook.name == "Notification" and hook.text_field("notification_type") == "auth_success"
-
-
-def build_qwen_events(hook: AgentHook, session_id: str) -> list[DedupedEvent]:
-    if is_silent_qwen_hook(hook):
-        return []
-    return HookEventBuilder(hook, session_id, SOURCE).build_hook_events(_MEANINGS)
-
-
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.build_session_start_events,
     "SessionEnd": hooks.build_session_end_events,
@@ -97,37 +68,30 @@ _MEANINGS: dict[str, Meaning] = {
 }
 
 
-def add_qwen_call_details(hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
-    shows_command = (
-        SUBJECTS.get(hook.tool_name, "command") == "command"
-    )  # a card shows a command in full by itself
-    details = {"cwd": hook.working_folder, "permission_mode": hook.text_field("permission_mode")}
-    return replace(call, target=None if shows_command else call.about, details=details)
+class QwenCodeDialect(Dialect):
+    """Qwen Code's hooks."""
+
+    name = SOURCE
+    calls = frozenset({BEFORE})
+    beginnings = frozenset({"SessionStart", "UserPromptSubmit"})
+    turn_ends = frozenset({"Stop", "StopFailure", "SessionEnd"})
+    notes = frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"})
+    hook_type = QwenHook
+    time_field = "timestamp"
+    meanings = _MEANINGS
+    subjects = SUBJECTS
+    detail_fields = ("permission_mode",)
+
+    def is_silent_hook(self, hook: AgentHook) -> bool:
+        """Say whether it is a prompt that nobody typed, or a sign-in that worked."""
+        if hook.name == "UserPromptSubmit":
+            return hook.text_field("prompt") is None
+        return hook.name == "Notification" and hook.text_field("notification_type") == "auth_success"
+
+    def build_reply(self, name: str, decision: str, reason: str, _added: Mapping[str, Any]) -> AgentReply:
+        """Return the answer to a PreToolUse."""
+        output = {"hookEventName": name, "permissionDecision": decision, "permissionDecisionReason": reason}
+        return AgentReply({"hookSpecificOutput": output}, reason if decision == DENY else None)
 
 
-def build_qwen_reply(name: str, decision: str, words: str, _added: Mapping[str, Any]) -> AgentReply:
-    output = {"hookEventName": name, "permissionDecision": decision, "permissionDecisionReason": words}
-    return AgentReply({"hookSpecificOutput": output}, words if decision == DENY else None)
-
-
-def can_qwen_take_notes(hook: AgentHook) -> bool:
-    return not is_silent_qwen_hook(hook)
-
-
-DIALECT = Dialect(
-    name=SOURCE,
-    calls=CALLS,
-    prompts=frozenset(),
-    edits=frozenset(),
-    beginnings=frozenset({"SessionStart", "UserPromptSubmit"}),
-    turn_ends=frozenset({"Stop", "StopFailure", "SessionEnd"}),
-    read=read_qwen_hook,
-    events_of=build_qwen_events,
-    subject=qwen_call_subject,
-    call_in=guess_qwen_call_hook,
-    say=build_qwen_reply,
-    complete=add_qwen_call_details,
-    tools=tuple(SUBJECTS),
-    notes=frozenset({"PostToolUse", "UserPromptSubmit", "SessionStart"}),
-    knows_notes=can_qwen_take_notes,
-)
+DIALECT = QwenCodeDialect()

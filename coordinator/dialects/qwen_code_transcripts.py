@@ -201,8 +201,8 @@ def is_qwen_chat_file(path: Path) -> bool:
     return path.suffix == ".jsonl" and (path.parent.name == "chats" or is_subagents)
 
 
-def make_qwen_reader(one: TranscriptFile, _kinds: dict[str, str]) -> QwenTranscriptReader:
-    return QwenTranscriptReader(one.path.parent.name if one.agent else one.path.stem)
+def make_qwen_reader(file: TranscriptFile, _kinds: dict[str, str]) -> QwenTranscriptReader:
+    return QwenTranscriptReader(file.path.parent.name if file.agent else file.path.stem)
 
 
 FORMAT = TranscriptFormat(

@@ -119,7 +119,12 @@ class TranscriptRecord:
         return self.build_imported_message("assistant", [{"type": "thinking", "thinking": text}], part)
 
     def build_imported_call(
-        self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
+        self,
+        call_id: str,
+        tool: str,
+        tool_input: dict[str, Any] | None,
+        told: tuple[str, ...] = (),
+        **values: Any,
     ) -> ImportedEvent:
         """Return a call's beginning; `told` are the origins of its hooks' events, which have no such id."""
         begins = make_event_origin(self.session, "PreToolUse", call_id)
@@ -130,12 +135,17 @@ class TranscriptRecord:
             claims=(begins, *told),
             tool_use_id=call_id,
             tool_name=tool,
-            tool_input=given,
+            tool_input=tool_input,
             **values,
         )
 
     def build_imported_result(
-        self, call_id: str, tool: str, given: dict[str, Any] | None, told: tuple[str, ...] = (), **values: Any
+        self,
+        call_id: str,
+        tool: str,
+        tool_input: dict[str, Any] | None,
+        told: tuple[str, ...] = (),
+        **values: Any,
     ) -> ImportedEvent:
         """Return a call's result; `told` as of its beginning."""
         ends = call_result_origins(self.session, call_id)
@@ -146,7 +156,7 @@ class TranscriptRecord:
             claims=(*ends, *told),
             tool_use_id=call_id,
             tool_name=tool,
-            tool_input=given,
+            tool_input=tool_input,
             **values,
         )
 

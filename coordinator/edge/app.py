@@ -141,8 +141,10 @@ class Application:
         self.hooks: dict[str, HookGuard] = {}
         for name, dialect in DIALECTS.items():
             recorder = HookRecorder(self.writer, dialect)
-            door = HookEndpoint(self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes)
-            self.hooks[name] = HookGuard(door, self.rulings, read_hook_wait)
+            endpoint = HookEndpoint(
+                self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes
+            )
+            self.hooks[name] = HookGuard(endpoint, self.rulings, read_hook_wait)
         self.gateway = GatewayEndpoint(
             self.auth,
             rulings=self.rulings,

@@ -11,14 +11,14 @@ from coordinator.engine import is_sqlite
 from coordinator.engine.full_text import Groups, build_fts5_query, build_tsquery
 
 
-def index_chat_message(message_id: str, words: str) -> None:
+def index_chat_message(message_id: str, text: str) -> None:
     """Index a message by its words, joined by blanks, unless it is indexed."""
     with connection.cursor() as cursor:
         if not is_sqlite():
             cursor.execute(
                 "INSERT INTO sbx_chat_search (message_id, words) VALUES (%s, to_tsvector('simple', %s))"
                 " ON CONFLICT DO NOTHING",
-                [message_id, words],
+                [message_id, text],
             )
             return
         cursor.execute(
@@ -26,7 +26,7 @@ def index_chat_message(message_id: str, words: str) -> None:
             [message_id],
         )
         if row := cursor.fetchone():
-            cursor.execute("INSERT INTO sbx_chat_words (rowid, body) VALUES (%s, %s)", [row[0], words])
+            cursor.execute("INSERT INTO sbx_chat_words (rowid, body) VALUES (%s, %s)", [row[0], text])
 
 
 def clear_chat_index() -> None:

@@ -43,7 +43,10 @@ FEED_TABLES = (
     FeedTable("mcp_processes", "id", "mcp_processes", "server_id"),
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
+    FeedTable("agent_tool_listings", "agent_id", "grants", part=True),
     FeedTable("mcp_upstreams", "server_id", "mcp_upstreams"),
+    FeedTable("mcp_call_limits", "server_id", "mcp_upstreams", part=True),
+    FeedTable("mcp_circuit_breakers", "server_id", "mcp_upstreams", part=True),
     FeedTable("mcp_gateway_calls", "call_id", "gateway_calls"),
     FeedTable("tool_rules", "id", "tool_rules"),
     FeedTable("brakes", "id", "brakes"),
@@ -60,6 +63,8 @@ FEED_TABLES = (
     FeedTable("audit_logs", "id", "audit", ops=("insert",)),
     FeedTable("auth_user", "id", "users", quiet=frozenset({"last_login"})),
     FeedTable("auth_user_groups", "user_id", "users", part=True),
+    # Whoever was signed out, by themselves or by an administrator, is looked up again where a stream is open.
+    FeedTable("django_session", "session_key", "users", part=True, ops=("delete",)),
 )
 
 

@@ -16,7 +16,7 @@ UNKNOWN = "This API key is unknown or was revoked."
 EXPIRED = "This API key has expired."
 UNBOUND = (
     "This API key has the scope agent and is bound to no agent. Such keys are refused here: make one that is bound, or "
-    "bind it with `manage.py apikey bind`."
+    "bind it with `signalbox manage apikey bind`."
 )
 # The stored setting that says whether such keys are let in: `allow` in databases that were in use before they were
 # refused, until an administrator binds them. No row means that they are refused.

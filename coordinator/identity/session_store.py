@@ -7,6 +7,7 @@ vouches for counts as ended: for pages, streams and all else that reads it.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,27 @@ def hash_session_key(session_key: str) -> str:
     return hashlib.blake2b(
         session_key.encode("utf-8", "surrogatepass"), digest_size=20, person=b"sbx.session"
     ).hexdigest()
+
+
+def find_person_sessions(user_id: int) -> list[str]:
+    """Return the primary keys of the sessions that a person is signed in with.
+
+    Reads every session that has not expired: only what a session holds says whose it is.
+    """
+    return [key for key, person_id in iterate_signed_in_sessions() if person_id == str(user_id)]
+
+
+def count_sessions_by_person() -> Counter[str]:
+    """Return how many sessions each person is signed in with, by the person's id as text."""
+    return Counter(person_id for _, person_id in iterate_signed_in_sessions())
+
+
+def iterate_signed_in_sessions() -> Iterator[tuple[str, str]]:
+    store = SessionStore()
+    rows = Session.objects.filter(expire_date__gt=timezone.now()).values_list("session_key", "session_data")
+    for key, data in rows.iterator():
+        if person_id := store.decode(data).get(SESSION_KEY):
+            yield str(key), str(person_id)
 
 
 class SessionStore(db.SessionStore):

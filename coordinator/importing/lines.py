@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from coordinator.sessions.events import DedupedEvent
+from coordinator.usage.limit_readings import LimitReading
 
 SOURCE = "transcript"
 BROKEN, TOO_LONG, UNFINISHED = "no JSON", "too long", "unfinished last line"
@@ -37,7 +38,7 @@ class ImportedLine:
 
     Of two lines with one key the first counts.
     `facts` are what the line says of its surroundings: `cwd`, `version`, `gitBranch`. `title` is what the agent
-    calls the session.
+    calls the session. `limits` are the last ones of a subscription that the file has, as of `at`.
     """
 
     session: str
@@ -46,6 +47,7 @@ class ImportedLine:
     facts: Mapping[str, str]
     events: list[ImportedEvent]
     title: str | None = None
+    limits: tuple[LimitReading, ...] = ()
 
 
 class LineReader(Protocol):

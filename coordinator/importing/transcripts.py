@@ -54,14 +54,14 @@ class TranscriptFile:
         return kind if isinstance(kind, str) and kind.strip() else None
 
 
-def find_transcripts(place: Path, is_one: Callable[[Path], bool]) -> list[TranscriptFile]:
+def find_transcripts(folder: Path, is_one: Callable[[Path], bool]) -> list[TranscriptFile]:
     """Return the transcripts in a folder (`is_one`), or the one file: sessions before sub-agents, by their last change.
 
     So what a resumed session copied from an earlier one is met in the earlier one first. Raises NotFound.
     """
-    if not place.exists():
-        raise NotFound(f"{place} does not exist.")
-    paths = sorted(path for path in place.rglob("*") if is_one(path)) if place.is_dir() else [place]
+    if not folder.exists():
+        raise NotFound(f"{folder} does not exist.")
+    paths = sorted(path for path in folder.rglob("*") if is_one(path)) if folder.is_dir() else [folder]
     transcripts_found = [transcript for path in paths if (transcript := stat_transcript(path)) is not None]
     return sorted(transcripts_found, key=lambda one: (one.agent is not None, one.changed, str(one.path)))
 

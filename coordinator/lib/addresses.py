@@ -1,7 +1,7 @@
 """The addresses that Signalbox serves on, bound before anything else is loaded. Needs nothing but Python.
 
 A socket that listens keeps its callers waiting. Without one they are refused, and a runner that is refused three times
-within 3 s gives up. So `manage.py serve` comes here first, before Django is imported.
+within 3 s gives up. So `signalbox serve` comes here first, before Django is imported.
 """
 
 from __future__ import annotations

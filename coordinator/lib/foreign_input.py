@@ -167,7 +167,15 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "coordinator.edge.gateway.upstreams:is_response_to",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.upstream_sessions coordinator.edge.gateway.relay"
-        " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes",
+        " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes"
+        " coordinator.mcp.gateway.limited_results coordinator.mcp.gateway.result_marks"
+        " coordinator.mcp.gateway.server_requests",
+    ),
+    build_foreign_parser(
+        "question of an MCP server to a person",
+        "coordinator.mcp.gateway.elicitation:parse_server_elicitation",
+        "64 KiB; 30 fields, 100 choices of each, 20,000 characters of a text",
+        "coordinator.mcp.gateway.elicitation",
     ),
     build_foreign_parser(
         "events of an MCP server",
@@ -178,7 +186,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "tools of an MCP server",
         "coordinator.mcp.gateway.listing:parse_listing_page",
         "the answer's; 2,000 tools, 128 KiB each, 8 MiB stored of one server",
-        "coordinator.mcp.gateway.listing coordinator.edge.gateway.listings",
+        "coordinator.mcp.gateway.listing coordinator.mcp.gateway.tool_search coordinator.edge.gateway.listings",
     ),
     build_foreign_parser(
         "pasted list of tools",
@@ -190,6 +198,12 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "coordinator.mcp.servers.discovery:discover_server_tools",
         "4 MB, 20 pages and 20 seconds, one at a time",
         "coordinator.mcp.servers.stdio",
+    ),
+    build_foreign_parser(
+        "answer of an authorization server",
+        "coordinator.mcp.protocol.oauth:fetch_oauth_answer",
+        "256 KiB and 10 seconds",
+        "coordinator.mcp.protocol.oauth coordinator.mcp.protocol.oauth_discovery",
     ),
     # Addresses and headers
     build_foreign_parser(
@@ -209,7 +223,8 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "pattern of a rule",
         "coordinator.policy.rules.tool_rules:compile_rule_pattern",
         "RE2: time in proportion to the text; 4 MiB of program",
-        "coordinator.policy.rules.tool_rules coordinator.policy.rules.marks coordinator.actions.policy.marks",
+        "coordinator.policy.rules.tool_rules coordinator.policy.rules.rule_checks coordinator.policy.rules.marks"
+        " coordinator.actions.policy.marks",
     ),
     build_foreign_parser(
         "shell text of a call",
@@ -256,7 +271,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "dashboard.mcp.access_sheet:unpack_grant_edits",
         "the form's 2 MiB; the decoder's own depth",
         "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
-        " dashboard.rules.question",
+        " dashboard.mcp.views.shown_tools dashboard.rules.question",
     ),
     build_foreign_parser(
         "edited input",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 import uuid
 
 
@@ -25,3 +27,14 @@ def derive_runner_id(
     """
     identity = f"{hostname}:{project_dir}:{executor_profile}" + ("" if command is None else f":{command}")
     return f"lnch_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+
+
+def build_agent_id(name: str) -> str:
+    """Return the id that follows from a name, as other programs make it too: `agent.night_watch`.
+
+    Letters outside a to z are written without their accents, or left out; a name with none left gets a short
+    number of its own.
+    """
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    id_words = "_".join(re.findall(r"[a-z0-9]+", plain))[:60]
+    return f"agent.{id_words or hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"

@@ -42,11 +42,11 @@ def reveal_invisible_characters(text: str) -> str:
     return UNUSUAL.sub(lambda match: reveal_character_at(text, match.start()), text)
 
 
-def reveal_character_at(text: str, place: int) -> str:
-    char = text[place]
+def reveal_character_at(text: str, index: int) -> str:
+    char = text[index]
     if not is_invisible_character(char) or unicodedata.category(char) == "Zs":
         return char
-    before = text[place - 1] if place else ""
+    before = text[index - 1] if index else ""
     if (
         char in _EMOJI_PARTS
         and before

@@ -13,7 +13,8 @@ import pwd
 import stat
 from pathlib import Path
 
-CODE = Path(__file__).resolve().parents[2]
+from coordinator.lib.installation import CODE
+
 FOLDER, FILE = 0o700, 0o600
 OTHERS = 0o077
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from coordinator.lib.unfit_values import UnreadableText
-from coordinator.models.agents import Agent, AgentPlugin, DeletedAgent
+from coordinator.models.agents import Agent, AgentName, AgentPlugin, DeletedAgent
 from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.budgets import Budget, BudgetMark, SessionOwner
+from coordinator.models.call_limits import (
+    McpCallLimit,
+    McpCallRate,
+    McpCircuitBreaker,
+    McpResultMark,
+    StoredResult,
+)
 from coordinator.models.chat import ChatAttachment, ChatBranch, ChatMessage, ReadMark, StoredFile
 from coordinator.models.deciders import DecidingRule, Delegation, RightsVersion
 from coordinator.models.driving import Draft, DrivenCall, DrivenSession
@@ -27,6 +34,7 @@ from coordinator.models.keys import (
 from coordinator.models.marks import DangerMark
 from coordinator.models.mcp import (
     AcceptedOnlyServer,
+    AgentToolListing,
     AskingGrant,
     Grant,
     McpCredential,
@@ -39,13 +47,14 @@ from coordinator.models.notifications import (
     Escalation,
     EscalationStep,
     Notification,
+    NotificationChoice,
     NotificationTarget,
     QuietHours,
 )
 from coordinator.models.permissions import PermissionContext, PermissionRequest, PermissionVote
 from coordinator.models.plugins import PluginConfig, PluginData, PluginSetting, RuntimePlugin
 from coordinator.models.push import PushKey, PushSubscription
-from coordinator.models.rules import ToolRule
+from coordinator.models.rules import DismissedSuggestion, KnownHost, ToolRule
 from coordinator.models.runners import (
     Blueprint,
     Callback,
@@ -56,6 +65,14 @@ from coordinator.models.runners import (
     StopCommand,
 )
 from coordinator.models.session_changes import SessionChange
+from coordinator.models.session_lists import (
+    ArchivedSession,
+    SavedSessionView,
+    SessionFigures,
+    SessionListChoice,
+    SessionPin,
+    SessionTag,
+)
 from coordinator.models.sessions import (
     Event,
     EventContext,
@@ -64,10 +81,19 @@ from coordinator.models.sessions import (
     Run,
     RunParameters,
     Session,
+    SessionGuard,
     SessionTitle,
     SessionWriter,
 )
-from coordinator.models.sign_ins import Passkey, PasskeyChallenge, ProviderIdentity, RecoveryCode
+from coordinator.models.sign_ins import (
+    DismissedHint,
+    Invitation,
+    Passkey,
+    PasskeyChallenge,
+    ProviderIdentity,
+    RecoveryCode,
+)
+from coordinator.models.telemetry import TelemetryOmission
 from coordinator.models.transparency import (
     AuditCheckpoint,
     AuditDelivery,
@@ -76,13 +102,26 @@ from coordinator.models.transparency import (
     AuditNode,
 )
 from coordinator.models.triage import RequestAssignment, RequestSnooze
-from coordinator.models.usage import ModelPrice, ModelRequestUsage, UsageDay, UsageFill
+from coordinator.models.upstream_sign_ins import McpAccessToken, McpAgentPerson, McpAuthorization
+from coordinator.models.usage import (
+    ActivityHour,
+    CountedHour,
+    ModelPrice,
+    ModelRequestUsage,
+    SubscriptionLimit,
+    UsageDay,
+    UsageFill,
+)
 
 __all__ = [
     "AcceptedOnlyServer",
+    "ActivityHour",
     "Agent",
+    "AgentName",
     "AgentPlugin",
+    "AgentToolListing",
     "ApiKey",
+    "ArchivedSession",
     "AskingGrant",
     "AuditCheckpoint",
     "AuditDelivery",
@@ -101,10 +140,13 @@ __all__ = [
     "ChatBranch",
     "ChatMessage",
     "ConnectCode",
+    "CountedHour",
     "DangerMark",
     "DecidingRule",
     "Delegation",
     "DeletedAgent",
+    "DismissedHint",
+    "DismissedSuggestion",
     "Draft",
     "DrivenCall",
     "DrivenCommand",
@@ -122,11 +164,20 @@ __all__ = [
     "HeldRun",
     "IdempotencyKey",
     "InstallationSetting",
+    "Invitation",
     "Job",
     "KeyStorageDay",
+    "KnownHost",
     "LivingExecutor",
+    "McpAccessToken",
+    "McpAgentPerson",
+    "McpAuthorization",
+    "McpCallLimit",
+    "McpCallRate",
+    "McpCircuitBreaker",
     "McpCredential",
     "McpProcess",
+    "McpResultMark",
     "McpServer",
     "McpTool",
     "McpUpstream",
@@ -135,6 +186,7 @@ __all__ = [
     "ModelRequestUsage",
     "Note",
     "Notification",
+    "NotificationChoice",
     "NotificationTarget",
     "Passkey",
     "PasskeyChallenge",
@@ -159,15 +211,24 @@ __all__ = [
     "Runner",
     "RunnerOffers",
     "RuntimePlugin",
+    "SavedSessionView",
     "Session",
     "SessionChange",
+    "SessionFigures",
+    "SessionGuard",
     "SessionKey",
+    "SessionListChoice",
     "SessionOwner",
+    "SessionPin",
+    "SessionTag",
     "SessionTitle",
     "SessionWriter",
     "SetupToken",
     "StopCommand",
     "StoredFile",
+    "StoredResult",
+    "SubscriptionLimit",
+    "TelemetryOmission",
     "ToolRule",
     "UnreadableText",
     "UsageDay",

@@ -1,4 +1,4 @@
-"""Agents and which plugins each of them uses."""
+"""Agents, which plugins each of them uses, and by which other names they are known."""
 
 from __future__ import annotations
 
@@ -69,3 +69,28 @@ class DeletedAgent(models.Model):
 
     def __str__(self) -> str:
         return str(self.agent_id)
+
+
+class AgentName(models.Model):
+    """What a person said of a name in sessions, runs and requests: whose it is. `agent_id` is None for nobody's.
+
+    Names without a row are linked by themselves (`models.agent_names`). No name decides anything: grants, rules,
+    budgets and brakes go by the id that a call came with.
+    """
+
+    name = models.TextField(primary_key=True)
+    agent = models.ForeignKey(
+        Agent,
+        models.DO_NOTHING,  # the database cascades
+        null=True,
+        db_index=False,
+        related_name="other_names",
+    )
+    linked_by = models.TextField()
+    linked_at = IsoTextField()
+
+    class Meta:
+        db_table = "agent_names"
+
+    def __str__(self) -> str:
+        return str(self.name)

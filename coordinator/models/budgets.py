@@ -13,12 +13,17 @@ class BudgetReach(models.TextChoices):
     EVERYTHING = "everything", "Everything"
     AGENT = "agent", "One agent"
     PERSON = "person", "One person"
+    HOST = "host", "One host"
+    FOLDER = "folder", "One folder and those below it"
+    MODEL = "model", "One model"
 
 
 class BudgetSpan(models.TextChoices):
-    """What the limit is for: a day of the installation's time zone, or each session as a whole."""
+    """What the limit is for: a period of the installation's time zone, or each session as a whole."""
 
     DAY = "day", "A day"
+    WEEK = "week", "A week (from Monday)"
+    MONTH = "month", "A calendar month"
     SESSION = "session", "Each session"
 
 
@@ -41,7 +46,8 @@ class AtLimit(models.TextChoices):
 class Budget(models.Model):
     """One budget, in force until `ended_at`; not applied until `allowed_until`, where a person said so.
 
-    `name` is the agent (its id, or the program's name) or the person, nothing where everything counts.
+    `name` is the agent (its id, or the program's name), the person, host, folder or model; nothing where everything
+    counts.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -75,7 +81,7 @@ class Budget(models.Model):
 
 
 class BudgetMark(models.Model):
-    """That a budget reached `level` percent, in the day or session that `about` names: people are told once."""
+    """That a budget reached `level` percent, in the period or session that `about` names: people are told once."""
 
     id = models.BigAutoField(primary_key=True)
     budget = models.ForeignKey(Budget, models.CASCADE, related_name="marks")

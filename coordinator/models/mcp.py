@@ -110,6 +110,35 @@ class AcceptedOnlyServer(models.Model):
         return f"{self.server_id} serves accepted tools only"
 
 
+class ListedTools(models.TextChoices):
+    """Which tools an agent's model is shown. It decides nothing about which it may call."""
+
+    ALL = "all", "All tools"
+    CHOSEN = "chosen", "Chosen tools"
+    SEARCH = "search", "Search"
+
+
+class AgentToolListing(models.Model):
+    """Which tools an agent's model is shown by the gateway. An agent without a row is shown all that it may call.
+
+    `tools` are the server and the name of each chosen tool, as pairs. The agent is a plain id, as in grants.
+    """
+
+    Listed = ListedTools
+
+    agent_id = models.TextField(primary_key=True)
+    listed = models.TextField(choices=ListedTools.choices)
+    tools = JsonTextField(default=list, db_default=models.Value("[]"))
+    changed_by = models.TextField()
+    changed_at = IsoTextField()
+
+    class Meta:
+        db_table = "agent_tool_listings"
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} is shown {self.listed}"
+
+
 class McpProcess(models.Model):
     """How the process of a stdio server is, as its host last told it (coordinator.hosting).
 
@@ -253,6 +282,7 @@ class McpTool(models.Model):
 
     The two hashes differ where the definition changed and nobody has accepted that yet. `declined_hash` is the
     changed definition that a person declined: while the server lists that one, agents are shown the accepted one.
+    Agents are shown `short_description` in place of the server's own while `short_for` is the definition's hash.
     `gone_at` is set while the server does not list the tool. The server is a plain id, as in grants.
     """
 
@@ -276,6 +306,9 @@ class McpTool(models.Model):
     listed_at = IsoTextField()
     changed_at = IsoTextField(null=True, blank=True)
     gone_at = IsoTextField(null=True, blank=True)
+    short_description = models.TextField(null=True, blank=True)
+    short_for = models.TextField(null=True, blank=True)
+    short_by = models.TextField(null=True, blank=True)
 
     objects = McpToolQuerySet.as_manager()
 
@@ -291,6 +324,11 @@ class McpTool(models.Model):
     def is_changed(self) -> bool:
         """Whether the definition differs from the accepted one, and no person has said what becomes of that."""
         return self.definition_hash not in {self.accepted_hash, self.declined_hash}
+
+    @property
+    def is_shortened(self) -> bool:
+        """Whether agents are shown a description that an administrator wrote for the present definition."""
+        return self.short_description is not None and self.short_for == self.definition_hash
 
     @property
     def is_declined(self) -> bool:

@@ -50,6 +50,8 @@ class NotificationTarget(models.Model):
     shown = models.TextField(null=True, blank=True)
     about = models.TextField(default="everything", db_default="everything")
     patterns = models.TextField(blank=True, default="", db_default="")
+    # From how many percent of a subscription's limit on it is told; None: never.
+    limit_percent = models.IntegerField(null=True, blank=True)
 
     objects = NotificationTargetQuerySet.as_manager()
 
@@ -68,7 +70,9 @@ class Notification(models.Model):
 
     The job of a message that waits says when it is tried next; `next_at` is an older version's.
 
-    In one about a budget `request_id` is `budget:` and the id of the mark (BudgetMark) that it tells of.
+    In one about a budget `request_id` is `budget:` and the id of the mark (BudgetMark) that it tells of, in one about
+    a subscription's limit `limit:` and the id of the SubscriptionLimit, in one about unguarded calls `session:` and the
+    id of their session, in one about a sign-in at an MCP server `sign-in:` and the id of the McpAccessToken.
     """
 
     class State(models.TextChoices):
@@ -80,12 +84,15 @@ class Notification(models.Model):
         DROPPED = "dropped"
 
     class NotifiedEvent(models.TextChoices):
-        """What it tells: a request waits, still waits after so long, or was closed; or a budget is nearly used."""
+        """What it tells: of a request, a budget, a limit, a call without a guard, or a needed sign-in."""
 
         ASKED = "asked"
         ESCALATED = "escalated"
         SETTLED = "settled"
         BUDGET = "budget"
+        LIMIT = "limit"
+        UNGUARDED = "unguarded"
+        SIGN_IN = "sign in"
 
     id = models.BigAutoField(primary_key=True)
     target = models.ForeignKey(
@@ -116,6 +123,11 @@ class Notification(models.Model):
     def __str__(self) -> str:
         return f"notification {self.pk} ({self.state})"
 
+    @property
+    def session_id(self) -> str:
+        """The session that a message about unguarded calls tells of."""
+        return str(self.request_id).removeprefix("session:")
+
 
 class QuietHours(models.Model):
     """When a person is told nothing: each day from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`."""
@@ -131,6 +143,19 @@ class QuietHours(models.Model):
 
     def __str__(self) -> str:
         return f"quiet hours of {self.person}"
+
+
+class NotificationChoice(models.Model):
+    """Of what, beside requests, a person is notified. Without a row, of everything."""
+
+    person = models.TextField(primary_key=True)
+    unguarded = models.BooleanField(default=True, db_default=True)
+
+    class Meta:
+        db_table = "notification_choices"
+
+    def __str__(self) -> str:
+        return f"notification choice of {self.person}"
 
 
 class EscalationStep(models.Model):

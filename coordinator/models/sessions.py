@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.db import models
+from typing import Literal
+
+from django.db import connection, models
 
 from coordinator.models.fields import IsoTextField, JsonTextField, MsField
 
@@ -61,6 +63,28 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return str(self.session_id)
+
+
+# From one value to the next: DISTINCT would read the index of every session from end to end.
+DISTINCT_VALUES = """
+WITH RECURSIVE found (value) AS (
+    SELECT min({column}) FROM {table}
+    UNION ALL
+    SELECT (SELECT min({column}) FROM {table} WHERE {column} > found.value) FROM found WHERE found.value IS NOT NULL
+)
+SELECT CAST(value AS TEXT) FROM found WHERE value IS NOT NULL LIMIT {most}
+"""
+
+
+def list_session_values(
+    column: Literal["agent_name", "hostname", "person", "tag"],
+    most: int,
+    table: Literal["sessions", "sbx_session_figures", "sbx_session_tags"] = "sessions",
+) -> list[str]:
+    """Return what an indexed column of sessions, or of what is kept of them, holds anywhere, in order."""
+    with connection.cursor() as cursor:
+        cursor.execute(DISTINCT_VALUES.format(column=column, table=table, most=most))
+        return [row[0] for row in cursor.fetchall()]
 
 
 class Event(models.Model):
@@ -175,6 +199,32 @@ class SessionTitle(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+
+class SessionGuard(models.Model):
+    """How many calls of a session ran without a guard, when that was last counted (`sessions.guarding`).
+
+    `mode` is the permission mode in which its agent last said it is. `reported_at` is when people were notified.
+    """
+
+    session = models.OneToOneField(
+        Session,
+        models.DO_NOTHING,  # the database cascades
+        primary_key=True,
+        db_column="session_id",
+        related_name="guard",
+    )
+    unguarded = models.BigIntegerField(default=0, db_default=0)
+    without_hook = models.BigIntegerField(default=0, db_default=0)
+    mode = models.TextField(null=True, blank=True)
+    counted_at = IsoTextField()
+    reported_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "session_guards"
+
+    def __str__(self) -> str:
+        return f"{self.unguarded} of {self.pk}"
 
 
 class Run(models.Model):

@@ -1,4 +1,4 @@
-"""How people sign in besides a password: their account at the provider, passkeys and recovery codes."""
+"""How people come in and sign in besides a password: invitations, provider accounts, passkeys, recovery codes."""
 
 from __future__ import annotations
 
@@ -86,3 +86,43 @@ class RecoveryCode(models.Model):
 
     def __str__(self) -> str:
         return f"of {self.user_id}, made {self.made_at}"
+
+
+class Invitation(models.Model):
+    """A link by which one person makes their own account with `role`, as a SHA-256; good once, until `expires_at`.
+
+    `made_by` and `used_by` are of auth_user. It is good only while who made it is an administrator.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    token_hash = models.TextField(unique=True)
+    label = models.TextField(blank=True)  # whom it is for, in the words of who made it
+    role = models.TextField()
+    made_by = models.BigIntegerField()
+    made_at = IsoTextField()
+    expires_at = IsoTextField()
+    used_at = IsoTextField(null=True, blank=True)
+    used_by = models.BigIntegerField(null=True, blank=True)
+    revoked_at = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "invitations"
+
+    def __str__(self) -> str:
+        return str(self.label or f"invitation {self.pk}")
+
+
+class DismissedHint(models.Model):
+    """A hint that one person has put away, such as the first steps. `user_id` is of auth_user."""
+
+    id = models.BigAutoField(primary_key=True)
+    user_id = models.BigIntegerField()
+    name = models.TextField()
+    dismissed_at = IsoTextField()
+
+    class Meta:
+        db_table = "dismissed_hints"
+        constraints = [models.UniqueConstraint(fields=["user_id", "name"], name="sbx_dismissed_hints_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.user_id}"

@@ -108,9 +108,9 @@ def send_via_apprise(message: Notification, request: PermissionRequest | None, n
     return str(outcome["outcome"])
 
 
-def format_apprise_message(said: MessageText) -> dict[str, str]:
-    text = f"{neutralize_service_markup(said.text, LONGEST_TEXT)}\n{said.link}".strip()
-    return {"title": neutralize_service_markup(said.title), "text": text}
+def format_apprise_message(message_text: MessageText) -> dict[str, str]:
+    text = f"{neutralize_service_markup(message_text.text, LONGEST_TEXT)}\n{message_text.link}".strip()
+    return {"title": neutralize_service_markup(message_text.title), "text": text}
 
 
 def neutralize_service_markup(text: str, longest: int = LONGEST_TEXT) -> str:

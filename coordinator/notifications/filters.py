@@ -28,6 +28,11 @@ def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[Notificat
     return [target for target in targets if target.about in (About.EVERYTHING, About.BUDGETS)]
 
 
+def targets_for_sessions(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
+    """Return those of `targets` that hear what happens in sessions: addresses that are about everything."""
+    return [target for target in targets if target.about == About.EVERYTHING]
+
+
 def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
     if target.about == About.BUDGETS:
         return False

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from django.conf import settings
 
-from coordinator.lib import times
+from coordinator.lib import instants, times
 from coordinator.lib.invisible import is_invisible_character
 from coordinator.lib.storable import parse_database_id
-from coordinator.models import BudgetMark, Notification, PermissionRequest
+from coordinator.models import (
+    BudgetMark,
+    McpAccessToken,
+    Notification,
+    PermissionRequest,
+    SessionGuard,
+    SubscriptionLimit,
+)
 from coordinator.models.budgets import AtLimit
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.limits.budgets import USED_UP, convert_budget_row
-from coordinator.policy.requests import approvals
+from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
 from coordinator.policy.requests.gateway_requests import gateway_request_gist
+from coordinator.policy.requests.questions import AskedQuestions, describe_asked_kind
 from coordinator.secrets.masking import mask_secrets, shorten_masks
 from coordinator.sessions import titles
 
 LONGEST_TITLE, LONGEST_TEXT, MOST_MASKED = 180, 10_000, 20_000  # characters
 BUDGET = "budget:"  # begins what a message about a budget is about
+SESSION = "session:"  # begins what a message about a session is about
+SIGN_IN = "sign-in:"  # begins what a message about a needed sign-in is about
 BUDGETS_PAGE = "/ui/budgets/"
+LIMIT = "limit:"  # begins what a message about a subscription's limit is about
+USAGE_PAGE = "/ui/costs/"
 AT_LIMIT = {
     AtLimit.ASK.value: "A person is asked about each further call.",
     AtLimit.HOLD.value: "Further calls are denied, and no run starts.",
@@ -55,8 +68,14 @@ def build_message_text(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> MessageText:
     """Return what `message` says about `request` (None: a test). The tool's input stays here."""
-    if message.event == Notification.NotifiedEvent.BUDGET:
-        return build_budget_message_text(message)
+    builders = {
+        Notification.NotifiedEvent.BUDGET.value: build_budget_message_text,
+        Notification.NotifiedEvent.LIMIT.value: build_limit_message_text,
+        Notification.NotifiedEvent.UNGUARDED.value: build_unguarded_message_text,
+        Notification.NotifiedEvent.SIGN_IN.value: build_sign_in_message_text,
+    }
+    if message.event in builders:
+        return builders[message.event](message)
     if request is None:
         return MessageText(
             "Signalbox: a test", "This is a test. Messages from Signalbox reach you.", approval_page_url(None)
@@ -71,7 +90,7 @@ def build_message_text(
         if message.event == Notification.NotifiedEvent.ESCALATED
         else ""
     )
-    about = [clean_text_paragraph(request.justification)]
+    about = [clean_text_paragraph(describe_question(request) or request.justification)]
     if session := request_session_title(request):
         about.append(f"Session: {clean_text_line(session)}")
     about += ["", "Open the request and decide (sign in first):"]
@@ -101,6 +120,69 @@ def build_budget_message_text(message: Notification) -> MessageText:
     )
 
 
+def find_reported_limit(message: Notification) -> SubscriptionLimit | None:
+    """Return of which subscription's limit a message tells; None where it is gone."""
+    number = parse_database_id(message.request_id.removeprefix(LIMIT))
+    return SubscriptionLimit.objects.filter(pk=number).first() if number else None
+
+
+def build_limit_message_text(message: Notification) -> MessageText:
+    limit = find_reported_limit(message)
+    page = f"{settings.PUBLIC_URL}{USAGE_PAGE}"
+    if limit is None:
+        return MessageText("Signalbox: a subscription's limit changed", "", page)
+    resets_at = instants.from_microseconds(limit.resets_at_us).astimezone(settings.LOCAL_ZONE)
+    name = f"{limit.program} {limit.name}".strip()
+    title = f"Signalbox: {name} has used {int(limit.used_percent)} % of its limit for {limit.window_label}"
+    text = f"It resets on {resets_at:%A, %H:%M} ({settings.LOCAL_ZONE})."
+    host = f" Reported by {clean_text_line(limit.host)}." if limit.host else ""
+    return MessageText(clean_text_line(title), f"{text}{host}", page)
+
+
+def find_session_guard(message: Notification) -> SessionGuard | None:
+    """Return the count of unguarded calls that a message tells of; None where its session is gone."""
+    return SessionGuard.objects.filter(pk=message.request_id.removeprefix(SESSION)).first()
+
+
+def build_unguarded_message_text(message: Notification) -> MessageText:
+    """Return what a message says about calls that ran without a guard."""
+    guard = find_session_guard(message)
+    if guard is None:
+        return MessageText("Signalbox: a session was deleted", "", f"{settings.PUBLIC_URL}/ui/sessions/")
+    calls = f"{guard.unguarded} call{'' if guard.unguarded == 1 else 's'}"
+    named = titles.load_session_title(guard.pk) or "an untitled session"
+    return MessageText(
+        clean_text_line(f"Signalbox: {calls} never came to the hook, in {named}"),
+        "They ran, and nobody here could have stopped them. Check the agent's hooks:",
+        f"{settings.PUBLIC_URL}{session_page_path(guard.pk)}",
+    )
+
+
+def find_needed_sign_in(message: Notification) -> McpAccessToken | None:
+    """Return the sign-in that a message asks for; None where it is not needed any more."""
+    number = parse_database_id(message.request_id.removeprefix(SIGN_IN))
+    token = McpAccessToken.objects.filter(pk=number).first() if number else None
+    return token if token is not None and token.needs_sign_in else None
+
+
+def build_sign_in_message_text(message: Notification) -> MessageText:
+    """Return what a message says to who must sign in at an MCP server."""
+    token = find_needed_sign_in(message)
+    if token is None:
+        return MessageText("Signalbox: you are signed in again", "", f"{settings.PUBLIC_URL}/ui/mcp/")
+    return MessageText(
+        clean_text_line(f"Signalbox: sign in at the MCP server {token.server_id}"),
+        "Calls of agents fail there until you do. "
+        + clean_text_paragraph(f"{token.problem or ''} Sign in on the server's page:"),
+        f"{settings.PUBLIC_URL}/ui/mcp/servers/{quote(token.server_id, safe='')}/",
+    )
+
+
+def session_page_path(session_id: str) -> str:
+    """Return the path of a session's page."""
+    return f"/ui/sessions/{quote(session_id, safe='')}/"
+
+
 def budgets_page_url(*, to_agent: bool = False) -> str:
     """Return where budgets are seen and raised, by the address that an agent knows or by people's own."""
     return f"{settings.AGENT_URL if to_agent else settings.PUBLIC_URL}{BUDGETS_PAGE}"
@@ -108,10 +190,24 @@ def budgets_page_url(*, to_agent: bool = False) -> str:
 
 def describe_request_subject(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
+    if (asked := question_requests.find_asked(request)) is not None:
+        question = approvals.permission_request_gist(request)
+        return f"{request.plugin_id} {describe_asked_kind(asked)}: {question}"
     if (call := gateway_request_gist(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = request_context(request)
     return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call}"
+
+
+def describe_question(request: PermissionRequest) -> str:
+    """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
+    asked = question_requests.find_asked(request)
+    if not isinstance(asked, AskedQuestions):
+        return ""
+    lines = [asked.title] if asked.title else []
+    for question in asked.questions:
+        lines += [question.text, *(f"- {choice.label}" for choice in question.choices)]
+    return "\n".join(lines)
 
 
 def describe_request_end(request: PermissionRequest, now: datetime) -> str:

@@ -1,8 +1,9 @@
 """The channel push: what a device shows, and handing it to the device's push service.
 
-A message says who asks for what, in few words, and holds the digest of exactly that request, so that a Deny from the
-notification counts for nothing else. It never says how to approve: for that a person opens the card. What was closed
-meanwhile is told in the place of what asked (static/js/service-worker.js shows both).
+A message says what is asked for, as a headline, and by whom. It holds the digest of exactly that request, so that a
+Deny from the notification, or the answer to a question, counts for nothing else. It never says how to approve: for that
+a person opens the card. What was closed meanwhile is told in the place of what asked (static/js/service-worker.js shows
+both).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.notifications import webhooks, webpush
 from coordinator.notifications.messages import (
     BUDGETS_PAGE,
+    USAGE_PAGE,
     AddressEnded,
     NotificationNotSent,
     approval_page_path,
@@ -30,14 +32,18 @@ from coordinator.notifications.messages import (
 )
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
-from coordinator.policy.requests import approvals
-from coordinator.policy.requests.approvals import format_request_instant
+from coordinator.policy.requests import approvals, question_requests
+from coordinator.policy.requests.acts import describe_request_act
+from coordinator.policy.requests.approvals import format_request_instant, requester_name
 from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.questions import AskedQuestions, describe_asked_kind
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 
 KEY_PURPOSE = "key of push messages"
 IN_MEMORY = 20  # requests read at one time: an input may be a megabyte
+MOST_OFFERED_CHOICES = 4  # no device shows more buttons
+CHOICE = 60  # characters
 TITLE, GIST, BESIDE = 120, 180, 120  # characters; four bytes each at most, they fit into webpush.LONGEST
 PUSH_KEPT_FOR = timedelta(days=1)  # how long a push service keeps what a device does not fetch
 TEST_KEPT_FOR = timedelta(minutes=10)
@@ -82,7 +88,7 @@ def build_notification_payload(
 ) -> dict[str, Any]:
     person = User.objects.get(username=message.target.person)
     waiting = load_waiting_for_person(person, now).waiting_count
-    if message.event == Notification.NotifiedEvent.BUDGET:
+    if message.event in (Notification.NotifiedEvent.BUDGET, Notification.NotifiedEvent.LIMIT):
         message_text = build_message_text(message, None, now)
         budget_payload = {
             "title": clean_text_line(message_text.title, TITLE),
@@ -91,7 +97,17 @@ def build_notification_payload(
         return {
             "kind": "budget",
             **budget_payload,
-            "url": BUDGETS_PAGE,
+            "url": BUDGETS_PAGE if message.event == Notification.NotifiedEvent.BUDGET else USAGE_PAGE,
+            "at": format_request_instant(now),
+            "waiting": waiting,
+        }
+    if message.event in (Notification.NotifiedEvent.UNGUARDED, Notification.NotifiedEvent.SIGN_IN):
+        message_text = build_message_text(message, None, now)
+        return {
+            "kind": str(message.event),
+            "title": clean_text_line(message_text.title, TITLE),
+            "body": clean_text_line(message_text.text, GIST),
+            "url": message_text.link.removeprefix(settings.PUBLIC_URL),
             "at": format_request_instant(now),
             "waiting": waiting,
         }
@@ -117,12 +133,12 @@ def build_push_payload(request: PermissionRequest | None, waiting: int, now: dat
     return request_payload | describe_request_for_push(request, request_session_title(request), now)
 
 
-def encode_push_payload(told: dict[str, Any]) -> bytes:
+def encode_push_payload(reported: dict[str, Any]) -> bytes:
     """Return a payload as JSON; where another program's id makes it too long for a push service, without details."""
-    raw = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+    raw = json.dumps(reported, ensure_ascii=False).encode("utf-8", "replace")
     if len(raw) <= webpush.LONGEST:
         return raw
-    brief = {name: told[name] for name in ("kind", "title", "body", "at", "waiting")}
+    brief = {name: reported[name] for name in ("kind", "title", "body", "at", "waiting")}
     return json.dumps(brief | {"url": approval_page_path(None)}, ensure_ascii=False).encode(
         "utf-8", "replace"
     )
@@ -139,31 +155,49 @@ def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime)
 
 
 def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
-    """Return a request as a notification says it; no more of its input than the gist."""
+    """Return a request as a notification says it; no more of its input than the headline."""
     waits = approvals.current_request_state(request, now).waiting
+    title_line, body_line = describe_push_lines(request)
     request_fields = {
         "kind": "waiting" if waits else "closed",
         "id": request.request_id,
         "url": approval_page_path(request),
-        "title": clean_text_line(
-            f"{request.plugin_id} asks for {requested_permission_label(request)}", TITLE
-        ),
-        "body": clean_text_line(approvals.permission_request_gist(request), GIST),
+        "title": clean_text_line(title_line, TITLE),
+        "body": clean_text_line(body_line, GIST),
         "beside": clean_text_line(title or request.justification, BESIDE),
     }
     if waits:
-        return request_fields | {
-            "judged": judged_card_digest(request),
-            "asked_at": format_request_instant(request.created_at),
-            "deadline": format_request_instant(request.expires_at),
-        }
+        return (
+            request_fields
+            | offered_choices(request)
+            | {
+                "judged": judged_card_digest(request),
+                "asked_at": format_request_instant(request.created_at),
+                "deadline": format_request_instant(request.expires_at),
+            }
+        )
     story = approvals.describe_request_outcome(request, now)
     return request_fields | {"beside": clean_text_line(f"{story[0].upper()}{story[1:]}", BESIDE)}
 
 
-def requested_permission_label(request: PermissionRequest) -> str:
-    tool = approvals.request_subject(request).tool_name
-    return f"{request.permission_type} ({tool})" if tool else request.permission_type
+def describe_push_lines(request: PermissionRequest) -> tuple[str, str]:
+    """Return what is asked for, and who asks; of a question who asks it, and the question."""
+    asked = question_requests.find_asked(request)
+    if asked is None:
+        return describe_request_act(request).text, f"Asked by {requester_name(request)}"
+    kind = f"{request.plugin_id} {describe_asked_kind(asked)}"
+    return kind, approvals.permission_request_gist(request)
+
+
+def offered_choices(request: PermissionRequest) -> dict[str, list[str]]:
+    """Return the choices of a question that one press answers, as a notification offers them."""
+    asked = question_requests.find_asked(request)
+    if not isinstance(asked, AskedQuestions) or not asked.is_one_tap:
+        return {}
+    choices = asked.questions[0].choices[:MOST_OFFERED_CHOICES]
+    if len(choices) < len(asked.questions[0].choices):
+        return {}
+    return {"choices": [clean_text_line(choice.label, CHOICE) for choice in choices]}
 
 
 def decidable_waiting_requests(user: User, now: datetime) -> PermissionRequestQuerySet:

@@ -15,6 +15,7 @@ from typing import Any
 from coordinator.models import Notification, PermissionRequest
 from coordinator.notifications import webhooks
 from coordinator.notifications.messages import (
+    SESSION,
     NotificationNotSent,
     approval_page_url,
     build_message_text,
@@ -50,14 +51,40 @@ def build_webhook_payload(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     """Return a webhook's body. The tool's input stays here: it may hold what outsiders must not see."""
-    if message.event == Notification.NotifiedEvent.BUDGET:
+    if message.event in (Notification.NotifiedEvent.BUDGET, Notification.NotifiedEvent.LIMIT):
         message_text = build_message_text(message, None, now)
         about = {
             "notification_id": message.pk,
             "sent_at": format_request_instant(now),
             "url": message_text.link,
         }
-        return {"event": "budget.reached", **about, "title": message_text.title, "text": message_text.text}
+        return {
+            "event": f"{message.event}.reached",
+            **about,
+            "title": message_text.title,
+            "text": message_text.text,
+        }
+    if message.event == Notification.NotifiedEvent.UNGUARDED:
+        message_text = build_message_text(message, None, now)
+        return {
+            "event": "session.unguarded",
+            "notification_id": message.pk,
+            "sent_at": format_request_instant(now),
+            "session_id": message.request_id.removeprefix(SESSION),
+            "url": message_text.link,
+            "title": message_text.title,
+            "text": message_text.text,
+        }
+    if message.event == Notification.NotifiedEvent.SIGN_IN:
+        message_text = build_message_text(message, None, now)
+        return {
+            "event": "mcp_server.sign_in_needed",
+            "notification_id": message.pk,
+            "sent_at": format_request_instant(now),
+            "url": message_text.link,
+            "title": message_text.title,
+            "text": message_text.text,
+        }
     body: dict[str, Any] = {
         "event": f"permission_request.{EVENTS.get(message.event, message.event)}" if request else "test",
         "notification_id": message.pk,

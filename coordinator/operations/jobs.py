@@ -25,7 +25,7 @@ from coordinator.actions.audit import decision_events, sealing
 from coordinator.actions.chat import chat_search
 from coordinator.actions.mcp import gateway_upkeep
 from coordinator.actions.policy import brakes, budgets
-from coordinator.actions.sessions import events, titles, unawaited_calls
+from coordinator.actions.sessions import events, figures, guards, titles, unawaited_calls
 from coordinator.actions.upkeep import housekeeping, pruning
 from coordinator.actions.upkeep.jobs import (
     LEASE_RENEWER,
@@ -37,7 +37,7 @@ from coordinator.actions.upkeep.jobs import (
     retry_delay,
     retry_job_later,
 )
-from coordinator.actions.usage import filling, recording
+from coordinator.actions.usage import activity, filling, recording
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 from coordinator.models import Job
@@ -89,6 +89,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
     PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_usage_programs, alone=True),
     PeriodicJob("usage:fill", timedelta(seconds=5), filling.fill_usage_of_earlier_events, alone=True),
+    PeriodicJob("activity:count", timedelta(minutes=1), activity.count_activity, alone=True),
     PeriodicJob("usage:price", timedelta(days=1), filling.price_unpriced_usage, alone=True),
     PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_usage),
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
@@ -96,6 +97,8 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
     PeriodicJob("events:adopt", timedelta(hours=1), events.adopt_new_events, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
+    PeriodicJob("sessions:figures", timedelta(seconds=5), figures.update_session_figures, alone=True),
+    PeriodicJob("sessions:guards", timedelta(seconds=30), guards.count_unguarded_calls, alone=True),
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice),
     PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_new_chat_messages),
     PeriodicJob("search:forget", timedelta(hours=1), search.unindex_deleted_events, alone=True),

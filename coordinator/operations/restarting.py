@@ -98,4 +98,4 @@ def read_running_server(folder: Path) -> RunningServer | None:
 
 
 def build_no_server_error(folder: Path) -> NotRestarted:
-    return NotRestarted(f"No server runs on {folder}. Start one with `manage.py serve`.")
+    return NotRestarted(f"No server runs on {folder}. Start one with `signalbox serve`.")

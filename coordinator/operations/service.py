@@ -20,9 +20,8 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from coordinator.lib import addresses, private_files
+from coordinator.lib import addresses, installation, private_files
 
-CODE = private_files.CODE
 MARK = "# Made by `manage.py install_service`, which writes it again when it is run again."
 # What ProtectHome and PrivateTmp hide from the unit.
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
@@ -42,7 +41,7 @@ class SystemdService:
     bind: str = "127.0.0.1:8765"
     public_url: str = ""
     units: Path = Path("/etc/systemd/system")
-    code: Path = CODE
+    code: Path = installation.CODE
     python: Path = Path(sys.executable)
 
     @property
@@ -53,6 +52,10 @@ class SystemdService:
     def socket_unit_path(self) -> Path:
         """The unit by which systemd holds the addresses, so that a restart of the service refuses nobody."""
         return self.units / f"{self.name}.socket"
+
+    @property
+    def manage_command(self) -> list[str]:
+        return installation.build_manage_command(self.code, str(self.python))
 
     @property
     def mcp_user(self) -> str:
@@ -109,7 +112,7 @@ class SystemdService:
             data=self.data,
             mcp_folder=self.mcp_folder,
             mcp_sockets=" ".join(self.mcp_socket_names),
-            command=shlex.join([str(self.python), str(self.code / "manage.py"), "serve"]),
+            command=shlex.join([*self.manage_command, "serve"]),
         )
 
     def render_settings_file(self) -> str:
@@ -311,18 +314,18 @@ def require_installable(service: SystemdService) -> None:
         raise CommandError(f"{problem} Correct it in {service.settings}, or give --bind.") from None
 
 
-def explain_changeable_by_others(place: Path) -> str | None:
+def explain_changeable_by_others(folder: Path) -> str | None:
     """Say why anybody but root can replace what lies in `place`."""
-    owner = place.stat().st_uid
+    owner = folder.stat().st_uid
     return (
-        f"belongs to {private_files.user_name(owner)}" if owner else private_files.find_folder_problem(place)
+        f"belongs to {private_files.user_name(owner)}" if owner else private_files.find_folder_problem(folder)
     )
 
 
 def install_elsewhere_hint() -> str:
     return (
-        "Install it for root, and run this command there: git clone REPOSITORY /opt/signalbox && "
-        "python3 -m venv /opt/signalbox/venv && /opt/signalbox/venv/bin/pip install -e /opt/signalbox"
+        "Install it for root, and run this command there: python3 -m venv /opt/signalbox && "
+        "/opt/signalbox/bin/pip install SIGNALBOX-WHEEL"
     )
 
 

@@ -94,7 +94,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
     """Raise CommandError where migrations are pending and `--no-migrate` was given."""
     if not migrate:
         raise CommandError(
-            f"The database lacks {len(pending)} migrations. Run `python manage.py migrate`, "
+            f"The database lacks {len(pending)} migrations. Run `signalbox manage migrate`, "
             "or serve without --no-migrate."
         )
 
@@ -117,7 +117,7 @@ def restore_missing_triggers(say: Say) -> None:
 def require_migrated_database() -> None:
     """Raise CommandError, in one line, unless this code's tables are all there; make no file."""
     name = connection.settings_dict["NAME"]
-    started = "Start `python manage.py serve` once, or run `python manage.py migrate`, and try again."
+    started = "Start `signalbox serve` once, or run `signalbox manage migrate`, and try again."
     if is_sqlite() and not connection.in_atomic_block and not Path(name).is_file():
         raise CommandError(f"There is no database {name} yet. {started}")
     require_database()
@@ -205,14 +205,14 @@ def refuse_moved_database() -> None:
         )
     if moved.is_move_incomplete():
         raise CommandError(
-            f"{describe_database()} is incomplete: a move to it from SQLite was interrupted. Run `manage.py move_to` "
-            "again, or set DATABASE_URL to what it was before."
+            f"{describe_database()} is incomplete: a move to it from SQLite was interrupted. "
+            "Run `signalbox manage move_to` again, or set DATABASE_URL to what it was before."
         )
 
 
-def find_newer_migrations(known: set[MigrationName], applied: set[MigrationName]) -> list[str]:
+def find_newer_migrations(known_migrations: set[MigrationName], applied: set[MigrationName]) -> list[str]:
     """Return the migrations that only a later version of the code knows, in order."""
-    return sorted(name for app, name in applied - known if app == "coordinator")
+    return sorted(name for app, name in applied - known_migrations if app == "coordinator")
 
 
 def require_safe_migrations() -> None:
@@ -228,14 +228,14 @@ def require_safe_migrations() -> None:
             raise CommandError(
                 f"{server_process_count} processes of other servers use this database, and {broken[0].migration} is "
                 f"not safe beside an older version: {broken[0].why}. Stop the other servers first, or use "
-                "--migrate-anyway. `python manage.py check_migrations` shows more."
+                "--migrate-anyway. `signalbox manage check_migrations` shows more."
             )
         time.sleep(0.1)
 
 
-def refuse_newer_database(known: set[MigrationName], applied: set[MigrationName]) -> None:
+def refuse_newer_database(known_migrations: set[MigrationName], applied: set[MigrationName]) -> None:
     """Raise CommandError if a later version of the code has migrated this database further than this one can follow."""
-    if taken_away := migrating.select_contract_migrations(find_newer_migrations(known, applied)):
+    if taken_away := migrating.select_contract_migrations(find_newer_migrations(known_migrations, applied)):
         raise CommandError(
             f"The database was made by a newer Signalbox (it has migration {taken_away[-1]}). "
             "Update this checkout, or restore a backup from before it."

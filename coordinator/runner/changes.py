@@ -108,15 +108,15 @@ def build_comparison_update(shadow: ShadowRepository, scope: str, before: str, a
 
 
 def build_changes_update(
-    scope: str, base: str | None, found: TreeDifference, problem: Exception | None = None
+    scope: str, base: str | None, difference: TreeDifference, problem: Exception | None = None
 ) -> dict[str, Any]:
     update = {
         "sessionUpdate": "signalbox/changes",
         "scope": scope,
         "base": base,
-        "files": found.files,
-        "diff": found.diff,
-        "truncated": found.truncated,
+        "files": difference.files,
+        "diff": difference.diff,
+        "truncated": difference.truncated,
     }
     return update if problem is None else {**update, "problem": str(problem)[:1000]}
 

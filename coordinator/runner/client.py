@@ -15,7 +15,11 @@ from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import FileMissing, RunnerRefused
 from coordinator.runner.terminals import SessionTerminals
 
-CAPABILITIES = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
+CAPABILITIES = {
+    "fs": {"readTextFile": True, "writeTextFile": True},
+    "terminal": True,
+    "elicitation": {"form": {}},
+}
 LONGEST_UNKNOWN = 64 << 10  # characters of a message that nobody knows
 REFUSED = -32602
 PERSONS = "user_message_chunk"
@@ -27,23 +31,25 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class AgentClient:
-    """Answers one agent. `told` gets its updates, `unknown` other notifications, `ask` its questions.
+    """Answers one agent. `told` gets its updates, `unknown` other notifications.
 
-    `agent_program` returns the name of the agent's program, "" before it said it.
+    `ask` answers whether a call may run, `elicit` a form that a person shall fill in. `agent_program` returns the name
+    of the agent's program, "" before it said it.
     """
 
     def __init__(
         self,
         *,
-        told: Callable[[dict[str, Any]], None],
+        on_message: Callable[[dict[str, Any]], None],
         unknown: Callable[[str], None],
         ask: Answer,
+        elicit: Answer,
         agent_program: Callable[[], str],
         places: AllowedDirectories,
         directory: str,
         terminals: SessionTerminals,
     ) -> None:
-        self._told = told
+        self._told = on_message
         self._unknown = unknown
         self._agent_program = agent_program
         self._terminals = terminals
@@ -52,6 +58,7 @@ class AgentClient:
         names = CLIENT_METHODS
         self._answers: dict[str, Answer] = {
             names["session_request_permission"]: ask,
+            names["elicitation_create"]: elicit,
             names["fs_read_text_file"]: self.answer_read_file,
             names["fs_write_text_file"]: self.answer_write_file,
             names["terminal_create"]: self.answer_create_terminal,

@@ -172,15 +172,15 @@ class AgentConversation:
                 f"{self.agent.title} speaks version {version} of the protocol, and Signalbox {PROTOCOL_VERSION}"
             )
 
-    async def _enter_agent_session(self, where: dict[str, Any], known_id: str, *, fork: bool) -> None:
+    async def _enter_agent_session(self, location: dict[str, Any], known_id: str, *, fork: bool) -> None:
         session_capabilities = self.agent_capabilities.get("sessionCapabilities")
         session_capabilities = session_capabilities if isinstance(session_capabilities, dict) else {}
         if fork:
             if session_capabilities.get("fork") is None:
                 raise RunnerRefused(f"{self.agent.title} cannot fork a conversation.")
-            await self._request_agent_session("session_fork", {**where, "sessionId": known_id}, OPENING)
+            await self._request_agent_session("session_fork", {**location, "sessionId": known_id}, OPENING)
         elif not known_id:
-            await self._request_agent_session("session_new", where, OPENING)
+            await self._request_agent_session("session_new", location, OPENING)
         else:
             if session_capabilities.get("resume") is None and not self.agent_capabilities.get("loadSession"):
                 raise RunnerRefused(
@@ -190,7 +190,7 @@ class AgentConversation:
             method = "session_load" if session_capabilities.get("resume") is None else "session_resume"
             self.replays = True
             try:
-                await self._request_agent_session(method, {**where, "sessionId": known_id}, LOADING)
+                await self._request_agent_session(method, {**location, "sessionId": known_id}, LOADING)
             finally:
                 self.replays = False
 

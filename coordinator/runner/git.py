@@ -56,7 +56,7 @@ class GitOutput:
 def run_git(
     *words: str,
     directory: str,
-    given: bytes = b"",
+    input_bytes: bytes = b"",
     variables: Mapping[str, str] | None = None,
     most: int = MOST_OUTPUT_BYTES,
     within: float = WITHIN,
@@ -67,7 +67,7 @@ def run_git(
     `given` is its input; of more than `most` bytes of answer the rest is not waited for.
     """
     with tempfile.TemporaryFile() as words_in, tempfile.TemporaryFile() as errors:
-        words_in.write(given)
+        words_in.write(input_bytes)
         words_in.seek(0)
         try:
             process = subprocess.Popen(  # noqa: S603 - its words are ours, paths among them

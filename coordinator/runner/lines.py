@@ -8,10 +8,9 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.runner.errors import AgentFailed
 
-LONGEST_LINE = 16 << 20
-READ = 1 << 16
 MOST_GARBAGE = 4 << 20  # bytes that are no protocol, before we give up on the agent
 GARBAGE_TOLD = 20  # lines of it that are told
 TAIL = 8 << 10
@@ -58,8 +57,8 @@ class AgentLines:
         self._room = room
         self._garbage = garbage
         self._tail = tail
-        self._parts: list[bytes] = []
-        self._ready: list[bytes] = []
+        self._lines = MessageLines()
+        self._unread_lines: list[bytes] = []
         self._garbage_lines = self._garbage_bytes = 0
         self._sending = asyncio.Lock()
         self.failed: AgentFailed | None = None
@@ -85,28 +84,22 @@ class AgentLines:
         self._writer.close()
 
     async def _read_agent_line(self) -> bytes | None:
-        while not self._ready:
-            part = await self._reader.read(READ)
-            if not part:
+        while not self._unread_lines:
+            chunk = await self._reader.read(READ_BYTES)
+            if not chunk:
                 return None
-            *complete_lines, rest = part.split(b"\n")
-            if complete_lines:
-                self._ready = [b"".join((*self._parts, complete_lines[0])), *complete_lines[1:]]
-                self._parts = [rest]
-            else:
-                self._parts.append(rest)
-            if sum(map(len, self._parts)) > LONGEST_LINE:
-                self.failed = AgentFailed(f"It wrote a line of more than {LONGEST_LINE >> 20} MB")
+            try:
+                self._unread_lines = self._lines.split_chunk(chunk)
+            except LineBudgetExceeded as problem:
+                self.failed = AgentFailed(f"It wrote {problem}")
                 return None
-        return self._ready.pop(0)
+        return self._unread_lines.pop(0)
 
     def _count_garbage_line(self, line: bytes) -> bool:
         """Count a line that is not of the protocol; returns whether more such lines are tolerated."""
-        if not line.strip():
-            return True
         self._garbage_bytes += len(line)
         self._garbage_lines += 1
-        self._tail.append_output(line[:READ] + b"\n")
+        self._tail.append_output(line[:READ_BYTES] + b"\n")
         if self._garbage_lines <= GARBAGE_TOLD:
             self._garbage(strip_control_codes(line[:2000]))
         if self._garbage_bytes > MOST_GARBAGE:

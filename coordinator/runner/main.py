@@ -15,7 +15,7 @@ from coordinator.runner.errors import RunnerRefused
 from coordinator.runner.options import RunnerOptions
 
 USAGE_ERROR = 2
-NEEDS = "The runner needs two more packages: pip install 'signalbox[runner]'"
+NEEDS = "The runner needs two more packages: pip install agent-client-protocol httpx"
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -40,18 +40,20 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def print_runner_summary(
-    given: RunnerOptions, found: Sequence[startable.StartableAgent], missing: Sequence[dict[str, str]]
+    options: RunnerOptions,
+    startable_agents: Sequence[startable.StartableAgent],
+    missing: Sequence[dict[str, str]],
 ) -> None:
-    for agent in found:
+    for agent in startable_agents:
         sys.stdout.write(f"found    {agent.title} {agent.version}\n")
     for missing_agent in missing:
         sys.stdout.write(f"missing  {missing_agent['title']}: {missing_agent['how']}\n")
-    sys.stdout.write(f"works in {', '.join(given.directories)}, for {given.url}\n")
+    sys.stdout.write(f"works in {', '.join(options.directories)}, for {options.url}\n")
     sys.stdout.flush()
 
 
 def run_runner(
-    given: RunnerOptions, found: list[startable.StartableAgent], missing: list[dict[str, str]]
+    options: RunnerOptions, startable_agents: list[startable.StartableAgent], missing: list[dict[str, str]]
 ) -> int:
     try:
         # Only who works needs them.
@@ -70,14 +72,14 @@ def run_runner(
 
     async def work_until_stopped() -> str:
         around = RunnerContext(
-            options=given,
-            server=SignalboxServer(given.url, given.key),
+            options=options,
+            server=SignalboxServer(options.url, options.key),
             guard=guard,
-            places=AllowedDirectories(given.directories, given.private),
-            memory=SessionRecordStore(given.state),
+            places=AllowedDirectories(options.directories, options.private),
+            memory=SessionRecordStore(options.state),
             room=OutboxCapacity(),
             environ=dict(os.environ),
-            agents=found,
+            agents=startable_agents,
             missing=missing,
         )
         runner = Runner(around)

@@ -152,12 +152,12 @@ def replace_localhost_host(url: str) -> str:
     return parts._replace(netloc=f"127.0.0.1{colon}{port}").geturl()
 
 
-def find_runner_key(flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]) -> str:
+def find_runner_key(flags: argparse.Namespace, environ: Mapping[str, str], options: Mapping[str, Any]) -> str:
     if flags.key_file:
         return read_private_text_file(flags.key_file)
-    key = flags.key or environ.get("SIGNALBOX_KEY") or said.get("key") or ""
-    if not key and said.get("key_file"):
-        return read_private_text_file(said["key_file"])
+    key = flags.key or environ.get("SIGNALBOX_KEY") or options.get("key") or ""
+    if not key and options.get("key_file"):
+        return read_private_text_file(options["key_file"])
     if not all("!" <= sign <= "~" for sign in key):
         raise RunnerRefused("The API key contains characters that no key has.")
     return str(key)
@@ -193,10 +193,10 @@ def runner_settings_path(named: str | None, environ: Mapping[str, str]) -> str:
 
 
 def list_private_paths(
-    flags: argparse.Namespace, environ: Mapping[str, str], said: Mapping[str, Any]
+    flags: argparse.Namespace, environ: Mapping[str, str], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the paths that agents are not given: the runner's key, settings and state, and those that are named."""
-    keys = (flags.key_file, said.get("key_file"))
+    keys = (flags.key_file, options.get("key_file"))
     private_names = (
         *keys,
         runner_settings_path(flags.config, environ),
@@ -213,10 +213,10 @@ def list_private_paths(
 _WORDS = {str: "a string", list: "a list of strings", dict: "a table"}
 
 
-def require_known_names(path: str, said: Mapping[str, Any], known: set[str]) -> None:
-    if unknown := sorted(set(said) - known):
+def require_known_names(path: str, options: Mapping[str, Any], known_names: set[str]) -> None:
+    if unknown := sorted(set(options) - known_names):
         raise RunnerRefused(
-            f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known))}."
+            f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known_names))}."
         )
 
 
@@ -240,8 +240,8 @@ def parse_agent_settings(name: str, said: Any) -> AgentOptions:
     )
 
 
-def parse_minutes(said: Mapping[str, Any], name: str, usual: float) -> float:
-    value = said.get(name, usual)
+def parse_minutes(options: Mapping[str, Any], name: str, usual: float) -> float:
+    value = options.get(name, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
         raise RunnerRefused(f"{name} must be a number of minutes.")
     return float(value) * 60

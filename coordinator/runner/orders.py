@@ -94,18 +94,18 @@ def build_mcp_server_entries(order: RunnerOrder, capabilities: dict[str, Any]) -
     return server_entries
 
 
-def parse_prompt_images(told: object) -> tuple[dict[str, str], ...]:
+def parse_prompt_images(reported: object) -> tuple[dict[str, str], ...]:
     return tuple(
         {"mimeType": image_entry["mimeType"], "data": image_entry["data"]}
-        for image_entry in (told if isinstance(told, list) else ())
+        for image_entry in (reported if isinstance(reported, list) else ())
         if isinstance(image_entry, dict)
         and isinstance(image_entry.get("mimeType"), str)
         and isinstance(image_entry.get("data"), str)
     )
 
 
-def format_header_pairs(told: object) -> list[dict[str, str]]:
-    return [{"name": str(name), "value": str(value)} for name, value in dict_or_empty(told).items()]
+def format_header_pairs(reported: object) -> list[dict[str, str]]:
+    return [{"name": str(name), "value": str(value)} for name, value in dict_or_empty(reported).items()]
 
 
 def dict_or_empty(value: object) -> dict[str, Any]:

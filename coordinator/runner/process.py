@@ -11,10 +11,11 @@ from typing import Any
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
+from coordinator.client.message_lines import READ_BYTES
 from coordinator.runner.environment import MARK
 from coordinator.runner.errors import AgentFailed
 from coordinator.runner.guarding import ChildProcess, ProcessGuard
-from coordinator.runner.lines import READ, AgentLines, OutputTail
+from coordinator.runner.lines import AgentLines, OutputTail
 from coordinator.runner.startable import StartableAgent
 
 Handler = Callable[[str, Any, bool], Awaitable[Any]]
@@ -123,7 +124,7 @@ class AgentProcess:
 
     async def _collect_error_output(self) -> None:
         assert self._process.stderr is not None
-        while part := await self._process.stderr.read(READ):
+        while part := await self._process.stderr.read(READ_BYTES):
             self._said.append_output(part)
 
     async def describe_agent_exit(self) -> str:

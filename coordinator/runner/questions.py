@@ -13,6 +13,8 @@ from coordinator.runner.errors import ServerRefused, ServerTimedOut
 from coordinator.runner.server import SignalboxServer
 
 CANCELLED = {"outcome": {"outcome": "cancelled"}}
+FORM_CANCELLED = {"action": "cancel"}
+FORM_ACTIONS = frozenset({"accept", "decline", "cancel"})
 WITHDRAW_WITHIN = 5.0  # seconds
 MOST_KNOWN, LARGEST_KNOWN = 256, 512 << 10
 OPEN = {None, "pending", "in_progress"}
@@ -80,11 +82,11 @@ class PermissionQuestions:
     def has_open_questions(self) -> bool:
         return bool(self._withdrawn)
 
-    def withdraw_questions(self, why: str) -> None:
+    def withdraw_questions(self, reason: str) -> None:
         """Take every question back: the agent is answered that its turn was cancelled."""
         for withdrawn in self._withdrawn.values():
             if not withdrawn.done():
-                withdrawn.set_result(why)
+                withdrawn.set_result(reason)
 
     async def ask_permission(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered, in its protocol's words."""
@@ -94,47 +96,56 @@ class PermissionQuestions:
         options = (
             [option for option in offered if isinstance(option, dict)] if isinstance(offered, list) else []
         )
+        known = self._calls.find_tool_call(call.get("toolCallId"))
+        body = {"tool_call": call, "options": options, "known": [known] if known else []}
+        try:
+            answer = await self._ask_server(run_id, body)
+        except ServerRefused as problem:
+            self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
+            return reject_once_outcome(options)
+        if answer is None:
+            return CANCELLED
+        return self.build_permission_outcome(call, options, answer["outcome"], answer.get("reason"))
+
+    async def ask_elicitation(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return what the agent is answered that has a person fill in a form; one that cannot be asked is cancelled."""
+        call_id = params.get("toolCallId")
+        call = {"toolCallId": call_id if isinstance(call_id, str) and call_id else f"form-{uuid.uuid4().hex}"}
+        try:
+            answer = await self._ask_server(run_id, {"tool_call": call, "options": [], "elicitation": params})
+        except ServerRefused:
+            return FORM_CANCELLED
+        outcome = answer["outcome"] if answer is not None else FORM_CANCELLED
+        if outcome.get("action") not in FORM_ACTIONS:  # a server that knows no forms
+            return FORM_CANCELLED
+        if outcome["action"] == "decline" and answer is not None and isinstance(answer.get("reason"), str):
+            self._denied(str(params.get("message") or "this"), answer["reason"])
+        return {name: outcome[name] for name in ("action", "content") if name in outcome}
+
+    async def _ask_server(self, run_id: str, body: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the server's answer, None where the question was taken back. Raises ServerRefused."""
         ask = uuid.uuid4().hex
         withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._withdrawn[ask] = withdrawn
-        tool_call = self._calls.find_tool_call(call.get("toolCallId"))
-        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, call, options, tool_call))
+        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, body))
         try:
             both: set[asyncio.Future[Any]] = {answering, withdrawn}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 return answering.result()
-            await self._report_withdrawal(ask, call, withdrawn.result())
-            return CANCELLED
+            await self._report_withdrawal(ask, body["tool_call"], withdrawn.result())
+            return None
         finally:
             del self._withdrawn[ask]
             answering.cancel()
 
-    async def _wait_for_outcome(
-        self,
-        ask: str,
-        run_id: str,
-        call: dict[str, Any],
-        options: list[dict[str, Any]],
-        known: dict[str, Any],
-    ) -> dict[str, Any]:
+    async def _wait_for_outcome(self, ask: str, run_id: str, body: dict[str, Any]) -> dict[str, Any]:
         while True:
-            try:
-                answer = await self._server.post_for_session(
-                    self._session_id,
-                    "permission",
-                    run_id=run_id,
-                    ask=ask,
-                    tool_call=call,
-                    options=options,
-                    known=[known] if known else [],
-                )
-            except ServerRefused as problem:
-                self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
-                return reject_once_outcome(options)
-            outcome = answer.get("outcome")
-            if isinstance(outcome, dict):
-                return self.build_permission_outcome(call, options, outcome, answer.get("reason"))
+            answer = await self._server.post_for_session(
+                self._session_id, "permission", run_id=run_id, ask=ask, **body
+            )
+            if isinstance(answer.get("outcome"), dict):
+                return answer
             await asyncio.sleep(0.05)  # a server that does not hold the question must not be flooded
 
     def build_permission_outcome(
@@ -151,7 +162,7 @@ class PermissionQuestions:
             return CANCELLED if outcome.get("cancelled") else reject_once_outcome(options)
         return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
 
-    async def _report_withdrawal(self, ask: str, call: dict[str, Any], why: str) -> None:
+    async def _report_withdrawal(self, ask: str, call: dict[str, Any], reason: str) -> None:
         with contextlib.suppress(ServerRefused, ServerTimedOut):
             await self._server.post_for_session(
                 self._session_id,
@@ -159,7 +170,7 @@ class PermissionQuestions:
                 patience=WITHDRAW_WITHIN,
                 ask=ask,
                 toolCallId=call.get("toolCallId"),
-                why=why,
+                why=reason,
             )
 
 

@@ -69,10 +69,10 @@ class SignalboxServer:
         )
 
     async def post_for_session(
-        self, session_id: str, door: str, *, patience: float | None = None, **said: Any
+        self, session_id: str, endpoint: str, *, patience: float | None = None, **said: Any
     ) -> dict[str, Any]:
         """Post to a runner's door of a session. Raises ServerRefused and ServerTimedOut."""
-        path = f"/runner/sessions/{quote(session_id, safe='')}/{door}"
+        path = f"/runner/sessions/{quote(session_id, safe='')}/{endpoint}"
         return await self.request_until_answered(
             "POST", path, {"runner_id": self.runner_id, **said}, patience=patience
         )
@@ -114,11 +114,13 @@ class SignalboxServer:
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _log_availability(self, is_away: bool, why: str) -> None:
+    def _log_availability(self, is_away: bool, reason: str) -> None:
         """Say it once when the server goes, and when it is back."""
         if is_away and not self.is_away:
             log.warning(
-                "Signalbox does not answer at %s (%s). Trying again; agents go on meanwhile.", self._url, why
+                "Signalbox does not answer at %s (%s). Trying again; agents go on meanwhile.",
+                self._url,
+                reason,
             )
         elif self.is_away and not is_away:
             log.warning("Signalbox answers again.")

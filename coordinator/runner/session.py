@@ -21,7 +21,7 @@ from coordinator.runner.orders import RunnerOrder
 from coordinator.runner.outbox import UpdateOutbox
 from coordinator.runner.pending_updates import PendingUpdates
 from coordinator.runner.process import AgentProcess
-from coordinator.runner.questions import CANCELLED, AgentToolCalls, PermissionQuestions
+from coordinator.runner.questions import CANCELLED, FORM_CANCELLED, AgentToolCalls, PermissionQuestions
 from coordinator.runner.starting import start_agent_conversation
 from coordinator.runner.terminals import SessionTerminals
 from coordinator.runner.turns import RunnerTurn
@@ -228,9 +228,10 @@ class RunnerSession:
             self.id,
             directory,
             wrote=self.report_terminal_output,
-            told=self.handle_agent_update,
+            on_message=self.handle_agent_update,
             unknown=self.report_unknown_message,
             ask=self.ask_after_updates,
+            elicit=self.elicit_after_updates,
         )
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
@@ -342,9 +343,9 @@ class RunnerSession:
         await self._outbox.close_outbox()
         self.is_over.set()
 
-    async def _cancel_or_kill_turn(self, turn: RunnerTurn, why: str, within: float) -> None:
+    async def _cancel_or_kill_turn(self, turn: RunnerTurn, reason: str, within: float) -> None:
         """Cancel a turn as the protocol has it; an agent that does not heed that is ended."""
-        self._asking.withdraw_questions(why)
+        self._asking.withdraw_questions(reason)
         if turn.is_prompted and self._talk is not None:
             await self._talk.cancel_turn()
             with contextlib.suppress(TimeoutError):
@@ -407,9 +408,18 @@ class RunnerSession:
             self.turn.heard_at = time.monotonic()
         return answer
 
-    def append_denial_reason(self, what: str, why: str) -> None:
+    async def elicit_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
+        if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
+            return FORM_CANCELLED
+        await self._outbox.wait_until_drained(QUESTION_WAIT_SECONDS)
+        answer = await self._asking.ask_elicitation(self._last_run, params)
         if self.turn is not None:
-            self.turn.denials.append(f"This was denied: {what}\nThe reason: {why}")
+            self.turn.heard_at = time.monotonic()
+        return answer
+
+    def append_denial_reason(self, what: str, reason: str) -> None:
+        if self.turn is not None:
+            self.turn.denials.append(f"This was denied: {what}\nThe reason: {reason}")
 
     def _send_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:

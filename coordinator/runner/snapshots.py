@@ -58,39 +58,39 @@ class GitWorkTree:
 class ShadowRepository:
     """A repository for the snapshots of one place, in a folder of the runner's own. Blocks: call it in a thread."""
 
-    def __init__(self, place: GitWorkTree, folder: str) -> None:
+    def __init__(self, work_tree: GitWorkTree, folder: str) -> None:
         """Raises OSError."""
-        self._place = place
+        self._place = work_tree
         self._folder = folder
         self._index = os.path.join(folder, "index")
         self._variables = {
             "GIT_DIR": folder,
-            "GIT_WORK_TREE": place.top,
+            "GIT_WORK_TREE": work_tree.top,
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": os.devnull,
         }
         os.makedirs(os.path.join(folder, "objects", "info"), mode=0o700, exist_ok=True)
         for name in ("refs", "info"):
             os.makedirs(os.path.join(folder, name), exist_ok=True)
-        is_sha1 = place.format == "sha1"
-        extension = "" if is_sha1 else f"[extensions]\n\tobjectFormat = {place.format}\n"
+        is_sha1 = work_tree.format == "sha1"
+        extension = "" if is_sha1 else f"[extensions]\n\tobjectFormat = {work_tree.format}\n"
         self._write_repository_file("HEAD", "ref: refs/heads/none\n")
         self._write_repository_file(
             "config", f"[core]\n\trepositoryformatversion = {int(not is_sha1)}\n{extension}"
         )
-        self._write_repository_file("objects/info/alternates", f"{place.objects}\n")
+        self._write_repository_file("objects/info/alternates", f"{work_tree.objects}\n")
         self._left = 0
 
     def _write_repository_file(self, name: str, text: str) -> None:
         with open(os.path.join(self._folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
 
-    def run_shadow_git(self, *words: str, given: bytes = b"", most: int | None = None) -> bytes:
+    def run_shadow_git(self, *words: str, input_bytes: bytes = b"", most: int | None = None) -> bytes:
         """Run git on this repository and the place's files; return its answer. Raises GitFailed."""
-        return self.run_bounded_shadow_git(*words, given=given, most=most)[0]
+        return self.run_bounded_shadow_git(*words, input_bytes=input_bytes, most=most)[0]
 
     def run_bounded_shadow_git(
-        self, *words: str, given: bytes = b"", most: int | None = None
+        self, *words: str, input_bytes: bytes = b"", most: int | None = None
     ) -> tuple[bytes, bool]:
         """As `run_git`, and say whether the answer was cut."""
         more = {} if most is None else {"most": most}
@@ -98,7 +98,7 @@ class ShadowRepository:
         answer = run_git(
             *words,
             directory=self._place.directory,
-            given=given,
+            input_bytes=input_bytes,
             variables=self._variables,
             settings=settings,
             **more,
@@ -122,7 +122,7 @@ class ShadowRepository:
                     b"%b %b\t%b%b" % (*(entry_text.encode() for entry_text in index_entry), inside, path)
                 )
         if lines:
-            self.run_shadow_git("update-index", "-z", "--index-info", given=b"\0".join(lines) + b"\0")
+            self.run_shadow_git("update-index", "-z", "--index-info", input_bytes=b"\0".join(lines) + b"\0")
         return self.run_shadow_git("write-tree", "--missing-ok").decode().strip()
 
     def _copy_index_and_excludes(self) -> None:
@@ -178,16 +178,16 @@ class ShadowRepository:
         except OSError as problem:
             return FILE, self._store_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
 
-    def _read_bounded_content(self, path: bytes, found: os.stat_result) -> bytes:
+    def _read_bounded_content(self, path: bytes, file_status: os.stat_result) -> bytes:
         """Return a file's content; of what is too large, what changes when it changes."""
-        if found.st_size <= min(MOST_OF_A_FILE, self._left):
+        if file_status.st_size <= min(MOST_OF_A_FILE, self._left):
             # Should it have become a pipe since, nobody waits for it.
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
                 content = file.read(MOST_OF_A_FILE + 1)
             if len(content) <= MOST_OF_A_FILE:
                 self._left -= len(content)
                 return content
-        return b"\0too large to compare: %d bytes at %d" % (found.st_size, found.st_mtime_ns)
+        return b"\0too large to compare: %d bytes at %d" % (file_status.st_size, file_status.st_mtime_ns)
 
     def _store_blob(self, content: bytes) -> str:
         """Keep a content as git does, and return its name."""

@@ -239,22 +239,22 @@ def find_startable_agents(
 
 
 def find_configured_agent(
-    name: str, said: AgentOptions, path: str | None
+    name: str, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
     """Return the agent whose command the settings name, or what its command lacks."""
-    program = shutil.which(os.path.expanduser(said.command[0]), path=path)
+    program = shutil.which(os.path.expanduser(options.command[0]), path=path)
     if program is None:
-        return None, f"There is no program {said.command[0]!r}: correct `command` in the runner's settings"
+        return None, f"There is no program {options.command[0]!r}: correct `command` in the runner's settings"
     known_agent = next((candidate_agent for candidate_agent in KNOWN if candidate_agent.name == name), None)
     return StartableAgent(
         name,
-        said.title or (known_agent.title if known_agent else name),
-        (program, *said.command[1:]),
+        options.title or (known_agent.title if known_agent else name),
+        (program, *options.command[1:]),
         find_agent_version(known_agent, program, path) if known_agent else read_package_version(program),
-        {**(known_agent.sets if known_agent else {}), **said.env},
-        (*(known_agent.passes if known_agent else ()), *said.passes),
+        {**(known_agent.sets if known_agent else {}), **options.env},
+        (*(known_agent.passes if known_agent else ()), *options.passes),
         known_agent.asks if known_agent else (),
-        said.mode,
+        options.mode,
         known_agent.opens_once_a_minute if known_agent else False,
         known_agent.store if known_agent else "",
         known_agent.keeps_commands if known_agent else False,
@@ -263,7 +263,7 @@ def find_configured_agent(
 
 
 def find_known_agent(
-    known: KnownAgentProgram, said: AgentOptions, path: str | None
+    known: KnownAgentProgram, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
     programs = {need: shutil.which(need, path=path) for need in known.needs}
     if None in programs.values():
@@ -273,13 +273,13 @@ def find_known_agent(
     program = str(programs[known.needs[0]])
     return StartableAgent(
         known.name,
-        said.title or known.title,
+        options.title or known.title,
         (program, *known.arguments),
         find_agent_version(known, program, path),
-        {**env, **known.sets, **said.env},
-        (*known.passes, *said.passes),
+        {**env, **known.sets, **options.env},
+        (*known.passes, *options.passes),
         known.asks,
-        said.mode,
+        options.mode,
         known.opens_once_a_minute,
         known.store,
         known.keeps_commands,

@@ -21,9 +21,10 @@ async def start_agent_conversation(
     directory: str,
     *,
     wrote: Tell,
-    told: Callable[[dict[str, Any]], None],
+    on_message: Callable[[dict[str, Any]], None],
     unknown: Callable[[str], None],
     ask: Answer,
+    elicit: Answer,
 ) -> tuple[SessionTerminals, AgentConversation]:
     """Start a session's agent; return its terminals and the conversation, not opened yet. Raises AgentFailed."""
     env = environment.build_agent_environment(
@@ -37,9 +38,10 @@ async def start_agent_conversation(
     places = around.places.with_directory(directory)
     terminals = SessionTerminals(around.guard, places, env, wrote)
     client = AgentClient(
-        told=told,
+        on_message=on_message,
         unknown=unknown,
         ask=ask,
+        elicit=elicit,
         agent_program=lambda: (
             conversation.reported_program_name
         ),  # after `initialize`; a request comes later still

@@ -23,10 +23,13 @@ WORDS = {
 
 
 class RunBlockingBudget(Protocol):
-    """A budget of the day that is used up and lets no run begin (policy.budgets)."""
+    """A budget of a period that is used up and lets no run begin (policy.budgets)."""
 
     @property
     def title(self) -> str: ...
+
+    @property
+    def span(self) -> str: ...
 
     def covers_session(self, agents: Iterable[str | None], session_id: str) -> bool:
         """Say whether it counts what one of these agents does in a session."""
@@ -88,7 +91,7 @@ class RunQueueState:
         for budget in self.spent:
             if all(budget.covers_session(agents, run.session_id) for _, agents in meant):
                 reason = f"The budget of {budget.title} is used up."
-                return f"{reason} The run starts once a person raises it or the day ends."
+                return f"{reason} The run starts once a person raises it or the {budget.span} ends."
         return ""
 
     def explain_brake_on_runners(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:

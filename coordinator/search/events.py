@@ -6,12 +6,14 @@ The index is actions.search's.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, Session
+from coordinator.models.agent_names import expand_agent_name
 from coordinator.search.index import (
     IndexWalkResult,
     SearchLimits,
@@ -32,6 +34,9 @@ SNIPPET_CHARACTERS = 240
 MOST_IN_SESSION = 2_000
 MOST_SESSIONS = 500  # of one agent, whose labels are asked for; of more, an event is likely to be near
 _BLANKS = re.compile(r"\s+")
+_LINE_ENDS = re.compile(r"(?:[^\S\n]*\n)+")
+MOST_COUNTED = 100  # results of one session that are counted on a page of all sessions' results
+COUNT_SECONDS = 0.3  # for counting on one page
 _LARGE = ("tool_input", "tool_output", "content", "reason")
 
 
@@ -67,11 +72,35 @@ class SnippetPiece:
 
 @dataclass(frozen=True, slots=True)
 class EventHit:
-    """An event that was found, with the passage that shows why."""
+    """An event that was found, with the passage that shows why. That of a call is code: its lines stay lines."""
 
     event: Event
     at: datetime | None
     snippet: list[SnippetPiece]
+    is_code: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHits:
+    """What was found in one session among a page's hits. `count` is all there is: None where that was not counted."""
+
+    session: Session
+    hits: list[EventHit]
+    count: int | None
+
+    @property
+    def count_label(self) -> str:
+        """How much was found in the session, as people read it."""
+        if self.count is not None and self.count > MOST_COUNTED:
+            return f"{MOST_COUNTED}+ results"
+        number = self.count or len(self.hits)
+        more = "+" if self.count is None else ""
+        return f"{number}{more} {'result' if number == 1 and not more else 'results'}"
+
+    @property
+    def has_more(self) -> bool:
+        """Say whether the session may have results that are not among these."""
+        return self.count is None or self.count > min(len(self.hits), MOST_COUNTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +133,29 @@ def search_events(question: SearchQuery, *, before: int | None = None, limit: in
     return EventHitPage(hits, before=walked.reached, looked_until=instant_at_event_id(walked.reached))
 
 
+def group_hits_by_session(
+    question: SearchQuery, hits: Sequence[EventHit], *, is_all: bool
+) -> list[SessionHits]:
+    """Return a page's hits by session, in the order of each session's newest, with how much there is in each.
+
+    `is_all` says that there are no hits beside these. Otherwise they are counted, for COUNT_SECONDS at most: what is
+    left shows how much of it is on the page.
+    """
+    by_session: dict[str, list[EventHit]] = {}
+    for hit in hits:
+        by_session.setdefault(hit.event.session_id, []).append(hit)
+    deadline = time.monotonic() + COUNT_SECONDS
+    groups = []
+    for session_id, some in by_session.items():
+        count = len(some) if is_all else None
+        if count is None and time.monotonic() < deadline:
+            walked = walk_search_index(replace(question, session_id=session_id), None, MOST_COUNTED + 1)
+            # A search that took too long says how far it came: its number is not all there is.
+            count = len(walked.ids) if walked.reached is None or len(walked.ids) > MOST_COUNTED else None
+        groups.append(SessionHits(some[0].event.session, some, count))
+    return groups
+
+
 def search_session_events(session_id: str, text: str, limit: int = MOST_IN_SESSION) -> IndexWalkResult | None:
     """Return the newest events of one session in which the terms are; None where none was asked for."""
     question = SearchQuery(text, session_id=session_id)
@@ -112,15 +164,15 @@ def search_session_events(session_id: str, text: str, limit: int = MOST_IN_SESSI
 
 def walk_search_index(question: SearchQuery, before: int | None, limit: int) -> IndexWalkResult:
     groups: list[list[SearchTerm]] = [[term] for term in question.label_terms]
-    agent = question.agent
-    if agent:
-        of_agent = Session.objects.filter(agent_name=agent).values_list("pk", flat=True)[: MOST_SESSIONS + 1]
-        sessions = [SearchTerm((fact_label("session", pk),)) for pk in of_agent]
+    agent_names = tuple(expand_agent_name(question.agent)) if question.agent else ()
+    if agent_names:
+        of_agent = Session.objects.filter(agent_name__in=agent_names).values_list("pk", flat=True)
+        sessions = [SearchTerm((fact_label("session", pk),)) for pk in of_agent[: MOST_SESSIONS + 1]]
         if not sessions:
             return IndexWalkResult([])
         if len(sessions) <= MOST_SESSIONS:
             groups.append(sessions)
-            agent = ""
+            agent_names = ()
     since, until = (
         None if at is None else instants.to_microseconds(at) for at in (question.since, question.until)
     )
@@ -129,7 +181,7 @@ def walk_search_index(question: SearchQuery, before: int | None, limit: int) -> 
             [SearchTerm((word,)) for word in cover_period_with_spans(question.since, question.until)]
         )
     return find_newest_matches(
-        groups, question.search_terms, SearchLimits(before, since, until, agent), limit
+        groups, question.search_terms, SearchLimits(before, since, until, agent_names), limit
     )
 
 
@@ -149,10 +201,14 @@ def build_event_hit(event: Event, texts: Sequence[str], terms: Sequence[SearchTe
     at = (
         instants.from_microseconds(context.instant_us) if context else instants.parse_instant(event.timestamp)
     )
-    return EventHit(event, at, build_search_snippet([extract_readable_text(text) for text in texts], terms))
+    readable = [extract_readable_text(text) for text in texts]
+    is_code = event.tool_name is not None
+    return EventHit(event, at, build_search_snippet(readable, terms, keeps_lines=is_code), is_code)
 
 
-def build_search_snippet(texts: Sequence[str], terms: Sequence[SearchTerm]) -> list[SnippetPiece]:
+def build_search_snippet(
+    texts: Sequence[str], terms: Sequence[SearchTerm], *, keeps_lines: bool = False
+) -> list[SnippetPiece]:
     """Return the passage, of all the texts, in which most of the terms are, cut into pieces."""
     pattern = re.compile("|".join(term.term_pattern for term in terms))
     best, most = (texts[0] if texts else ""), -1
@@ -164,7 +220,9 @@ def build_search_snippet(texts: Sequence[str], terms: Sequence[SearchTerm]) -> l
     start = max(0, spans[0][0] - SNIPPET_CHARACTERS // 3) if spans else 0
     end = start + SNIPPET_CHARACTERS
     pieces = [SnippetPiece("…", False)] if start else []
-    pieces += split_snippet_pieces(best, start, end, spans)
+    if keeps_lines and start:  # from the beginning of a line, where one is near
+        start = max(best.rfind("\n", 0, spans[0][0]) + 1, start)
+    pieces += split_snippet_pieces(best, start, end, spans, keeps_lines=keeps_lines)
     return [*pieces, SnippetPiece("…", False)] if end < len(best) else pieces
 
 
@@ -182,9 +240,9 @@ def find_pattern_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[in
 
 
 def split_snippet_pieces(
-    text: str, at: int, end: int, spans: Iterable[tuple[int, int]]
+    text: str, at: int, end: int, spans: Iterable[tuple[int, int]], *, keeps_lines: bool = False
 ) -> list[SnippetPiece]:
-    """Return a passage in pieces, each stretch of white space as one blank."""
+    """Return a passage in pieces, each stretch of white space as one blank, or each of empty lines as one break."""
     pieces = []
     for first, last in spans:
         if first >= end:
@@ -192,5 +250,6 @@ def split_snippet_pieces(
         pieces += [SnippetPiece(text[at:first], False), SnippetPiece(text[first : min(last, end)], True)]
         at = last
     pieces.append(SnippetPiece(text[at:end], False))
-    tidy = [SnippetPiece(_BLANKS.sub(" ", piece.text), piece.found) for piece in pieces]
+    blanks, replacement = (_LINE_ENDS, "\n") if keeps_lines else (_BLANKS, " ")
+    tidy = [SnippetPiece(blanks.sub(replacement, piece.text), piece.found) for piece in pieces]
     return [piece for piece in tidy if piece.text]

@@ -14,6 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from coordinator.engine.values import case_insensitive_like
 from coordinator.models import Event
+from coordinator.models.agent_names import expand_agent_name
 from coordinator.search.paths import LONGEST
 
 MOST_FILES = 200  # that one question means
@@ -66,6 +67,31 @@ def find_named_files(text: str) -> list[TouchedFile]:
     )
 
 
+def load_session_file_counts(
+    session_id: str, tools: Sequence[str], most: int = 1_000
+) -> list[tuple[str, int]]:
+    """Return the files that the session's calls of these tools touched, with how often, the most touched first.
+
+    A call that is known to have failed touched none.
+    """
+    if not tools:
+        return []
+    statement = f"""
+SELECT f.path, count(*) FROM events e
+JOIN sbx_file_touches t ON t.event_id = e.id JOIN sbx_files f ON f.id = t.file_id
+LEFT JOIN event_context c ON c.event_id = e.id
+WHERE e.session_id = %s AND e.error IS NULL AND e.event_type IN ('pre_tool', 'post_tool')
+    AND (c.tool_use_id IS NULL OR c.tool_use_id NOT IN (
+        SELECT o.tool_use_id FROM events x JOIN event_context o ON o.event_id = x.id
+        WHERE x.session_id = %s AND x.error IS NOT NULL AND o.tool_use_id IS NOT NULL
+    ))
+    AND e.tool_name IN ({", ".join(["%s"] * len(tools))})
+GROUP BY f.path ORDER BY 2 DESC, 1 LIMIT %s"""  # constants  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [session_id, session_id, *tools, most])
+        return list(cursor.fetchall())
+
+
 def query_touched_files(where: str, parameters: list[str]) -> list[TouchedFile]:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -112,8 +138,9 @@ def query_file_touches(
         parameters.append(tool)
     if agent:
         joins += " JOIN sessions s ON s.session_id = e.session_id"
-        conditions.append("s.agent_name = %s")
-        parameters.append(agent)
+        names = expand_agent_name(agent)
+        conditions.append(f"s.agent_name IN ({', '.join(['%s'] * len(names))})")
+        parameters += names
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT t.event_id, min(t.file_id) FROM sbx_file_touches t{joins}"  # constants  # noqa: S608

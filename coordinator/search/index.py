@@ -53,12 +53,12 @@ EVERYTHING = full_text.MatchQuery("events e", "e.id", "", "")
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Beside words: ids below `before` only, instants (µs) from `since` until before `until`, and an agent."""
+    """Beside words: ids below `before` only, instants (µs) from `since` until before `until`, and an agent's names."""
 
     before: int | None = None
     since: int | None = None
     until: int | None = None
-    agent: str = ""
+    agent_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,10 +278,10 @@ def build_limit_conditions(
             parameters.append(at_us)
     if conditions:
         joins += f" JOIN event_context c ON c.event_id = {key}"
-    if limits.agent:
+    if limits.agent_names:
         joins += " JOIN sessions s ON s.session_id = e.session_id"
-        conditions.append("s.agent_name = %s")
-        parameters.append(limits.agent)
+        conditions.append(f"s.agent_name IN ({', '.join(['%s'] * len(limits.agent_names))})")
+        parameters += limits.agent_names
     return joins, conditions, parameters
 
 

@@ -20,8 +20,8 @@ _ADDRESS_WITH_PASSWORD = re.compile(
 )
 
 
-def split_word_list(words: str) -> frozenset[str]:
-    return frozenset(words.split())
+def split_word_list(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 SECRET_WORDS = split_word_list(

@@ -17,10 +17,14 @@ PEOPLE = "written by signed-in people or operators' keys, and acted on as it sta
 CREDENTIAL = "a secret itself; masked wherever it is shown (coordinator.secrets)"
 
 COLUMNS: dict[str, dict[str, str]] = {
+    "ActivityHour": {NAMES: "agent_name tool_name"},
     "Agent": {NAMES: "id name default_engine_id status", PEOPLE: "description metadata required_capabilities",
               OURS: "power_password_hash"},
+    "AgentName": {NAMES: "name linked_by"},
     "AgentPlugin": {NAMES: "plugin_id"},
+    "AgentToolListing": {NAMES: "agent_id listed tools changed_by"},
     "ApiKey": {NAMES: "name agent_id agent_ids created_by", OURS: "prefix key_hash scopes"},
+    "ArchivedSession": {NAMES: "archived_by"},
     "AuditCheckpoint": {OURS: "note"},
     "AuditDelivery": {OURS: "place error"},
     "AuditKey": {OURS: "verifier"},
@@ -40,6 +44,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "DecidingRule": {NAMES: "permission_type tool server agent host groups people changed_by"},
     "DeletedAgent": {NAMES: "agent_id"},
     "Delegation": {NAMES: "made_by revoked_by", PEOPLE: "reason"},
+    "DismissedHint": {OURS: "name"},
     "Draft": {SHOWN_MASKED: "text blocks", NAMES: "kind message_id began_at"},  # masked when it is an event
     "DrivenCall": {SHOWN_MASKED: "told output", NAMES: "call_id began_at"},  # likewise; gone when the turn has ended
     "DrivenCommand": {PEOPLE: "command", NAMES: "command_id runner_id ordered_by", MASKED: "error"},
@@ -49,6 +54,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "DangerMark": {NAMES: "tool changed_by", OURS: "grade", PEOPLE: "pattern reason"},
     "Escalation": {NAMES: "request"},
     "EscalationStep": {NAMES: "person created_by"},
+    "DismissedSuggestion": {OURS: "digest", PEOPLE: "label", NAMES: "dismissed_by"},
     "Event": {MASKED: "tool_input tool_output error reason content", NAMES: "event_type timestamp tool_name role"},
     "EventContext": {MASKED: "extra", NAMES: "session_id run_id tool_use_id subagent prompt_id model source"},
     "EventOrigin": {OURS: "key"},
@@ -62,15 +68,25 @@ COLUMNS: dict[str, dict[str, str]] = {
     "HeldRun": {OURS: "why"},
     "IdempotencyKey": {OURS: "key_hash fingerprint answer"},
     "InstallationSetting": {NAMES: "name value changed_by"},
+    "Invitation": {OURS: "token_hash role", PEOPLE: "label"},
     "Job": {OURS: "name leased_by", NAMES: "subject", MASKED: "error"},
     "KeyStorageDay": {OURS: "day"},
+    "KnownHost": {MASKED: "folder host", NAMES: "request_id approved_by"},
     "LivingExecutor": {NAMES: "runner_id run_id"},
+    "McpAccessToken": {NAMES: "server_id", OURS: "scopes problem", CREDENTIAL: "access_token refresh_token"},  # sealed
+    "McpAgentPerson": {NAMES: "agent_id changed_by"},
+    "McpAuthorization": {NAMES: "server_id mode changed_by", PEOPLE: "server_url scopes",
+                         OURS: "endpoints client_id client_auth registered_for", CREDENTIAL: "client_secret"},  # sealed
+    "McpCallLimit": {NAMES: "server_id tool_name changed_by"},
+    "McpCallRate": {NAMES: "server_id tool_name"},
+    "McpCircuitBreaker": {NAMES: "server_id", MASKED: "last_problem"},
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
     "McpProcess": {NAMES: "server_id caller", MASKED: "last_words", OURS: "state"},
+    "McpResultMark": {NAMES: "session_id server_id", OURS: "marks"},
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
-    "McpTool": {NAMES: "server_id name title accepted_by declined_by",
-                OURS: "definition_hash accepted_hash declined_hash",
-                PEOPLE: "description input_schema output_schema annotations accepted"},  # compared byte by byte
+    "McpTool": {NAMES: "server_id name title accepted_by declined_by short_by",
+                OURS: "definition_hash accepted_hash declined_hash short_for",
+                PEOPLE: "short_description description input_schema output_schema annotations accepted"},
     "McpUpstream": {
         NAMES: "server_id transport sharing network",
         PEOPLE: "url folders writable_folders",
@@ -81,6 +97,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "ModelPrice": {NAMES: "model changed_by"},
     "Note": {PEOPLE: "text", NAMES: "written_by given_to run_id", OURS: "through why_closed"},
     "Notification": {NAMES: "request_id state event", OURS: "outcome"},
+    "NotificationChoice": {NAMES: "person"},
     "NotificationTarget": {NAMES: "person kind name about", PEOPLE: "patterns", OURS: "shown",
                            CREDENTIAL: "address secret"},  # sealed at services; a webhook's proves who sent
     "Passkey": {NAMES: "credential_id user_handle rp_id", PEOPLE: "name", OURS: "public_key"},
@@ -111,19 +128,27 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Runner": {NAMES: "runner_id hostname project_dir executor_profile executor tags registered_by extra"},
     "RunnerOffers": {NAMES: "offers"},
     "RuntimePlugin": {NAMES: "plugin_id script_name permissions created_by", PEOPLE: "description code_content"},
+    "SavedSessionView": {PEOPLE: "name query"},
     "Session": {MASKED: "project_dir hostname",  # as hooks tell them; a runner's folder must stay one
                 NAMES: "session_id status agent_name executor_session_id executor_profile"},
     "SessionChange": {MASKED: "files diff problem", NAMES: "run_id base"},
+    "SessionFigures": {NAMES: "person"},
+    "SessionGuard": {NAMES: "mode"},
     "SessionKey": {OURS: "key_hash", NAMES: "session_id agent_id runner_id"},
+    "SessionListChoice": {OURS: "columns"},
     "SessionOwner": {NAMES: "person"},
+    "SessionTag": {PEOPLE: "tag", NAMES: "tagged_by"},
     "SessionTitle": {MASKED: "title", NAMES: "set_by", OURS: "source"},
     "SessionWriter": {NAMES: "writer"},
     "SetupToken": {OURS: "token_hash"},
     "StopCommand": {NAMES: "runner_id run_id session_id"},
+    "StoredResult": {NAMES: "id server_id tool_name agent_id", OURS: "content"},  # sealed
     "StoredFile": {OURS: "place sha256 proven"},
     "ToolRule": {
         NAMES: "verdict agents program unreadable ready_made changed_by",
-        PEOPLE: "tool pattern reason runs touches reaches",
+        PEOPLE: "tool pattern reason runs touches reaches repeats",
     },
-    "UsageDay": {NAMES: "day session_id model agent program person"},
+    "SubscriptionLimit": {NAMES: "program host name"},
+    "TelemetryOmission": {NAMES: "sender kind", MASKED: "service library name"},
+    "UsageDay": {NAMES: "day session_id model agent program person hostname project_dir"},
 }  # fmt: skip

@@ -11,7 +11,14 @@ from django.db import connection
 from django.db.models import Count, OuterRef, QuerySet, Subquery, Sum
 
 from coordinator.lib import instants
-from coordinator.models import EventContext, PermissionContext, Session
+from coordinator.models import (
+    ArchivedSession,
+    EventContext,
+    PermissionContext,
+    Session,
+    SessionFigures,
+    SessionTag,
+)
 from coordinator.sessions import titles
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
@@ -31,6 +38,10 @@ class SessionListFacts:
     usage: TokenUsage | None = None
     first_us: int | None = None
     last: datetime | None = field(default=None)
+    files_changed: int | None = None  # None: housekeeping has not looked at the session yet
+    person: str | None = None  # who started it
+    tags: list[str] = field(default_factory=list)
+    is_archived: bool = False
 
 
 def annotate_last_event_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
@@ -70,6 +81,13 @@ def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionList
         facts[session_id].usage = spent
     for session_id, title in titles.load_session_titles(ids).items():
         facts[session_id].title = title
+    for figures in SessionFigures.objects.filter(pk__in=ids):
+        facts[figures.pk].files_changed, facts[figures.pk].person = figures.files_changed, figures.person
+    tags = SessionTag.objects.filter(session_id__in=ids).order_by("tag")
+    for session_id, tag in tags.values_list("session_id", "tag"):
+        facts[session_id].tags.append(tag)
+    for session_id in ArchivedSession.objects.filter(pk__in=ids).values_list("pk", flat=True):
+        facts[session_id].is_archived = True
     return facts
 
 

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.sessions import titles
 from coordinator.usage import reading as usage
@@ -35,6 +36,7 @@ class RecentSession:
 
     session: Session
     title: str
+    agent: LinkedAgent | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,15 @@ class RequestWithTitle:
     request: PermissionRequest
     session_id: str | None
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpentRow:
+    """What one model or agent used; `agent` is the one that the name is linked to."""
+
+    name: str
+    usage: TokenUsage
+    agent: LinkedAgent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,7 @@ class DashboardOverview:
     events_last_day: int
     recent_sessions: list[RecentSession]
     spent: TokenUsage
-    spent_by: list[tuple[str, dict[str, TokenUsage]]]
+    spent_by: list[tuple[str, list[SpentRow]]]
 
     @property
     def sessions(self) -> int:
@@ -99,6 +110,8 @@ def load_overview(
     session_titles = titles.load_session_titles(
         [*(session.pk for session in recent), *map(request_session_id, [*asked_now, *decided])]
     )
+    spending_agents = take_first_usages(agents, rows)
+    linked = resolve_agent_names([*(session.agent_name for session in recent), *spending_agents])
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=waiting_summary["count"],
@@ -111,9 +124,15 @@ def load_overview(
         runners_online=sum(is_runner_online(runner, now) for runner in runners),
         events_last_hour=last_hour,
         events_last_day=last_day,
-        recent_sessions=[RecentSession(session, session_titles.get(session.pk, "")) for session in recent],
+        recent_sessions=[
+            RecentSession(session, session_titles.get(session.pk, ""), linked.get(session.agent_name or ""))
+            for session in recent
+        ],
         spent=usage.sum_usages(models),
-        spent_by=[("Model", take_first_usages(models, rows)), ("Agent", take_first_usages(agents, rows))],
+        spent_by=[
+            ("Model", [SpentRow(name, used) for name, used in take_first_usages(models, rows).items()]),
+            ("Agent", [SpentRow(name, used, linked.get(name)) for name, used in spending_agents.items()]),
+        ],
     )
 
 

@@ -16,6 +16,7 @@ ANYWHERE = "anywhere:"
 TURN_END = "turn_end"
 SUBAGENT_END = "SubagentStop"
 IN_BACKGROUND = "in the background"  # the reason of a call's end that says that it goes on
+REWIND = "rewind"  # a person took turns back; what came after stays behind (sessions/timeline/rewinds.py)
 MODEL_REQUEST = "model_request"  # what a request to a model took
 
 

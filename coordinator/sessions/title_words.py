@@ -25,15 +25,8 @@ _NOT_SAID = re.compile(
     re.DOTALL,
 )
 _CAVEATS = ("Caveat: The messages below were generated", "[Request interrupted by user")
-# Commands that say nothing of what a session is about, where nothing follows them.
-_IDLE_COMMANDS = frozenset(
-    f"/{name}"
-    for name in (
-        "agents", "clear", "compact", "config", "context", "cost", "doctor", "effort", "exit", "export", "fast",
-        "help", "hooks", "ide", "login", "logout", "mcp", "memory", "model", "new", "permissions", "plugin", "quit",
-        "rename", "resume", "status", "statusline", "usage", "vim",
-    )
-)  # fmt: skip
+# A command alone says little of what a session is about: the first prompt says more, where one follows.
+_BARE_COMMAND = re.compile(r"/[\w:.-]{1,100}")
 _LOOSE_ENDS = " ,;:-\u2013"
 # Letters and signs for which fonts draw nothing.
 _BLANK = "\u115f\u1160\u2800\u3164\uffa0"
@@ -74,8 +67,8 @@ def make_title_from_text(text: str) -> str:
 
 
 def is_meaningful_title(title: str) -> bool:
-    """Say whether a title tells what a session is about; `/clear` does not."""
-    return bool(title) and title not in _IDLE_COMMANDS
+    """Say whether a title tells what a session is about; `/review` alone does not."""
+    return bool(title) and not _BARE_COMMAND.fullmatch(title)
 
 
 def shorten_title_line(text: str, longest: int = LONGEST) -> str:

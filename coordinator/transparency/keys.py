@@ -12,7 +12,7 @@ from coordinator.lib import private_files
 from coordinator.models import AuditKey
 from coordinator.transparency.notes import NoteError, NoteSigner, NoteVerifier
 
-REMEDY = "Put the right key file there, or make a new key with `manage.py audit rotate-key`."
+REMEDY = "Put the right key file there, or make a new key with `signalbox manage audit rotate-key`."
 
 
 class KeyUnusable(Exception):

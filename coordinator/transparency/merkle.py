@@ -148,8 +148,8 @@ def require_empty_path(old: int, path: Sequence[bytes], old_root: bytes, expecte
         )
 
 
-def require_hash_lengths(given: Sequence[bytes]) -> None:
-    if any(len(given_hash) != HASH_LENGTH for given_hash in given):
+def require_hash_lengths(hashes: Sequence[bytes]) -> None:
+    if any(len(given_hash) != HASH_LENGTH for given_hash in hashes):
         raise ProofError("The proof holds something that is not a hash of 32 bytes.")
 
 

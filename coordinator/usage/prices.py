@@ -14,11 +14,13 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
 
-from coordinator.models import ModelPrice
+from django.db import connection
+
 from coordinator.usage.amounts import NO_DETAIL, RequestAmounts, UsageDetail
 
 KINDS = ("input", "output", "cache_read", "cache_write")
 MILLION = 1_000_000
+OWN_PRICES = f"SELECT model, {', '.join(KINDS)} FROM model_prices ORDER BY model"  # noqa: S608 - names of ours
 # What clouds and options add to a model's name: `us.anthropic.…`, `…-20250514`, `…@latest`, `…-v1:0`, `…[1m]`.
 _PREFIX = re.compile(r"^(?:[a-z]{2,6}\.)?anthropic[./]|^models/")
 _SUFFIX = re.compile(r"(?:\[[^\]]*\]|@[\w.-]+|-v\d+(?::\d+)?|-20\d{6}|-latest)$")
@@ -74,9 +76,14 @@ def normalize_model_name(model: str) -> str:
 
 
 def load_own_prices() -> dict[str, TokenPrice]:
-    """Return the prices that people here have set, by the model's plain name."""
-    rows = ModelPrice.objects.order_by("model").values("model", *KINDS)
-    return {normalize_model_name(row["model"]): TokenPrice(*(row[kind] for kind in KINDS)) for row in rows}
+    """Return the prices that people here have set, by the model's plain name.
+
+    In plain SQL: each group of events with tokens asks it, and building the query would take half of their counting.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(OWN_PRICES)
+        rows = cursor.fetchall()
+    return {normalize_model_name(model): TokenPrice(*prices) for model, *prices in rows}
 
 
 def find_model_price(

@@ -12,11 +12,24 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import BigIntegerField, Case, Count, F, FloatField, Q, QuerySet, Sum, Value, When
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    F,
+    FloatField,
+    IntegerField,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.functions import Coalesce
 
 from coordinator.lib import instants
-from coordinator.models import ModelRequestUsage, UsageFill
+from coordinator.models import ModelRequestUsage, UsageDay, UsageFill
+from coordinator.models.agent_names import resolve_agent_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +87,7 @@ SESSION_OWNER = (
 
 
 def format_dollars(dollars: float) -> str:
-    return f"${dollars:,.{2 if dollars >= 0.1 else 4}f}"
+    return f"${dollars:,.{2 if dollars >= 0.1 or not dollars else 4}f}"
 
 
 def whole_sum(*columns: str, when: Q | None = None) -> Sum:
@@ -120,6 +133,55 @@ def load_usage_by_columns(
 def sum_usage_rows(rows: QuerySet[ModelRequestUsage]) -> TokenUsage:
     """Return the usage of `rows` together."""
     return usage_from_sums(rows.aggregate(**SUMS))
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodUsage:
+    """What a period's requests used together."""
+
+    total: TokenUsage = TokenUsage()
+    subagents: TokenUsage = TokenUsage()  # part of `total`
+    sessions: int = 0
+
+    @property
+    def subagent_percent(self) -> int:
+        """The share of sub-agents in the cost; in the tokens where nothing has a price."""
+        if self.total.cost:
+            return int(100 * self.subagents.cost / self.total.cost)
+        return 100 * self.subagents.total_tokens // max(self.total.total_tokens, 1)
+
+    @property
+    def session_cost(self) -> float:
+        """The average cost of a session in US dollars, as far as prices are known."""
+        return self.total.cost / max(self.sessions, 1)
+
+    @property
+    def session_cost_label(self) -> str:
+        return TokenUsage(cost=self.session_cost, unpriced_tokens=self.total.unpriced_tokens).cost_label
+
+    @property
+    def session_tokens(self) -> int:
+        """The average number of tokens of a session."""
+        return self.total.total_tokens // max(self.sessions, 1)
+
+
+def load_period_usage(rows: QuerySet[ModelRequestUsage]) -> PeriodUsage:
+    """Return what `rows` used together, and how many sessions they are of."""
+    is_subagent = Case(
+        When(subagent__isnull=True, then=Value(0)), default=Value(1), output_field=IntegerField()
+    )
+    parts = load_usage_by_columns(rows.annotate(is_subagent=is_subagent), "is_subagent")
+    subagents = parts.get((1,), TokenUsage())
+    sessions = rows.aggregate(number=Count("session_id", distinct=True))["number"]
+    return PeriodUsage(parts.get((0,), TokenUsage()) + subagents, subagents, sessions)
+
+
+def load_dearest_sessions(rows: QuerySet[ModelRequestUsage], most: int) -> dict[str, TokenUsage]:
+    """Return the usage of the sessions that cost most, the dearest first; by tokens where costs are equal."""
+    grouped: QuerySet[Any, Any] = rows.order_by().values("session_id").annotate(**SUMS)
+    tokens = F("sum_input") + F("sum_output") + F("sum_cache_read") + F("sum_cache_write")
+    dearest = grouped.annotate(sum_tokens=tokens).order_by("-sum_cost", "-sum_tokens", "session_id")[:most]
+    return {row["session_id"]: usage_from_sums(row) for row in dearest}
 
 
 def load_usage_by_session(session_ids: Iterable[str]) -> dict[str, TokenUsage]:
@@ -169,7 +231,8 @@ def load_usage_by_dimensions(
 ) -> dict[tuple[Any, ...], TokenUsage]:
     """Return the usage of `rows` by DIMENSIONS, and before them by slots of time of `slot_us` microseconds.
 
-    Rows are summed by session first: what a session says of itself is looked up once, not for each request.
+    Rows are summed by session first: what a session says of itself is looked up once, not for each request. An agent
+    is one, under its id, whichever of its names its sessions have.
     """
     inner: QuerySet[Any, Any] = rows.order_by()
     columns = ["session_id", "model"]
@@ -190,9 +253,50 @@ def load_usage_by_dimensions(
         usage_rows = cursor.fetchall()
     size = len(keys)
     names_of_sums = [f"sum_{name}" for name in FIELDS]
+    place = size - len(dimensions) + dimensions.index("agent") if "agent" in dimensions else None
+    agents = resolve_agent_names({row[place] for row in usage_rows}) if place is not None else {}
+    usages: dict[tuple[Any, ...], TokenUsage] = {}
+    for row in usage_rows:
+        key = list(row[:size])
+        if place is not None and key[place] in agents:
+            key[place] = agents[key[place]].agent_id
+        used = usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
+        usages[tuple(key)] = usages.get(tuple(key), TokenUsage()) + used
+    return usages
+
+
+def load_usage_days(days: QuerySet[UsageDay]) -> dict[tuple[str, str], TokenUsage]:
+    """Return what was used by day, in the installation's zone, and model, of the sums that are kept for each session.
+
+    They have no numbers of requests. What an older version has counted without costs is without a price.
+    """
+    tokens = F("input_tokens") + F("output_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
+    grouped: QuerySet[Any, Any] = days.exclude(model="").order_by().values("day", "model")
+    sums = grouped.annotate(
+        sum_input=whole_sum("input_tokens"),
+        sum_output=whole_sum("output_tokens"),
+        sum_cache_read=whole_sum("cache_read_tokens"),
+        sum_cache_write=whole_sum("cache_write_tokens"),
+        sum_cost=Sum(Coalesce("cost", Value(0.0)), default=0.0, output_field=FloatField()),
+        sum_unpriced_tokens=Sum(
+            Case(
+                When(cost__isnull=True, then=tokens),
+                default=F("unpriced_tokens"),
+                output_field=BigIntegerField(),
+            ),
+            default=0,
+        ),
+    )
     return {
-        tuple(row[:size]): usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
-        for row in usage_rows
+        (row["day"], row["model"]): TokenUsage(
+            input=int(row["sum_input"]),
+            output=int(row["sum_output"]),
+            cache_read=int(row["sum_cache_read"]),
+            cache_write=int(row["sum_cache_write"]),
+            cost=float(row["sum_cost"]),
+            unpriced_tokens=int(row["sum_unpriced_tokens"]),
+        )
+        for row in sums
     }
 
 

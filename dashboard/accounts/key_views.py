@@ -83,7 +83,7 @@ def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tupl
             expires_at=now + timedelta(days=int(cleaned_data["expires"]))
             if cleaned_data["expires"]
             else None,
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=now,
         )
     except SignalboxError as refusal:
@@ -96,7 +96,7 @@ def create_api_key_from_form(request: HtmxHttpRequest, form: ApiKeyForm) -> tupl
 def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
     """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on."""
     with refusals.show_refusal_as_message(request):
-        unbound = key_binding.bind_unbound_keys(by=person_actor(request.user), now=timezone.now())
+        unbound = key_binding.bind_unbound_keys(actor=person_actor(request.user), now=timezone.now())
         bound = sum(1 for key in unbound if key.spoken_for)
         messages.success(
             request,
@@ -109,6 +109,6 @@ def bind_unbound_api_keys_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_admin
 def revoke_api_key_view(request: HtmxHttpRequest, key_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        row = keys.invalidate_api_key(key_id, by=person_actor(request.user), now=timezone.now())
+        row = keys.invalidate_api_key(key_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"The key {row.name} is revoked.")
     return redirect("keys:list")

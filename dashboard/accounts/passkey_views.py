@@ -122,7 +122,7 @@ def remove_own_passkey(request: HtmxHttpRequest, passkey_id: int) -> HttpRespons
     assert isinstance(request.user, User)
     with show_refusal_as_message(request):
         row = passkeys.remove_passkey(
-            request.user, passkey_id, by=person_actor(request.user), now=timezone.now()
+            request.user, passkey_id, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(
             request, f"The passkey {row.name} is removed. Delete it on your device or in your browser, too."
@@ -139,7 +139,7 @@ def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
     with show_refusal_as_message(request):
         codes = recovery_codes.create_recovery_codes(
-            request.user, by=person_actor(request.user), now=timezone.now()
+            request.user, actor=person_actor(request.user), now=timezone.now()
         )
         return render(request, "accounts/recovery_codes.html", {"codes": codes})
     return redirect("accounts:account")

@@ -122,7 +122,9 @@ def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
         names = ("code", "state", "iss", "error")
         parameters = {name: request.GET[name] for name in names if name in request.GET}
         return render(
-            request, "accounts/provider_back.html", {"sent": parameters, "provider": settings.OIDC_NAME}
+            request,
+            "accounts/provider_back.html",
+            {"sent": parameters, "provider": settings.OIDC_NAME, "action": request.path, "makes_proof": True},
         )
     try:
         return finish_provider_flow(request, timezone.now())

@@ -27,6 +27,7 @@ urlpatterns = [
     path("sign-out/", accounts.sign_out_person, name="logout"),
     path("setup/", accounts.create_first_admin, name="setup"),
     path("account/", accounts.show_account, name="account"),
+    path("account/sign-out-others/", accounts.sign_out_other_browsers, name="sign-out-others"),
     path("account/password/", accounts.change_own_password, name="password"),
     path("account/theme/", accounts.save_theme, name="theme"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout, update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render, resolve_url
@@ -14,7 +14,14 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from coordinator.actions.people import accounts, passkeys, provider_sign_ins, recovery_codes, setup
+from coordinator.actions.people import (
+    accounts,
+    membership,
+    passkeys,
+    provider_sign_ins,
+    recovery_codes,
+    setup,
+)
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
@@ -26,7 +33,7 @@ from coordinator.policy.deciders import book as deciders
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.forms import build_empty_delegation_form
 from dashboard.frame import devices, sign_in_ways
-from dashboard.frame.forms import FirstAdminForm, SignInForm
+from dashboard.frame.forms import FirstAdminForm, FirstPasswordForm, OwnPasswordForm, SignInForm
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
@@ -164,6 +171,19 @@ def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(settings.LOGOUT_REDIRECT_URL)
 
 
+@require_POST
+@require_sign_in
+@limit_body(SMALL)
+def sign_out_other_browsers(request: HtmxHttpRequest) -> HttpResponse:
+    """End all sessions of the person but this one."""
+    assert isinstance(request.user, User)
+    count = membership.end_person_sessions(
+        request.user, by=request.user, now=timezone.now(), except_session=request.session.session_key
+    )
+    messages.success(request, f"You are signed out of {count} other browser{'' if count == 1 else 's'}.")
+    return redirect("accounts:account")
+
+
 @require_safe
 @require_sign_in
 def show_account(request: HtmxHttpRequest) -> HttpResponse:
@@ -177,6 +197,7 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
         "connected": provider_sign_ins.is_provider_connected(request.user),
         "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),
+        "has_unknown_password": accounts.has_unknown_password(request.user),
     }
     if context["connected"] and context["may_disconnect"]:
         role = provider_sign_ins.role_after_disconnecting(request.user)
@@ -194,18 +215,22 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in
 def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
-    """Change the person's own password; this session goes on, their others end."""
+    """Change the person's own password, or set the first that they know; this session goes on, their others end."""
     assert isinstance(request.user, User)
-    if not request.user.has_usable_password():
+    if not provider_sign_ins.has_password_sign_in(request.user):
         return redirect("accounts:account")  # which says how they sign in
-    form = PasswordChangeForm(request.user, request.POST or None)
+    is_first = accounts.has_unknown_password(request.user)
+    form_class = FirstPasswordForm if is_first else OwnPasswordForm
+    form: SetPasswordForm[User] = form_class(request.user, request.POST or None)
     if request.method != "POST" or not form.is_valid():
         status = 422 if request.method == "POST" else 200
-        return render(request, "accounts/password.html", {"form": form}, status=status)
+        context = {"form": form, "is_first": is_first}
+        return render(request, "accounts/password.html", context, status=status)
     by = person_actor(request.user)
-    accounts.change_password(request.user, form.cleaned_data["new_password1"], by=by, now=timezone.now())
+    accounts.change_password(request.user, form.cleaned_data["new_password1"], actor=by, now=timezone.now())
     update_session_auth_hash(request, request.user)
-    messages.success(request, "Your password is changed. Your other sessions have ended.")
+    done = "set" if is_first else "changed"
+    messages.success(request, f"Your password is {done}. Your other sessions have ended.")
     return set_device_cookie(redirect("accounts:account"), request, request.user)
 
 

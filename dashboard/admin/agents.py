@@ -47,25 +47,29 @@ class PluginAssignmentRows(OwnedRows):
         typed = AgentPlugin(pos_x=form.cleaned_data["pos_x"], pos_y=form.cleaned_data["pos_y"])
         return bool(agents.assignment_version(typed) == form.seen)
 
-    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+    def add_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         cleaned_data = form.cleaned_data
         agents.assign_plugin(
-            owner.pk, cleaned_data["key"], pos_x=cleaned_data["pos_x"], pos_y=cleaned_data["pos_y"], by=by
+            owner.pk,
+            cleaned_data["key"],
+            pos_x=cleaned_data["pos_x"],
+            pos_y=cleaned_data["pos_y"],
+            actor=actor,
         )
 
-    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+    def change_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         cleaned_data = form.cleaned_data
         agents.move_plugin(
             owner.pk,
             form.stored_key,
             pos_x=cleaned_data["pos_x"],
             pos_y=cleaned_data["pos_y"],
-            by=by,
-            seen=form.seen,
+            actor=actor,
+            seen_version=form.seen,
         )
 
-    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        agents.withdraw_plugin(owner.pk, form.stored_key, by=by, seen=form.seen)
+    def delete_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
+        agents.withdraw_plugin(owner.pk, form.stored_key, actor=actor, seen_version=form.seen)
 
 
 @admin.display(description="status")
@@ -130,18 +134,20 @@ class AgentAdmin(OwnedRowsAdmin):
     def compute_row_version(self, row: Any) -> str:
         return agents.compute_agent_version(row)
 
-    def add_row(self, form: Any, by: Actor) -> Agent:
-        return agents.create_agent(form.cleaned_data["id"], by=by, **form.changed_values(agents.EDITABLE))
+    def add_row(self, form: Any, actor: Actor) -> Agent:
+        return agents.create_agent(
+            form.cleaned_data["id"], actor=actor, **form.changed_values(agents.EDITABLE)
+        )
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         changes = form.changed_values(agents.EDITABLE)
-        agents.update_agent(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+        agents.update_agent(row.pk, changes, actor=actor, seen_version=form.cleaned_data["version"])
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        agents.delete_agent_with_data(row.pk, by=by)
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        agents.delete_agent_with_data(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return agents.count_agent_dependents([row.pk for row in rows])
 
-    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
         return [agents.DEFAULT_REFUSED] if any(row.pk == agents.DEFAULT_AGENT for row in rows) else []

@@ -51,8 +51,8 @@ class ChatMessageAdmin(DeleteOnlyAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         return columns.columns_for_model(ChatMessage)
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        chat.remove_chat_message(row.pk, by=by)
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        chat.remove_chat_message(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {"attachments": ChatAttachment.objects.filter(message__in=[row.pk for row in rows]).count()}

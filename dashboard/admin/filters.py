@@ -17,10 +17,10 @@ EMPTY = "~empty"
 
 
 def filter_by_words(
-    field: str, known: Iterable[str], *, nullable: bool = False, title: str = ""
+    field: str, known_names: Iterable[str], *, nullable: bool = False, title: str = ""
 ) -> type[SimpleListFilter]:
     """Return a filter by the known words of a column, with "other" for foreign ones."""
-    offered = list(known)
+    offered = list(known_names)
 
     class WordsFilter(SimpleListFilter):
         parameter_name = field

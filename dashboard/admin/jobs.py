@@ -109,7 +109,7 @@ class JobAdmin(ViewOnlyAdmin):
         done = 0
         for pk in queryset.values_list("pk", flat=True):
             try:
-                act(pk, by=actor_from_request(request), now=timezone.now())
+                act(pk, actor=actor_from_request(request), now=timezone.now())
                 done += 1
             except SignalboxError as refusal:
                 messages.error(request, str(refusal.detail))

@@ -39,14 +39,14 @@ class DangerMarkAdmin(ActionAdmin):
     def audit_target(self, object_id: str) -> str:
         return f"danger_mark:{object_id}"
 
-    def add_row(self, form: Any, by: Actor) -> DangerMark:
-        return marks.create_danger_mark(form.changed_values(marks.EDITABLE), by=by, now=timezone.now())
+    def add_row(self, form: Any, actor: Actor) -> DangerMark:
+        return marks.create_danger_mark(form.changed_values(marks.EDITABLE), actor=actor, now=timezone.now())
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         changed = form.changed_values(marks.EDITABLE)
         marks.update_danger_mark(
-            row.pk, changed, seen=form.cleaned_data["version"], by=by, now=timezone.now()
+            row.pk, changed, seen_version=form.cleaned_data["version"], actor=actor, now=timezone.now()
         )
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        marks.delete_danger_mark(row.pk, by=by, now=timezone.now())
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        marks.delete_danger_mark(row.pk, actor=actor, now=timezone.now())

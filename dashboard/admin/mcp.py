@@ -21,17 +21,17 @@ from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
 class McpServerForm(StoredForm):
     """A server. A foreign default policy, which denies, stays until one of the two is chosen."""
 
-    default_policy = forms.ChoiceField(label="Default policy", initial=DefaultPolicy.OPT_IN.value)
+    default_policy = forms.ChoiceField(label="Calls without a grant", initial=DefaultPolicy.OPT_IN.value)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         help_parts = [
-            (DefaultPolicy.OPT_IN.value, "opt-in: denied without a grant"),
-            (DefaultPolicy.OPT_OUT.value, "opt-out: allowed without a grant"),
+            (DefaultPolicy.OPT_IN.value, "denied"),
+            (DefaultPolicy.OPT_OUT.value, "allowed"),
         ]
         stored = self.instance.default_policy
         if stored not in DefaultPolicy.values:
-            help_parts.append((stored, f"{stored}: as stored, denies"))
+            help_parts.append((stored, f"{stored}: as stored, denied"))
         self.fields["default_policy"].choices = help_parts  # type: ignore[attr-defined]
 
 
@@ -69,17 +69,17 @@ class McpServerAdmin(ActionAdmin):
     def compute_row_version(self, row: Any) -> str:
         return mcp_servers.compute_server_version(row)
 
-    def add_row(self, form: Any, by: Actor) -> McpServer:
+    def add_row(self, form: Any, actor: Actor) -> McpServer:
         return mcp_servers.create_mcp_server(
-            form.cleaned_data["name"], by=by, **form.changed_values(mcp_servers.EDITABLE)
+            form.cleaned_data["name"], actor=actor, **form.changed_values(mcp_servers.EDITABLE)
         )
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         changes = form.changed_values(mcp_servers.EDITABLE)
-        mcp_servers.update_mcp_server(row.pk, changes, by=by, seen=form.cleaned_data["version"])
+        mcp_servers.update_mcp_server(row.pk, changes, actor=actor, seen_version=form.cleaned_data["version"])
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        mcp_servers.delete_server_with_grants(row.pk, by=by)
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        mcp_servers.delete_server_with_grants(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return mcp_servers.count_server_dependents([row.pk for row in rows])

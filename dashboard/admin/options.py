@@ -162,15 +162,15 @@ class ActionAdmin(TableAdmin):
 
     form = StoredForm
 
-    def add_row(self, form: Any, by: Actor) -> Model:
+    def add_row(self, form: Any, actor: Actor) -> Model:
         """Add what the form holds through an action and return the row."""
         raise NotImplementedError
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         """Change `row` through an action, with the version that its editor has seen."""
         raise NotImplementedError
 
-    def delete_row(self, row: Any, by: Actor) -> None:
+    def delete_row(self, row: Any, actor: Actor) -> None:
         """Delete `row` through an action."""
         raise NotImplementedError
 
@@ -180,7 +180,7 @@ class ActionAdmin(TableAdmin):
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return {}
 
-    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
+    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
         return []
 
     def formfield_for_dbfield(

@@ -1,4 +1,4 @@
-"""Passkeys, which an administrator removes where their person has lost them; challenges and codes, to read."""
+"""Passkeys, which an administrator removes where their person has lost them; challenges, codes and invitations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from coordinator.actions.people import passkeys
 from coordinator.errors import NotFound
 from coordinator.identity.actors import Actor
-from coordinator.models import Passkey, PasskeyChallenge, RecoveryCode
+from coordinator.models import Invitation, Passkey, PasskeyChallenge, RecoveryCode
 from dashboard.admin import columns
 from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
 
@@ -61,11 +61,11 @@ class PasskeyAdmin(WithPersonMixin, DeleteOnlyAdmin):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return lookup == "user_id" or super().lookup_allowed(lookup, value, request)
 
-    def delete_row(self, row: Any, by: Actor) -> None:
+    def delete_row(self, row: Any, actor: Actor) -> None:
         user = User.objects.filter(pk=row.user_id).first()
         if user is None:
             raise NotFound("This person no longer exists.")
-        passkeys.remove_passkey(user, row.pk, by=by, now=timezone.now())
+        passkeys.remove_passkey(user, row.pk, actor=actor, now=timezone.now())
 
 
 @admin.register(PasskeyChallenge)
@@ -83,4 +83,21 @@ class PasskeyChallengeAdmin(ViewOnlyAdmin):
 class RecoveryCodeAdmin(WithPersonMixin, ViewOnlyAdmin):
     list_display = (person_cell, columns.time_column("made_at"), columns.time_column("used_at"))
     never_read = ("code_hash",)
+    ordering = ("-pk",)
+
+
+@admin.register(Invitation)
+class InvitationAdmin(ViewOnlyAdmin):
+    """Made and revoked on the page People."""
+
+    list_display = (
+        columns.text_column("label", label="for"),
+        columns.text_column("role"),
+        "made_by",
+        columns.time_column("made_at"),
+        columns.time_column("expires_at"),
+        columns.time_column("used_at"),
+        columns.time_column("revoked_at"),
+    )
+    never_read = ("token_hash",)
     ordering = ("-pk",)

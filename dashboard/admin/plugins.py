@@ -125,16 +125,18 @@ class PluginValueRows(OwnedRows):
         unchanged = form.row is not None and form.seen == self.compute_row_version(form.row)
         return unchanged and normalize_line_breaks(now or "") == typed
 
-    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.add_plugin_value(owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], by=by)
-
-    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.change_plugin_value(
-            owner.pk, form.stored_key, form.cleaned_data["value"], by=by, seen=form.seen
+    def add_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
+        self.values.add_plugin_value(
+            owner.pk, form.cleaned_data["key"], form.cleaned_data["value"], actor=actor
         )
 
-    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
-        self.values.delete_plugin_value(owner.pk, form.stored_key, by=by, seen=form.seen)
+    def change_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
+        self.values.change_plugin_value(
+            owner.pk, form.stored_key, form.cleaned_data["value"], actor=actor, seen_version=form.seen
+        )
+
+    def delete_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
+        self.values.delete_plugin_value(owner.pk, form.stored_key, actor=actor, seen_version=form.seen)
 
 
 CONFIG_ROWS = PluginValueRows(plugin_values.CONFIG, prefix="configs", title="Configuration")
@@ -203,36 +205,36 @@ class PluginAdmin(OwnedRowsAdmin):
     def compute_row_version(self, row: Any) -> str:
         return plugins.compute_plugin_version(row)
 
-    def add_row(self, form: Any, by: Actor) -> PluginSetting:
+    def add_row(self, form: Any, actor: Actor) -> PluginSetting:
         cleaned_data = form.cleaned_data
         return plugins.create_plugin(
             cleaned_data["plugin_id"],
             is_active=cleaned_data["is_active"],
             permissions=cleaned_data["allowed_permissions"],
-            by=by,
+            actor=actor,
         )
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         cleaned_data, reason = form.cleaned_data, form.cleaned_data["reason"] or None
         plugins.lock_plugin(row.pk, cleaned_data["version"])
-        plugins.enable_or_disable_plugin(row.pk, cleaned_data["is_active"], by=by, reason=reason)
+        plugins.enable_or_disable_plugin(row.pk, cleaned_data["is_active"], actor=actor, reason=reason)
         if cleaned_data.get("replace_unreadable"):
             plugins.replace_broken_permissions(
-                row.pk, cleaned_data["allowed_permissions"], by=by, reason=reason
+                row.pk, cleaned_data["allowed_permissions"], actor=actor, reason=reason
             )
         elif not form.is_unreadable:
-            self.change_ticked_permissions(row, set(cleaned_data["allowed_permissions"]), by, reason)
+            self.change_ticked_permissions(row, set(cleaned_data["allowed_permissions"]), actor, reason)
 
-    def change_ticked_permissions(self, row: Any, ticked: set[str], by: Actor, reason: str | None) -> None:
+    def change_ticked_permissions(self, row: Any, ticked: set[str], actor: Actor, reason: str | None) -> None:
         held_permissions = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
         for name in PluginPermission.values:
             if name in ticked - held_permissions:
-                plugin_permissions.add_plugin_permission(row.pk, name, by=by, reason=reason)
+                plugin_permissions.add_plugin_permission(row.pk, name, actor=actor, reason=reason)
             elif name in held_permissions - ticked:
-                plugin_permissions.remove_plugin_permission(row.pk, name, by=by, reason=reason)
+                plugin_permissions.remove_plugin_permission(row.pk, name, actor=actor, reason=reason)
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        plugins.delete_plugin(row.pk, by=by)
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        plugins.delete_plugin(row.pk, actor=actor)
 
     def count_dependent_rows(self, rows: list[Any]) -> dict[str, int]:
         return plugins.count_plugin_dependents([row.pk for row in rows])

@@ -98,17 +98,17 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
         self.rows.prepare_row_form(form)
         return form
 
-    def save(self, by: Actor) -> None:
+    def save(self, actor: Actor) -> None:
         """Delete, change and add through the rows' actions; raises what they raise."""
         for form in self.deleted_forms:
-            self.rows.delete_owned_row(self.owner, form, by)
+            self.rows.delete_owned_row(self.owner, form, actor)
         kept_forms = [form for form in self.forms if form not in self.deleted_forms]
         for form in kept_forms:
             if form.is_stored and not self.rows.is_untouched(form):
-                self.rows.change_owned_row(self.owner, form, by)
+                self.rows.change_owned_row(self.owner, form, actor)
         for form in kept_forms:
             if not form.is_stored and form.has_changed():
-                self.rows.add_owned_row(self.owner, form, by)
+                self.rows.add_owned_row(self.owner, form, actor)
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,13 @@ class OwnedRows:
         """Say whether a stored row's form came back as it was shown."""
         raise NotImplementedError
 
-    def add_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+    def add_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         raise NotImplementedError
 
-    def change_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+    def change_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         raise NotImplementedError
 
-    def delete_owned_row(self, owner: Any, form: Any, by: Actor) -> None:
+    def delete_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         raise NotImplementedError
 
     def load_row_page(self, request: HttpRequest, owner: Any) -> RowPage:

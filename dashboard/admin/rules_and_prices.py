@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 
-from coordinator.models import EventOrigin, ModelPrice, ToolRule
+from coordinator.models import DismissedSuggestion, EventOrigin, KnownHost, ModelPrice, ToolRule
 from coordinator.models.rules import RuleVerdict
 from dashboard.admin import columns
 from dashboard.admin.filters import filter_by_presence, filter_by_words
@@ -36,6 +36,34 @@ class ToolRuleAdmin(ViewOnlyAdmin):
     list_filter = (filter_by_words("verdict", RuleVerdict.values),)
     search_fields = ("tool", "pattern", "reason", "changed_by")
     ordering = ("position", "id")
+
+
+@admin.register(DismissedSuggestion)
+class DismissedSuggestionAdmin(ViewOnlyAdmin):
+    """Suggested rules that are not to be made again."""
+
+    list_display = (
+        columns.text_column("label"),
+        columns.text_column("dismissed_by"),
+        columns.time_column("dismissed_at"),
+    )
+    search_fields = ("label", "dismissed_by")
+    ordering = ("-dismissed_at", "digest")
+
+
+@admin.register(KnownHost)
+class KnownHostAdmin(ViewOnlyAdmin):
+    """Hosts that calls of a project reach with a person's approval."""
+
+    list_display = (
+        columns.text_column("host"),
+        columns.text_column("folder"),
+        columns.code_column("request_id"),
+        columns.text_column("approved_by"),
+        columns.time_column("approved_at"),
+    )
+    search_fields = ("host", "folder", "approved_by")
+    ordering = ("-approved_at", "id")
 
 
 @admin.register(ModelPrice)

@@ -7,16 +7,18 @@ from typing import Any
 
 INTERNAL = "Internal tables"
 SUBJECTS = {
-    "Agents and plugins": "Agent Blueprint RuntimePlugin PluginSetting",
-    "Sessions": "Session Event Note SessionChange SessionOwner SessionTitle Run Runner Capability",
+    "Agents and plugins": "Agent AgentName Blueprint RuntimePlugin PluginSetting",
+    "Sessions": (
+        "Session Event Note SessionChange SessionGuard SessionOwner SessionTitle SessionTag Run Runner Capability"
+    ),
     "Approvals and rules": (
-        "PermissionRequest PermissionVote ToolRule DangerMark DecidingRule Delegation"
-        " Escalation EscalationStep Brake Budget"
+        "PermissionRequest PermissionVote ToolRule DismissedSuggestion KnownHost DangerMark DecidingRule"
+        " Delegation Escalation EscalationStep Brake Budget"
     ),
     "MCP": "McpServer McpUpstream McpTool Grant GatewayCall GatewaySession",
     "Chat": "ChatMessage ChatAttachment ChatBranch",
     "Usage": "ModelPrice ModelRequestUsage UsageDay UsageFill",
-    "Notifications": "NotificationTarget Notification QuietHours Callback",
+    "Notifications": "NotificationTarget Notification NotificationChoice QuietHours Callback",
     "People and keys": "User Group ApiKey RevokedKey ProviderIdentity Passkey RecoveryCode",
     "Audit": "AuditLog AuditCheckpoint AuditDelivery AuditKey",
     "Housekeeping": "Job",

@@ -20,24 +20,20 @@ from django.utils.html import format_html, format_html_join
 from coordinator.actions.people import accounts, passkeys, provider_sign_ins, users
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person_actor
-from coordinator.identity.roles import ADMIN, APPROVER, ROLES, VIEWER
+from coordinator.identity.roles import ROLES
 from dashboard.admin import columns
 from dashboard.admin.filters import filter_by_period
 from dashboard.admin.forms import StoredForm
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin, actor_from_request
+from dashboard.people.forms import NO_ROLE, ROLE_CHOICES
 from dashboard.templatetags.signalbox import NOTHING
-
-ROLE_CHOICES = [
-    ("", "No role: sees only their own account page"),
-    (VIEWER, "Viewer: reads"),
-    (APPROVER, "Approver: also decides requests and edits grants"),
-    (ADMIN, "Admin: also edits servers, agents, keys and people"),
-]
 
 
 class RoleField(forms.ChoiceField):
     def __init__(self) -> None:
-        super().__init__(choices=ROLE_CHOICES, required=False, widget=forms.RadioSelect, label="Role")
+        super().__init__(
+            choices=[NO_ROLE, *ROLE_CHOICES], required=False, widget=forms.RadioSelect, label="Role"
+        )
 
 
 class PersonForm(StoredForm):
@@ -166,22 +162,27 @@ class PersonAdmin(ActionAdmin):
     def compute_row_version(self, row: Any) -> str:
         return users.compute_user_version(row)
 
-    def add_row(self, form: Any, by: Actor) -> User:
+    def add_row(self, form: Any, actor: Actor) -> User:
         cleaned_data = form.cleaned_data
         return users.create_user(
-            cleaned_data["username"], password=cleaned_data["password1"], role=cleaned_data["role"], by=by
+            cleaned_data["username"],
+            password=cleaned_data["password1"],
+            role=cleaned_data["role"],
+            actor=actor,
         )
 
-    def change_row(self, row: Any, form: Any, by: Actor) -> None:
+    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
         changes = form.changed_values(users.EDITABLE)
         cleaned_data = form.cleaned_data
-        users.update_user(row.pk, changes, role=cleaned_data["role"], by=by, seen=cleaned_data["version"])
+        users.update_user(
+            row.pk, changes, role=cleaned_data["role"], actor=actor, seen_version=cleaned_data["version"]
+        )
 
-    def delete_row(self, row: Any, by: Actor) -> None:
-        users.delete_user(row.pk, by=by)
+    def delete_row(self, row: Any, actor: Actor) -> None:
+        users.delete_user(row.pk, actor=actor)
 
-    def explain_refused_deletions(self, rows: list[Any], by: Actor) -> list[str]:
-        return [users.SELF_REFUSED] if any(person_actor(row) == by for row in rows) else []
+    def explain_refused_deletions(self, rows: list[Any], actor: Actor) -> list[str]:
+        return [users.SELF_REFUSED] if any(person_actor(row) == actor for row in rows) else []
 
     def set_password_view(self, request: HttpRequest, id: str) -> Any:
         """Set a new password, through the action; one's own session goes on."""
@@ -203,7 +204,7 @@ class PersonAdmin(ActionAdmin):
     def change_person_password(self, request: HttpRequest, user: User, form: Any) -> bool:
         try:
             accounts.change_password(
-                user, form.cleaned_data["password1"], by=actor_from_request(request), now=timezone.now()
+                user, form.cleaned_data["password1"], actor=actor_from_request(request), now=timezone.now()
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from coordinator.actions.agents import agents
+from coordinator.actions.agents import agent_names, agents
 from coordinator.actions.policy import agent_power
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.actors import person_actor
@@ -19,6 +19,8 @@ from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
+
+MAX_NAME_CHARACTERS = 300
 
 
 @sensitive_post_parameters("password")
@@ -47,11 +49,13 @@ def create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool
             description=cleaned_data["description"],
             required_capabilities=cleaned_data["required_capabilities"],
             metadata=cleaned_data["metadata"],
-            by=by,
+            actor=by,
             now=now,
         )
         if cleaned_data["password"]:
-            agent_power.set_power_password(cleaned_data["agent_id"], cleaned_data["password"], by=by, now=now)
+            agent_power.set_power_password(
+                cleaned_data["agent_id"], cleaned_data["password"], actor=by, now=now
+            )
     except Conflict as refusal:
         form.taken = Agent.objects.filter(pk=cleaned_data["agent_id"]).first()
         form.add_error("agent_id", f"{refusal.detail} Choose another name or another id.")
@@ -79,8 +83,8 @@ def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
             agents.update_agent(
                 agent_id,
                 form.changed_columns(),
-                by=person_actor(request.user),
-                seen=version,
+                actor=person_actor(request.user),
+                seen_version=version,
                 now=timezone.now(),
             )
         except SignalboxError as refusal:
@@ -104,7 +108,10 @@ def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         else:
             try:
                 agents.delete_agent_with_data(
-                    agent_id, by=person_actor(request.user), reason=posted_reason(request), now=timezone.now()
+                    agent_id,
+                    actor=person_actor(request.user),
+                    reason=posted_reason(request),
+                    now=timezone.now(),
                 )
             except SignalboxError as refusal:
                 problem = str(refusal.detail)
@@ -134,7 +141,7 @@ def switch_agent_power_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
         agent = agent_power.switch_agent(
             agent_id,
             on,
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             password=request.POST.get("password") or None,
             now=timezone.now(),
         )
@@ -153,7 +160,9 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
     form = SwitchPasswordForm(None if removing else request.POST or None)
     if request.method == "POST" and (removing or form.is_valid()):
         password = None if removing else form.cleaned_data["password"]
-        agent_power.set_power_password(agent_id, password, by=person_actor(request.user), now=timezone.now())
+        agent_power.set_power_password(
+            agent_id, password, actor=person_actor(request.user), now=timezone.now()
+        )
         messages.success(
             request,
             "The power switch is no longer protected by a password."
@@ -170,7 +179,7 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
 def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "").strip()
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        agents.assign_plugin(agent_id, plugin_id, by=person_actor(request.user), now=timezone.now())
+        agents.assign_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{plugin_id} was added to the agent.")
     return redirect("agents:detail", agent_id)
 
@@ -180,6 +189,26 @@ def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpRes
 def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "")
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        agents.withdraw_plugin(agent_id, plugin_id, by=person_actor(request.user), now=timezone.now())
+        agents.withdraw_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{plugin_id} was removed from the agent.")
+    return redirect("agents:detail", agent_id)
+
+
+@require_POST
+@require_admin
+def link_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    name = request.POST.get("name", "").replace("\0", "").strip()[:MAX_NAME_CHARACTERS]
+    with refusals.show_refusal_as_message(request):
+        agent_names.link_agent_name(name, agent_id, actor=person_actor(request.user), now=timezone.now())
+        messages.success(request, f"{name} is this agent's name from now on.")
+    return redirect("agents:detail", agent_id)
+
+
+@require_POST
+@require_admin
+def unlink_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    name = request.POST.get("name", "").replace("\0", "")
+    with refusals.show_refusal_as_message(request):
+        agent_names.unlink_agent_name(name, agent_id, actor=person_actor(request.user), now=timezone.now())
+        messages.success(request, f"{name} is no longer this agent's name.")
     return redirect("agents:detail", agent_id)

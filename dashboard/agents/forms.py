@@ -9,6 +9,7 @@ from django import forms
 
 from coordinator.actions.agents import agents
 from coordinator.lib import json_bounds
+from coordinator.lib.identifiers import build_agent_id
 from coordinator.models import Agent, UnreadableText
 
 CAPABILITIES = "Separated by commas, for example Reasoning, Memory."
@@ -91,7 +92,7 @@ class NewAgentForm(AgentForm):
         """Work the id out of the name where none was typed."""
         cleaned = super().clean() or {}
         if not cleaned.get("agent_id") and cleaned.get("name"):
-            cleaned["agent_id"] = agents.build_agent_id(cleaned["name"])
+            cleaned["agent_id"] = build_agent_id(cleaned["name"])
         return cleaned
 
 

@@ -4,25 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, QuerySet
 
 from coordinator.chat.presence import STATES, agent_presence_status
 from coordinator.lib.instants import EPOCH
 from coordinator.models import (
     Agent,
+    AgentName,
     AgentPlugin,
     ApiKey,
+    Blueprint,
     ChatMessage,
     Grant,
     PluginSetting,
     Session,
+    SessionGuard,
     UnreadableText,
 )
+from coordinator.models.agent_names import (
+    LinkReason,
+    list_agent_names,
+    list_known_names,
+    resolve_agent_names,
+)
+from coordinator.sessions import titles
+from coordinator.sessions.guarding import describe_mode
 
 RECENT = 8
+UNGUARDED_DAYS = 30
+MOST_GUARDS = 200  # sessions of those days that are looked at, the newest
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +93,54 @@ def count_agents_by_status(rows: Sequence[AgentRow]) -> Mapping[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class UnguardedSession:
+    """A session in which calls ran without a guard, or whose agent asks nobody by itself (`mode_note`)."""
+
+    guard: SessionGuard
+    title: str
+    mode_note: str
+
+
+REASONS = {
+    LinkReason.ID: "its id",
+    LinkReason.SAME_ID: "its id follows from it",
+    LinkReason.AGENT_NAME: "what it is called",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNameRow:
+    """A name that an agent is known by, why it is the agent's, and how many sessions have it."""
+
+    name: str
+    reason: LinkReason
+    is_blueprint: bool
+    sessions: int
+    link: AgentName | None  # what a person said
+
+    @property
+    def is_id(self) -> bool:
+        return self.reason == LinkReason.ID
+
+    @property
+    def reason_label(self) -> str:
+        """Why it is the agent's; nothing where a person said so, which `link` says."""
+        return REASONS.get(self.reason, "")
+
+
+@dataclass(frozen=True, slots=True)
 class AgentDetails:
     row: AgentRow
+    names: list[AgentNameRow]
+    linkable_names: list[str]
     plugins: list[tuple[AgentPlugin, PluginSetting | None]]
     others: list[str]
     grants: list[Grant]
     sessions: list[Session]
+    session_titles: dict[str, str]
     sessions_count: int
     keys: list[ApiKey]
+    unguarded: list[UnguardedSession]
 
     @property
     def metadata_items(self) -> list[tuple[str, Any]] | None:
@@ -107,15 +160,46 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     assigned = list(AgentPlugin.objects.filter(agent=agent).order_by("plugin_id"))
     plugin_settings = PluginSetting.objects.in_bulk()
     mine = {row.plugin_id for row in assigned}
-    sessions = Session.objects.filter(Q(agent_name=agent.pk) | Q(agent_name=agent.name))
+    linked = list_agent_names(agent.pk)
+    sessions = Session.objects.filter(agent_name__in=linked)
+    names = load_agent_name_rows(linked, sessions)
+    known_names = list_known_names()
+    recent = list(sessions.order_by("-created_at", "-pk")[:RECENT])
     return AgentDetails(
         load_agent_rows([agent], now)[0],
+        names,
+        sorted(known_names - resolve_agent_names(known_names).keys()),
         [(row, plugin_settings.get(row.plugin_id)) for row in assigned],
         sorted(set(plugin_settings) - mine - {None}),
         list(
-            Grant.objects.not_ended(now).filter(agent_id=agent.pk).order_by("server_id", "tool_name", "-id")
+            Grant.objects.not_ended(now)
+            .filter(agent_id__in=linked)
+            .order_by("server_id", "tool_name", "agent_id", "-id")
         ),
-        list(sessions.order_by("-created_at", "-pk")[:RECENT]),
-        sessions.count(),
-        list(ApiKey.objects.filter(agent_id=agent.pk, revoked_at__isnull=True).order_by("name")),
+        recent,
+        titles.load_session_titles(session.pk for session in recent),
+        sum(row.sessions for row in names),
+        list(ApiKey.objects.filter(agent_id__in=linked, revoked_at__isnull=True).order_by("name")),
+        list_unguarded_sessions(sessions, now),
     )
+
+
+def load_agent_name_rows(linked: Mapping[str, LinkReason], sessions: QuerySet[Session]) -> list[AgentNameRow]:
+    """Return an agent's names as rows."""
+    counts = dict(sessions.order_by().values_list("agent_name").annotate(number=Count("pk")))
+    blueprints = set(Blueprint.objects.filter(pk__in=linked).values_list("pk", flat=True))
+    links = AgentName.objects.in_bulk(list(linked))
+    return [
+        AgentNameRow(name, reason, name in blueprints, counts.get(name, 0), links.get(name))
+        for name, reason in linked.items()
+    ]
+
+
+def list_unguarded_sessions(sessions: QuerySet[Session], now: datetime) -> list[UnguardedSession]:
+    """Return those of the last 30 days in which calls ran without a guard, or whose agent asks nobody by itself."""
+    since = now - timedelta(days=UNGUARDED_DAYS)
+    guards = SessionGuard.objects.filter(session__in=sessions, session__created_at__gte=since)
+    rows = list(guards.select_related("session").order_by("-session__created_at", "-pk")[:MOST_GUARDS])
+    listed = [row for row in rows if row.unguarded or describe_mode(row.mode)][:RECENT]
+    session_titles = titles.load_session_titles([row.pk for row in listed])
+    return [UnguardedSession(row, session_titles.get(row.pk, ""), describe_mode(row.mode)) for row in listed]

@@ -17,5 +17,7 @@ urlpatterns = [
     path("power/<text:agent_id>/", agent_acts.switch_agent_power_view, name="power"),
     path("password/<text:agent_id>/", agent_acts.set_agent_switch_password, name="password"),
     path("assign/<text:agent_id>/", agent_acts.assign_agent_plugin_view, name="assign"),
+    path("link-name/<text:agent_id>/", agent_acts.link_agent_name_view, name="link-name"),
+    path("unlink-name/<text:agent_id>/", agent_acts.unlink_agent_name_view, name="unlink-name"),
     path("withdraw/<text:agent_id>/", agent_acts.withdraw_agent_plugin_view, name="withdraw"),
 ]

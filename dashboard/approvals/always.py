@@ -19,15 +19,23 @@ from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
+from coordinator.policy.rules.call_text import CallText, set_call_folder, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions import narrowest
-from coordinator.policy.suggestions.history import RecordedCall, find_subject_field, text_for_patterns
+from coordinator.policy.suggestions.history import (
+    RecordedCall,
+    WalkTimeLimit,
+    find_subject_field,
+    text_for_patterns,
+)
 from coordinator.policy.suggestions.narrowest import PermanentAnswer
+from coordinator.policy.suggestions.search import compare_with_history, list_nearest_events
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.recorded import FIRST_PIECE, READER
+from dashboard.rules.sentences import SentencePart, describe_rule
 
 PURPOSE = "always"
 
@@ -41,6 +49,13 @@ class AlwaysAllowOffer:
     others: list[str]  # fields of the call's input at which rules do not look
     question: RulesOnTrial
     packed: str
+    examples: list[RecordedCall]
+    nearest: list[RecordedCall]
+
+    @property
+    def sentence(self) -> list[SentencePart]:
+        """Return the rule as a sentence, in pieces."""
+        return describe_rule(self.answer.rule) if self.answer.rule is not None else []
 
     @property
     def agent_title(self) -> str:
@@ -48,11 +63,12 @@ class AlwaysAllowOffer:
 
     @property
     def offered_call_text(self) -> str:
-        """Return what the call must be: a pattern where that is wider than its own text."""
+        """Return what the call must be: the lines of the rule where it is wider than the call's own text."""
         rule = self.answer.rule
-        return (
-            rule.pattern if rule is not None and self.answer.wider else text_for_allow_rules(self.call.about)
-        )
+        if rule is None or not self.answer.wider:
+            return text_for_allow_rules(self.call.about)
+        lines = (("Runs", rule.runs), ("Touches", rule.touches), ("Reaches", rule.reaches))
+        return "\n".join(f"{name}:\n{text}" for name, text in lines if text)
 
     @property
     def grant_edit(self) -> GrantEdit | None:
@@ -74,8 +90,24 @@ def build_always_allow_offer(
         list_unchecked_input_fields(row, call),
         build_answer_trial(answer),
         sign_standing_answer(answer, row, whose),
+        *find_compared_calls(answer, call),
     )
     return offer, len(permanent_answers) > 1
+
+
+def find_compared_calls(
+    answer: PermanentAnswer, call: RecordedCall
+) -> tuple[list[RecordedCall], list[RecordedCall]]:
+    """Return recorded calls that a rule would allow, and the nearest that it would not, among the newest ones."""
+    if answer.rule is None:
+        return [], []
+    compared = compare_with_history(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
+    nearest = list_nearest_events(compared)
+    calls = {one.event_id: one for one in READER.read_calls_by_id([*compared.examples.values(), *nearest])}
+    return (
+        [calls[event] for event in compared.examples.values() if event in calls],
+        [calls[event] for event in nearest if event in calls],
+    )
 
 
 def list_unchecked_input_fields(row: PermissionRequest, call: RecordedCall) -> list[str]:
@@ -93,7 +125,11 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
     if row.plugin_id == GATEWAY:
         return narrowest.recorded_call_of_request(row, text_for_patterns(gateway_about(tool_input)), "")
     tool = text_for_patterns(context.tool_name or "") if context else ""
-    about = text_for_patterns(find_call_subject(row.plugin_id, tool, tool_input))
+    about = text_for_patterns(
+        set_call_folder(
+            find_call_subject(row.plugin_id, tool, tool_input), context.folder if context else None
+        )
+    )
     return narrowest.recorded_call_of_request(row, about, find_subject_field(tool_input, about))
 
 

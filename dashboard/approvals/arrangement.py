@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 
 GROUPS = (("same", "Same call"), ("session", "Session"), ("agent", "Agent"), ("tool", "Tool"))
 SORTS = (
+    ("oldest", "Longest waiting"),
     ("fair", "Requesters take turns"),
-    ("oldest", "Oldest first"),
     ("deadline", "Deadline first"),
     ("newest", "Newest first"),
 )
@@ -32,7 +32,7 @@ class InboxArrangement:
     """
 
     group: str = "same"
-    sort: str = "fair"
+    sort: str = "oldest"
     tool: str = ""
     agent: str = ""
     session: str = ""
@@ -53,7 +53,7 @@ class InboxArrangement:
             **values_by_name
             | {
                 "group": choose_or_default(GROUPS, values_by_name["group"], "same"),
-                "sort": choose_or_default(SORTS, values_by_name["sort"], "fair"),
+                "sort": choose_or_default(SORTS, values_by_name["sort"], "oldest"),
                 "taken": choose_or_default(TAKEN, values_by_name["taken"], ""),
                 "marked": "1" if values_by_name["marked"] else "",
                 "snoozed": "1" if values_by_name["snoozed"] else "",
@@ -79,7 +79,7 @@ class InboxArrangement:
         query = QueryDict(mutable=True)
         for field in fields(self):
             value = getattr(self, field.name)
-            if value and (field.name == "group" or value != "fair"):
+            if value and (field.name == "group" or value != "oldest"):
                 query[field.name] = value
         return query.urlencode()
 

@@ -120,7 +120,7 @@ def drop_requested_call(context: PermissionContext, found: RecentActivity) -> Re
     return replace(found, steps=found.steps[:-1]) if asked_last else found
 
 
-def load_previous_answers(calls: set[str], shown: set[str]) -> dict[str, str]:
+def load_previous_answers(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
     """Return, by the digest of a call, how it was answered before, in words; those that are shown do not count."""
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(
@@ -128,7 +128,7 @@ def load_previous_answers(calls: set[str], shown: set[str]) -> dict[str, str]:
         closed_at__isnull=False,
         request__status__in=[status_name for status_name, _ in ANSWERS],
     )
-    rows = rows.exclude(request__request_id__in=shown)
+    rows = rows.exclude(request__request_id__in=shown_ids)
     for call, status, count in rows.values_list("subject_key", "request__status").annotate(n=Count("pk")):
         counted.setdefault(call, Counter())[status] += count
     return {call: describe_answer_counts(counts) for call, counts in counted.items()}

@@ -17,9 +17,11 @@ from coordinator.actions.plugins import plugin_permissions
 from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approvals
+from coordinator.policy.requests.acts import RequestAct, describe_request_act
 from coordinator.policy.requests.approvals import RequestState, Scope
 from coordinator.policy.requests.coverage import request_requester
 from coordinator.policy.requests.gateway_requests import (
@@ -34,11 +36,20 @@ from coordinator.secrets.running import can_run_hidden_value
 from coordinator.sessions import titles
 from dashboard.approvals.background import RequestBackground, build_request_backgrounds
 from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit
+from dashboard.approvals.excerpts import DangerExcerpts, build_danger_excerpts
+from dashboard.approvals.questions import (
+    AnswerLine,
+    QuestionDisplay,
+    build_question_display,
+    list_answer_lines,
+)
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.looks.inputs import build_judged_parts
 from dashboard.looks.parts import DisplayPart
 
+LONGEST_IN_VIEW = 600  # characters of a call that a card shows without a press
+MOST_LINES_IN_VIEW = 8
 MOST_UNSHOWN = 200  # characters of a call that a list of chosen requests may fold away
 CHOICES = {
     Scope.CALL: "Only this call",
@@ -64,6 +75,14 @@ def requester_location(row: PermissionRequest) -> dict[str, str | None]:
     return {"folder": requester.folder, "host": requester.host, "in_folder": in_folder}
 
 
+def load_request_agents(rows: Iterable[PermissionRequest]) -> dict[str, LinkedAgent]:
+    """Return the agent that each request's agent name is linked to, by the request's id."""
+    contexts = ((row.request_id, approvals.request_context(row)) for row in rows)
+    names = {request_id: context.agent_id for request_id, context in contexts if context is not None}
+    agents = resolve_agent_names(names.values())
+    return {request_id: agents[name] for request_id, name in names.items() if name in agents}
+
+
 @dataclass(frozen=True)
 class CardMember:
     """One request of a card: who asks, and where it stands."""
@@ -74,6 +93,7 @@ class CardMember:
     rights: DecisionRights | None = None  # of whoever looks
     voted: Sequence[PermissionVote] = ()
     snoozed_until: datetime | None = None  # of whoever looks
+    agent: LinkedAgent | None = None  # whom the requester's name is linked to; it decides nothing
 
     @cached_property
     def request_state(self) -> RequestState:
@@ -85,9 +105,20 @@ class CardMember:
 
     @property
     def requester_name(self) -> str:
-        """Return the requester's name: the agent, else the key or person, else the plugin."""
-        context = approvals.request_context(self.row)
-        return (context and (context.agent_id or context.requested_by)) or self.row.plugin_id
+        return approvals.requester_name(self.row)
+
+    @property
+    def decider_label(self) -> str:
+        """Return who gave the verdict, where one is in: people by name, rules and the like as what they are."""
+        name = self.row.approved_by or ""
+        if not approvals.is_denied_by_policy(self.row):
+            return name
+        return f"{name[:1].upper()}{name[1:]}, not a person"
+
+    @cached_property
+    def act(self) -> RequestAct:
+        """Return the headline of what is asked for."""
+        return describe_request_act(self.row)
 
     @property
     def requested_call_gist(self) -> str:
@@ -175,6 +206,26 @@ class CardMember:
         return build_judged_parts(approvals.find_edited_input(self.row))
 
     @property
+    def answer_lines(self) -> list[AnswerLine]:
+        """Return what a person answered to it."""
+        return list_answer_lines(self.row)
+
+    @property
+    def is_decided_by_viewer(self) -> bool:
+        """Say whether whoever looks has given the verdict, alone, and it stands."""
+        context = approvals.request_context(self.row)
+        is_decided = self.row.status in approvals.DECIDED and (context is None or context.revoked_at is None)
+        viewer = self.rights.person.get_username() if self.rights else None
+        return is_decided and self.row.approved_by == viewer
+
+    @property
+    def decision_note(self) -> str:
+        """Return what there is to add to a verdict of whoever looks: an edited input, and for whom they decided."""
+        context = approvals.request_context(self.row)
+        edited = ", with an edited input" if approvals.has_edited_input(self.row) else ""
+        return f"{edited} ({context.decided_for})" if context is not None and context.decided_for else edited
+
+    @property
     def coverage_label(self) -> str:
         """Return what its approval covers, in words; empty where there is none."""
         scope, context = approvals.approval_scope(self.row), approvals.request_context(self.row)
@@ -241,6 +292,11 @@ class ApprovalCard:
     def gateway_request(self) -> GatewayRequest | None:
         """Return the call of an MCP server's tool that is asked for; None where it is something else."""
         return parse_gateway_request(self.first_request)
+
+    @cached_property
+    def question(self) -> QuestionDisplay | None:
+        """Return what is asked in words; None where the card is approved or denied."""
+        return build_question_display(self.first_request)
 
     @property
     def requester_names(self) -> str:
@@ -338,10 +394,58 @@ class ApprovalCard:
         return [problem for problem in dict.fromkeys(problems) if problem]
 
     @cached_property
+    def act(self) -> RequestAct:
+        """Return the headline of what is asked for."""
+        return self.members[0].act
+
+    @cached_property
+    def act_subject(self) -> DisplayPart:
+        """Return what the headline is about, with the pieces shown that make it dangerous."""
+        [part] = self.mark_parts([DisplayPart("text", self.act.subject, exact=True)])
+        return part
+
+    @cached_property
     def input_parts(self) -> list[DisplayPart]:
         """Return the call's input, with the pieces shown that make it dangerous."""
-        judged_parts = build_judged_parts(approvals.request_subject(self.first_request).tool_input)
-        return [self.glance.mark_part_spans(part) for part in judged_parts] if self.glance else judged_parts
+        return self.mark_parts(build_judged_parts(approvals.request_subject(self.first_request).tool_input))
+
+    @cached_property
+    def further_parts(self) -> list[DisplayPart]:
+        """Return what the headline does not show of the call's input already, whole and to the letter."""
+        tool_input = approvals.request_subject(self.first_request).tool_input
+        if not self.act.whole_field or not isinstance(tool_input, Mapping):
+            return self.input_parts
+        further = {name: value for name, value in tool_input.items() if name != self.act.whole_field}
+        return self.mark_parts(build_judged_parts(further or None))
+
+    def mark_parts(self, parts: Iterable[DisplayPart]) -> list[DisplayPart]:
+        return [self.glance.mark_part_spans(part) if self.glance else part for part in parts]
+
+    @cached_property
+    def is_long(self) -> bool:
+        """Say whether the exact input is folded away: it must be opened and read before it is approved."""
+        lines = sum(
+            len(part.value) if part.kind == "facts" else part.line_count for part in self.further_parts
+        )
+        length = sum(len(text) for part in self.further_parts for text in part.drawn_texts)
+        return lines > MOST_LINES_IN_VIEW or length > LONGEST_IN_VIEW
+
+    @property
+    def further_line_count(self) -> int:
+        return sum(
+            len(part.value) if part.kind == "facts" else part.line_count for part in self.further_parts
+        )
+
+    @cached_property
+    def danger_excerpts(self) -> DangerExcerpts:
+        """Return the marked lines of a long input, which stay in view while it is folded."""
+        return build_danger_excerpts(self.further_parts)
+
+    @property
+    def needs_target(self) -> bool:
+        """Say whether what it is asked for must be shown beside the headline."""
+        target = self.first_request.target_resource
+        return target is not None and target != "" and not self.act.shows_whole(target)
 
     @property
     def is_longer_than_gist(self) -> bool:
@@ -449,12 +553,15 @@ def build_approval_cards(
         find_request_session_id(row) for group in groups for row in group
     )
     voted = load_votes_by_request(row for group in groups for row in group)
+    agents = load_request_agents(row for group in groups for row in group)
     folders = find_gateway_session_folders(group[0] for group in groups)
     has_brakes = bool(brakes.load_active_brakes())
 
     def build_card_member(row: PermissionRequest) -> CardMember:
         title, name = session_titles.get(find_request_session_id(row) or "", ""), row.request_id
-        return CardMember(row, now, title, rights, voted.get(name, ()), snoozed.get(name))
+        return CardMember(
+            row, now, title, rights, voted.get(name, ()), snoozed.get(name), agents.get(row.request_id)
+        )
 
     return [
         ApprovalCard(

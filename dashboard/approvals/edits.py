@@ -42,7 +42,7 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
     text = tool_input[field] if field else json.dumps(tool_input, indent=2, ensure_ascii=False)
     if approvals.required_approver_count(row) > 1:  # they must all approve the same
         return None
-    in_words = describe_agent_option if dialect is None or is_driven else dialect.offer_in_words
+    in_words = describe_agent_option if dialect is None or is_driven else dialect.describe_offered_rule
     offered = approvals.find_offered_rules(row) if with_rules else []
     rules = [(compute_rule_digest(offered_rule), in_words(offered_rule)) for offered_rule in offered]
     is_shown = is_call_editable(row) and len(text) <= LONGEST_EDITABLE

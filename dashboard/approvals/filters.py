@@ -29,9 +29,9 @@ class PermissionRequestFilter(DayRangeFilter):
     type = django_filters.CharFilter(field_name="permission_type", label="Type")
     person = django_filters.CharFilter(method="with_person", label="Decided by")
 
-    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep rows that hold every word somewhere a person would look for it."""
-        for word in words.replace("\0", "").split():
+        for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(request_id__icontains=word)
                 | Q(plugin_id__icontains=word)
@@ -45,21 +45,21 @@ class PermissionRequestFilter(DayRangeFilter):
             )
         return rows
 
-    def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
+    def with_standing(self, rows: Rows, _name: str, state: str) -> Rows:
         """Keep rows that stand so now: a pending one past its deadline counts as expired."""
         everything, now = PermissionRequest.objects.all(), timezone.now()
-        if standing == "waiting":
+        if state == "waiting":
             waiting_requests = everything.awaiting_decision(now)
-        elif standing == Status.EXPIRED:
+        elif state == Status.EXPIRED:
             waiting_requests = everything.past_deadline(now)
-        elif standing == "in-force":
+        elif state == "in-force":
             waiting_requests = everything.approvals_in_force(now)
-        elif standing == "over":
+        elif state == "over":
             waiting_requests = everything.filter(status=Status.APPROVED).exclude(
                 pk__in=everything.approvals_in_force(now).values("pk")
             )
         else:
-            waiting_requests = everything.filter(status=standing)
+            waiting_requests = everything.filter(status=state)
         return rows.filter(pk__in=waiting_requests.values("pk"))
 
     def with_person(self, rows: Rows, _name: str, name: str) -> Rows:

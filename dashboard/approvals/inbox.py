@@ -18,6 +18,7 @@ from coordinator.models import PermissionRequest
 from coordinator.policy.deciders.waiting import load_snoozed_until
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged import group_requests_by_card, judged_card_digest
+from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.rules import marks
 from coordinator.sessions import titles
 from dashboard.approvals.arrangement import InboxArrangement
@@ -159,7 +160,7 @@ def load_inbox_page(
     arrangement: InboxArrangement = AS_IT_COMES,
     rights: DecisionRights | None = None,
 ) -> InboxPage:
-    """Return one page of what waits; as long as nothing else is chosen askers take turns.
+    """Return one page of what waits; as long as nothing else is chosen, who waits longest comes first.
 
     With `rights` only what that person may decide, unless all of it is asked for. `shown` are the ids already on the
     page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has come
@@ -187,6 +188,34 @@ def load_inbox_page(
         unread,
         0 if rights is None else len(rights.approved_request_ids),
     )
+
+
+class NextRequest(NamedTuple):
+    """The card to decide next, None where nothing waits; `left_count` cards wait with it."""
+
+    card: ApprovalCard | None
+    left_count: int
+
+
+def load_next_request(
+    now: datetime, arrangement: InboxArrangement, rights: DecisionRights, *, after: str = "", shown: str = ""
+) -> NextRequest:
+    """Return the first request that waits, or the next one `after` that one, with those for the same call.
+
+    The one that is `shown` stays, whatever has become of it.
+    """
+    fitting = arrange_waiting_requests(now, arrangement, rights).fitting
+    groups = group_equal_calls(fitting, "same")
+    ids = [[waiting_request.name for waiting_request in group] for group in groups]
+    following = next((place + 1 for place, names in enumerate(ids) if after in names), 0)
+    names = next((names for names in ids if shown in names), None)
+    if names is None:
+        names = [shown] if shown else ids[following % len(ids)] if ids else []
+    rows = PermissionRequest.objects.with_triage().filter(request_id__in=names).order_by("id")
+    cards = build_approval_cards(group_requests_by_card(rows), now, rights=rights)
+    if not cards and shown:
+        return load_next_request(now, arrangement, rights, after=after)
+    return NextRequest(cards[0] if cards else None, len(groups))
 
 
 def load_group_digests(
@@ -219,7 +248,11 @@ def arrange_waiting_requests(
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
         fitting = keep_marked_requests(fitting[:MOST_READ])
-    return ArrangedRequests(everything, snoozed, sort_waiting_requests(fitting, arrangement.sort), unread)
+    # Questions come first in every order: their agents do nothing else meanwhile.
+    ordered = sorted(
+        sort_waiting_requests(fitting, arrangement.sort), key=lambda one: not is_question_tool(one.tool)
+    )
+    return ArrangedRequests(everything, snoozed, ordered, unread)
 
 
 def hash_group_name(lane: str, group: str) -> str:
@@ -265,8 +298,8 @@ def filter_waiting_requests(
     ]
 
 
-def matches_assignment(one: WaitingRequest, taken: str, person: str) -> bool:
-    return not taken or one.taken_by == (person if taken == "me" else "")
+def matches_assignment(request: WaitingRequest, taken: str, person: str) -> bool:
+    return not taken or request.taken_by == (person if taken == "me" else "")
 
 
 def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
@@ -314,8 +347,8 @@ def group_equal_calls(waiting: Iterable[WaitingRequest], group: str) -> list[lis
     return [alike for lane in lanes.values() for alike in lane.values()]
 
 
-def find_group_name(one: WaitingRequest, group: str) -> str:
-    return "" if group == "same" else getattr(one, group) or ""
+def find_group_name(request: WaitingRequest, group: str) -> str:
+    return "" if group == "same" else getattr(request, group) or ""
 
 
 def load_page_requests(page: Page[list[WaitingRequest]], shown: Sequence[str]) -> list[PermissionRequest]:

@@ -12,6 +12,7 @@ from dashboard.approvals.rights import DecisionRights
 
 CHANGED = "It changed after you chose it. Look at it again."
 GONE = "It no longer exists."
+QUESTION = "It is a question or a plan. Answer it on its own card."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class ChosenRequest:
 
 
 def list_chosen_requests(
-    chosen: Mapping[str, str], now: datetime, rights: DecisionRights
+    chosen: Mapping[str, str], now: datetime, rights: DecisionRights, verdict: str
 ) -> list[ChosenRequest]:
     """Return what was chosen, as it stands, in the order in which it was shown."""
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=list(chosen))
@@ -52,6 +53,8 @@ def list_chosen_requests(
     for name, seen_digest in chosen.items():
         card = cards.get(name)
         problem = explain_undecidable_request(card.members[0], seen_digest) if card else GONE
+        if card and not problem and verdict == "approved" and card.question is not None:
+            problem = QUESTION
         listed.append(ChosenRequest(name, seen_digest, card, problem))
     return listed
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from statistics import median
+from zoneinfo import ZoneInfo
 
 from django.conf import settings
 
@@ -18,7 +19,18 @@ from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.approvals import DECIDED
-from dashboard.looks.charts import BarSegment, CountBar, DayColumn, build_day_columns
+from dashboard.looks.charts import (
+    NICE_SECONDS,
+    AxisTick,
+    BarSegment,
+    CountBar,
+    DayColumn,
+    StackedColumn,
+    build_axis_ticks,
+    build_day_columns,
+    build_stacked_columns,
+    find_axis_top,
+)
 from dashboard.templatetags.signalbox import count_of
 
 AGES: tuple[tuple[str, timedelta], ...] = (
@@ -38,6 +50,30 @@ COUNTED = (
 )  # fmt: skip
 
 
+HALF, MOST = "Half decided within", "Nine of ten within"
+
+
+@dataclass(frozen=True, slots=True)
+class HourWaits:
+    """What was asked in one hour of the day: how many decisions it got, and how long they took."""
+
+    hour: int
+    decisions: int
+    median: timedelta
+    slowest_tenth: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class HourChart:
+    """The time to decision by the hour of the day in which a request was made."""
+
+    columns: Sequence[StackedColumn]
+    ticks: Sequence[AxisTick]
+    rows: Sequence[HourWaits]
+    series: tuple[tuple[int, str], ...] = ((1, HALF), (2, MOST))
+    marks: tuple[str, ...] = ("0:00", "6:00", "12:00", "18:00", "24:00")
+
+
 @dataclass(frozen=True, slots=True)
 class ApprovalStatistics:
     """Everything the page shows for the last `days` days."""
@@ -54,6 +90,7 @@ class ApprovalStatistics:
     plugins: list[CountBar]
     columns: Sequence[DayColumn]
     tallest: timedelta | None
+    hours: HourChart | None
     outcomes: tuple[str, ...] = OUTCOMES
 
     @property
@@ -62,10 +99,11 @@ class ApprovalStatistics:
         return f"{round(100 * self.approved / self.decided)} %" if self.decided else "0 %"
 
 
-def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
-    """Count the requests of the last `days` days, and all that wait."""
+def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None = None) -> ApprovalStatistics:
+    """Count the requests of the last `days` days, and all that wait; hours of the day are those of `zone`."""
     request_counts: Counter[tuple[str, str]] = Counter()
     waits_by_day: dict[date, list[timedelta]] = {}
+    waits_by_hour: dict[int, list[timedelta]] = {}
     waits: list[timedelta] = []
     approved = expired_unseen = 0
     for row in walk_requests_since(now - timedelta(days=days)):
@@ -78,6 +116,9 @@ def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
             approved += row.status == Status.APPROVED
             day = row.approved_at.astimezone(settings.LOCAL_ZONE).date()
             waits_by_day.setdefault(day, []).append(wait)
+            if isinstance(row.created_at, datetime):
+                local = row.created_at.astimezone(zone or settings.LOCAL_ZONE)
+                waits_by_hour.setdefault(local.hour, []).append(wait)
     waits.sort()
     columns, tallest = build_median_columns(waits_by_day, now, days)
     return ApprovalStatistics(
@@ -86,7 +127,7 @@ def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
         decided=len(waits),
         approved=approved,
         median=median_duration(waits),
-        slowest_tenth=waits[(len(waits) * 9) // 10] if waits else None,
+        slowest_tenth=find_slowest_tenth(waits),
         expired=sum(number for (_, status), number in request_counts.items() if status == Status.EXPIRED),
         expired_unseen=expired_unseen,
         ages=build_age_bars(
@@ -95,6 +136,40 @@ def compute_approval_statistics(now: datetime, days: int) -> ApprovalStatistics:
         plugins=build_plugin_bars(request_counts),
         columns=columns,
         tallest=tallest,
+        hours=build_hour_chart(waits_by_hour),
+    )
+
+
+def find_slowest_tenth(in_order: Sequence[timedelta]) -> timedelta | None:
+    """Return what one in ten of the spans, which are in order, is longer than; None of none."""
+    return in_order[(len(in_order) * 9) // 10] if in_order else None
+
+
+def build_hour_chart(waits_by_hour: Mapping[int, list[timedelta]]) -> HourChart | None:
+    """Return the time to decision by hour of the day; None where nothing was decided."""
+    rows = [
+        HourWaits(
+            hour,
+            len(waits),
+            median_duration(waits) or timedelta(0),
+            find_slowest_tenth(sorted(waits)) or timedelta(0),
+        )
+        for hour, waits in sorted(waits_by_hour.items())
+    ]
+    if not rows:
+        return None
+    top = find_axis_top(max(row.slowest_tenth.total_seconds() for row in rows), NICE_SECONDS)
+    values = {}
+    for row in rows:
+        label = f"{row.hour}:00"
+        half, most = row.median.total_seconds(), row.slowest_tenth.total_seconds()
+        values[label, HALF] = (half, format_duration(row.median))
+        values[label, MOST] = (max(most - half, 0.0), format_duration(row.slowest_tenth))
+    hours = [f"{hour}:00" for hour in range(24)]
+    return HourChart(
+        build_stacked_columns(hours, [HALF, MOST], values, tallest=top),
+        build_axis_ticks(top, format_duration),
+        rows,
     )
 
 

@@ -7,6 +7,8 @@ from django.urls import path
 from dashboard.approvals.views import always_allow as always
 from dashboard.approvals.views import history as approval_history
 from dashboard.approvals.views import inbox as approvals
+from dashboard.approvals.views import one_by_one
+from dashboard.approvals.views import questions as question_views
 from dashboard.approvals.views import sets as approval_sets
 from dashboard.notifications import escalation_views as escalation
 from dashboard.notifications import views as notifications
@@ -16,10 +18,12 @@ app_name = "approvals"
 urlpatterns = [
     path("", approvals.show_inbox, name="inbox"),
     path("decide/", approvals.decide_card_requests, name="decide"),
+    path("answer/", question_views.answer_card_requests, name="answer"),
     path("set/", approval_sets.confirm_chosen_requests, name="confirm-set"),
     path("set/decide/", approval_sets.decide_chosen_requests, name="decide-set"),
     path("triage/", approval_sets.triage_chosen_requests, name="triage"),
     path("seen/", approvals.mark_requests_seen_view, name="seen"),
+    path("one-by-one/", one_by_one.show_one_request, name="one-by-one"),
     path("history/", approval_history.list_approval_history, name="history"),
     path("history.csv", approval_history.export_approval_history, name="export"),
     path("statistics/", approval_history.show_approval_statistics, name="statistics"),
@@ -36,6 +40,7 @@ urlpatterns = [
         name="notification-test",
     ),
     path("notifications/<int:target_id>/about/", notifications.set_address_topics, name="notification-about"),
+    path("notifications/unguarded/", notifications.save_unguarded_choice, name="notification-unguarded"),
     path("notifications/quiet/", notifications.save_quiet_hours, name="quiet-hours"),
     path("notifications/escalation/", escalation.show_escalation_steps, name="escalation"),
     path("notifications/escalation/add/", escalation.add_escalation_step_view, name="escalation-add"),

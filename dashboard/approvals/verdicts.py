@@ -89,14 +89,14 @@ class DecisionOutcome:
     refusals: Mapping[str, str]
 
 
-def decide_each_request(said: Mapping[str, Any], by: User | AnonymousUser) -> DecisionOutcome:
+def decide_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
     """Decide one request after the other, as `DecisionForm` has cleaned what was said of them."""
     decided: dict[str, PermissionRequest] = {}
     voted: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
     for request_id in said["decides"]:
         try:
-            row = decide_one_request(request_id, said, by)
+            row = decide_one_request(request_id, said, user)
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
         else:
@@ -105,14 +105,14 @@ def decide_each_request(said: Mapping[str, Any], by: User | AnonymousUser) -> De
 
 
 def decide_one_request(
-    request_id: str, said: Mapping[str, Any], by: User | AnonymousUser
+    request_id: str, said: Mapping[str, Any], user: User | AnonymousUser
 ) -> PermissionRequest:
     approves = said["verdict"] == "approved"
     if approves and request_id not in said["seen"]:
         raise BadRequest(NOT_SHOWN)
     return tool_calls.decide_call_with_additions(
         request_id,
-        by=by,
+        person=user,
         verdict=said["verdict"],
         reason=said["reason"],
         validity=said["validity"],

@@ -22,9 +22,9 @@ class AuditFilter(DayRangeFilter):
     result = django_filters.CharFilter(field_name="result", label="Result")
     trace = django_filters.CharFilter(field_name="trace_id", label="Trace")
 
-    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep rows that hold every word in any of their texts, before and after included."""
-        for word in words.replace("\0", "").split():
+        for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(event_type__icontains=word)
                 | Q(actor_id__icontains=word)

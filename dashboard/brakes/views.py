@@ -36,7 +36,7 @@ def put_on_brake_view(request: HtmxHttpRequest) -> HttpResponse:
     data = form.cleaned_data
     try:
         done = brakes.apply_brake(
-            data["reach"], data["name"], data["reason"], by=person_actor(request.user), now=timezone.now()
+            data["reach"], data["name"], data["reason"], actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:
         form.add_error(None, str(refusal.detail))
@@ -50,7 +50,7 @@ def put_on_brake_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_approver
 def release_brake_view(request: HtmxHttpRequest, brake_id: int) -> HttpResponse:
     try:
-        brakes.lift_brake(brake_id, by=person_actor(request.user), now=timezone.now())
+        brakes.lift_brake(brake_id, actor=person_actor(request.user), now=timezone.now())
     except NotFound as refusal:
         messages.error(request, str(refusal.detail))
     except SignalboxError as refusal:

@@ -7,9 +7,12 @@ from typing import Any
 from django import forms
 from django.contrib.auth.models import User
 
+from coordinator.models import UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
 from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+
+LATELY_USED_ROWS = 1_000  # of sessions by day, whose hosts, folders and models are offered
 
 
 class BudgetAmountForm(forms.Form):
@@ -39,9 +42,9 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
     name = forms.CharField(
         required=False,
         max_length=255,
-        label="Agent or person",
-        help_text="The agent's id or program (such as codex), or the person's user name. Leave it empty for "
-        "everything.",
+        label="Name",
+        help_text="The agent's id or program (such as codex), the person's user name, the host's name, the folder's "
+        "path, or the model. Leave it empty for everything.",
     )
     measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="What to count")
     span = forms.ChoiceField(choices=BudgetSpan.choices, label="Period")
@@ -51,7 +54,11 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
         super().__init__(*args, **kwargs)
         self.fields["name"].widget.attrs["list"] = "budget-names"
 
-    def known_agents_and_people(self) -> list[str]:
-        """Return the agents and people that are known, for the field's list."""
+    def known_names(self) -> list[str]:
+        """Return the names that are known, for the field's list; hosts, folders and models of lately."""
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        return sorted(list_offered_agents().union(people[:MOST_OFFERED]))
+        names = list_offered_agents().union(people[:MOST_OFFERED])
+        lately = UsageDay.objects.order_by("-day", "-id")[:LATELY_USED_ROWS]
+        for places in lately.values_list("hostname", "project_dir", "model"):
+            names.update(place for place in places if place)
+        return sorted(names)

@@ -18,7 +18,7 @@ MOST_LOOKED_AT = 50
 
 
 def list_current_budget_states(now: datetime) -> list[tuple[BudgetRow, list[BudgetState]]]:
-    """Return every budget in force with how it stands: today, or in the sessions that used most of it."""
+    """Return every budget in force with how it stands: in its period, or in the sessions that used most of it."""
     return [(budget, load_budget_states(budget, now)) for budget in budgets.load_active_budgets()]
 
 
@@ -32,6 +32,9 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
         ]
         return sorted(sessions, key=lambda one: -one.used_fraction)[:MOST_SESSIONS]
     current_budget_state = budgets.current_budget_state(budget, now)
+    current_budget_state = replace(
+        current_budget_state, forecast=budgets.forecast_budget(current_budget_state, now)
+    )
     if budget.measure == BudgetMeasure.CALLS:
         return [current_budget_state]
     return [

@@ -20,6 +20,7 @@ from dashboard.budgets.states import find_budget_warnings, list_current_budget_s
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.known_names import is_known_name
 
 
 @require_safe
@@ -44,7 +45,7 @@ def add_budget_view(request: HtmxHttpRequest) -> HttpResponse:
             cleaned_data["measure"],
             amount=cleaned_data["amount"],
             at_limit=cleaned_data["at_limit"],
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=timezone.now(),
         )
     except SignalboxError as refusal:
@@ -65,7 +66,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
         cleaned_data = form.cleaned_data
         try:
             budgets.update_budget(
-                budget_id, **cleaned_data, by=person_actor(request.user), now=timezone.now()
+                budget_id, **cleaned_data, actor=person_actor(request.user), now=timezone.now()
             )
         except NotFound as refusal:
             raise Http404(str(refusal.detail)) from None
@@ -86,7 +87,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
 def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     """Let a budget hold nothing up until the day ends."""
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        budgets.allow_budget_today(budget_id, by=person_actor(request.user), now=timezone.now())
+        budgets.allow_budget_today(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget does not limit anything until the end of the day.")
     return redirect("budgets:home")
 
@@ -95,7 +96,7 @@ def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpRes
 @require_admin
 def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        budgets.remove_budget(budget_id, by=person_actor(request.user), now=timezone.now())
+        budgets.remove_budget(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget is removed.")
     return redirect("budgets:home")
 
@@ -114,7 +115,7 @@ def render_budgets_page(request: HtmxHttpRequest, form: BudgetForm, status: int 
     now = timezone.now()
     rows = Budget.objects.in_bulk()
     standings = [
-        (budget, rows[budget.id], state)
+        (budget, rows[budget.id], state, bool(budget.name) and not is_known_name(budget.reach, budget.name))
         for budget, state in list_current_budget_states(now)
         if budget.id in rows
     ]

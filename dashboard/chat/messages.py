@@ -31,6 +31,7 @@ SMALL_BYTES = 200_000
 SMALL_PIXELS = 1_400
 BOX = (416, 320)  # CSS pixels that an image takes up at most
 _OWN_URL = re.compile(r"(?:https?://[^/]+)?/api/chat/attachments/([A-Za-z0-9._-]{1,200})")
+_SESSION_ID = re.compile(r"ses_[0-9a-f]{12}")
 _FACTS = ("id", "message_id", "filename", "mime_type", "size_bytes")
 
 
@@ -126,6 +127,14 @@ class ChatMessageView:
     @property
     def message_url(self) -> str:
         return f"{reverse('chat:thread', args=[self.message.agent_id])}?message={self.message.pk}"
+
+    @property
+    def session_url(self) -> str:
+        """Return the page of the session that answers, where the agent names it in its message's metadata."""
+        metadata = self.message.metadata
+        named_id = metadata.get("session_id") if isinstance(metadata, dict) else None
+        is_id = isinstance(named_id, str) and _SESSION_ID.fullmatch(named_id)
+        return reverse("sessions:detail", args=[named_id]) if is_id else ""
 
     @property
     def thread_position(self) -> str:

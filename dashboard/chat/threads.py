@@ -14,8 +14,10 @@ from coordinator.chat.content import message_search_text
 from coordinator.chat.presence import agent_presence_status
 from coordinator.models import Agent, ChatMessage
 from coordinator.models.chat import ChatSource
+from coordinator.sessions.title_words import strip_markdown
 
 BEGINNING = 90
+READ_FOR_PREVIEW = 1_000  # characters; marks take some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class ChatRow:
     def last_message_preview(self) -> str:
         if self.last is None:
             return "No messages yet"
-        preview_text = " ".join(message_search_text(self.last.content).split())[:BEGINNING]
+        beginning = message_search_text(self.last.content)[:READ_FOR_PREVIEW]
+        preview_text = " ".join(strip_markdown(beginning).split())[:BEGINNING]
         speaker = (
             "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
         )

@@ -37,6 +37,13 @@ def list_chats(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_safe
 @require_viewer
+def open_chat(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead to the thread of the agent that a form names."""
+    return redirect("chat:thread", find_chat_agent_or_404(request.GET.get("agent", "")).pk)
+
+
+@require_safe
+@require_viewer
 def list_chat_agents(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with the list of agents alone; `current` is the one whose thread is open."""
     context = {"rows": load_chat_rows(request.user), "current": request.GET.get("current", "")}
@@ -64,6 +71,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         "rows": load_chat_rows(request.user),
         "current": agent.pk,
         "status": agent_presence_status(agent, timezone.now()),
+        "delivery": chat.find_delivery_state(agent.pk),
         "target": request.GET.get("message", ""),
         "at_end": at_end,
         "most_bytes": settings.ATTACHMENT_MAX_BYTES,
@@ -101,6 +109,15 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
     return HttpResponse(here + render_to_string("chat/_off.html", context, request))
 
 
+@require_safe
+@require_viewer
+def show_delivery(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+    """Answer with how far people's newest message is on its way to the agent."""
+    agent = find_chat_agent_or_404(agent_id)
+    context = {"agent": agent, "delivery": chat.find_delivery_state(agent.pk)}
+    return render(request, "chat/_delivery.html", context)
+
+
 @require_POST
 @require_approver
 @limit_body(UPLOAD)
@@ -124,7 +141,7 @@ def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
         return actions.submit_chat_message(
             agent_id,
             [{"type": "text", "text": text}] if text else [],
-            by=speaker,
+            speaker=speaker,
             files=list_uploaded_files(request),
             message_id=message_id,
             now=timezone.now(),
@@ -159,7 +176,9 @@ def mark_chat_read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 @require_admin
 def delete_chat_message_view(request: HtmxHttpRequest, message_id: str) -> HttpResponse:
     try:
-        removal = actions.remove_chat_message(message_id, by=person_actor(request.user), now=timezone.now())
+        removal = actions.remove_chat_message(
+            message_id, actor=person_actor(request.user), now=timezone.now()
+        )
     except NotFound as problem:
         raise Http404(str(problem.detail)) from None
     if wants_fragment(request):
@@ -177,7 +196,7 @@ def delete_chat_thread_view(request: HtmxHttpRequest, agent_id: str) -> HttpResp
     if request.method == "POST":
         if request.POST.get("typed", "").strip() == agent.pk:
             cleared_count = actions.clear_chat_thread(
-                agent.pk, by=person_actor(request.user), now=timezone.now()
+                agent.pk, actor=person_actor(request.user), now=timezone.now()
             )
             messages.success(request, f"Deleted {cleared_count:,} messages of {agent.name}.")
             return redirect("chat:thread", agent.pk)

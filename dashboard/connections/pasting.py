@@ -153,8 +153,8 @@ def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[C
     return blocks
 
 
-def build_agent_settings(wanted: SettingsEntries, *, telemetry: bool) -> dict[str, Any]:
-    value: dict[str, Any] = {path[0]: basic for path, basic in wanted.basics.items()}
-    value |= nest_config_values(wanted.values) if telemetry else {}
-    value["hooks"] = {event: [entry] for event, entry in wanted.hooks.items()}
+def build_agent_settings(entries: SettingsEntries, *, telemetry: bool) -> dict[str, Any]:
+    value: dict[str, Any] = {path[0]: basic for path, basic in entries.basics.items()}
+    value |= nest_config_values(entries.values) if telemetry else {}
+    value["hooks"] = {event: [entry] for event, entry in entries.hooks.items()}
     return value

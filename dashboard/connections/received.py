@@ -1,11 +1,14 @@
-"""Which agents have reported, and their latest session."""
+"""Which agents have reported, and their latest session; the first one of a key that was just made."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from coordinator.models import Session
+from django.db.models import Q, QuerySet
+
+from coordinator.client.connecting.trial import TRIAL_SESSION_PREFIX
+from coordinator.models import ApiKey, Session
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
@@ -33,3 +36,30 @@ def list_latest_agent_sessions() -> list[LatestAgentSession]:
                 )
             )
     return latest_sessions
+
+
+@dataclass(frozen=True, slots=True)
+class FirstReport:
+    """How far a new key has come: made, used, and its first session."""
+
+    key_name: str
+    is_connected: bool
+    session: Session | None
+    title: str
+
+
+def list_agents_sessions() -> QuerySet[Session]:
+    """Return the sessions but those that `signalbox connect` and the doctor make to try a connection."""
+    trials = Q(executor_session_id__startswith=TRIAL_SESSION_PREFIX)
+    return Session.objects.exclude(trials & Q(executor_session_id__isnull=False))
+
+
+def load_first_report(key_name: str) -> FirstReport:
+    """Return how far the key of this name has come. A name that no key has is one whose code is not used yet."""
+    session = list_agents_sessions().filter(writers__writer=key_name).order_by("created_at").first()
+    return FirstReport(
+        key_name,
+        is_connected=ApiKey.objects.filter(name=key_name).exists(),
+        session=session,
+        title=titles.load_session_title(session.pk) if session else "",
+    )

@@ -13,5 +13,6 @@ urlpatterns = [
     path("code/", connections.create_connect_code_view, name="code"),
     path("key/", connections.create_agent_key, name="key"),
     path("test/", connections.test_connection, name="test"),
+    path("first-event/", connections.show_first_event, name="first-event"),
     path("<slug:name>/", connections.show_agent_connection, name="agent"),
 ]

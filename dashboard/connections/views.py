@@ -19,19 +19,23 @@ from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
 from dashboard.connections import addresses, pasting, unheld, what_works
-from dashboard.connections.received import list_latest_agent_sessions
+from dashboard.connections.imports import list_machine_imports
+from dashboard.connections.omissions import list_recent_omissions
+from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
+MAX_KEY_NAME_CHARACTERS = 100
 
 
 class ConnectMachineForm(forms.Form):
     """Which machine a key is for, and which agent of Signalbox's it speaks for."""
 
     name = forms.CharField(
-        max_length=100, help_text="Which machine it is for, for example <code>ann-laptop</code>."
+        max_length=MAX_KEY_NAME_CHARACTERS,
+        help_text="Which machine it is for, for example <code>ann-laptop</code>.",
     )
     agent_id = KeptChoiceField(
         label="Agent",
@@ -62,17 +66,27 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
     if form.is_valid():
         assert isinstance(request.user, User)
         try:
-            _, code = connecting.issue_connect_code(
+            row, code = connecting.issue_connect_code(
                 key_name=form.cleaned_data["name"],
                 agent_id=form.cleaned_data["agent_id"] or None,
-                by=request.user,
+                user=request.user,
                 now=timezone.now(),
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            return render_connections_page(request, ConnectMachineForm(), code=code)
+            report = load_first_report(row.key_name)
+            return render_connections_page(request, ConnectMachineForm(), code=code, report=report)
     return render_connections_page(request, form, status=422)
+
+
+@require_GET
+@never_cache
+@require_admin
+def show_first_event(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer how far the key with the name `key` has come, for the page that shows its code."""
+    key_name = request.GET.get("key", "")[:MAX_KEY_NAME_CHARACTERS]
+    return render(request, "connections/_first_event.html", {"report": load_first_report(key_name)})
 
 
 @require_POST
@@ -85,14 +99,14 @@ def test_connection(request: HtmxHttpRequest) -> HttpResponse:
         name=f"trial-{now:%Y%m%d-%H%M%S-%f}",
         scopes=["agent"],
         agent_id=TRIAL_AGENT,
-        by=by,
+        actor=by,
         now=now,
         expires_at=now + TRIAL_KEY_LASTS,
     )
     try:
-        findings = list(check_claude_code_connection(addresses.build_program_address(request), raw, by=by))
+        findings = list(check_claude_code_connection(addresses.build_program_address(request), raw, actor=by))
     finally:
-        keys.invalidate_api_key(row.pk, by=by, now=timezone.now(), reason="the test has ended")
+        keys.invalidate_api_key(row.pk, actor=by, now=timezone.now(), reason="the test has ended")
     return render_connections_page(request, ConnectMachineForm(), findings=findings)
 
 
@@ -101,6 +115,7 @@ def render_connections_page(
     form: ConnectMachineForm,
     *,
     code: str | None = None,
+    report: FirstReport | None = None,
     findings: list[StepResult] | None = None,
     status: int = 200,
 ) -> HttpResponse:
@@ -108,10 +123,14 @@ def render_connections_page(
         "tabs": pasting.list_connectable_agents(),
         "form": form,
         "code": code,
+        "code_command": f"signalbox connect --url {addresses.build_program_address(request)} --key-file <(echo {code})",
+        "report": report,
         "minutes": connecting.LASTS // timedelta(minutes=1),
         "findings": findings,
         "address": addresses.build_program_address(request),
         "heard": list_latest_agent_sessions(),
+        "imports": list_machine_imports(),
+        "omissions": list_recent_omissions(timezone.now()),
         "columns": what_works.COLUMNS,
         "depth": what_works.list_support_rows(),
         "any_client": pasting.build_mcp_client_blocks(addresses.build_program_address(request)),
@@ -141,7 +160,7 @@ def create_agent_key(request: HtmxHttpRequest) -> HttpResponse:
                 name=form.cleaned_data["name"],
                 scopes=["agent"],
                 agent_id=form.cleaned_data["agent_id"] or None,
-                by=person_actor(request.user),
+                actor=person_actor(request.user),
                 now=timezone.now(),
             )
         except SignalboxError as refusal:

@@ -35,7 +35,7 @@ def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPrev
         server=term_texts["server"],
         agents={term_texts["agent"]},
         host=term_texts["host"],
-        known=book.servers or servers_named_in_rules(book.rules),
+        known_names=book.servers or servers_named_in_rules(book.rules),
     )
     rule = book.find_rule_by_terms(request_terms)
     two = 2 if term_texts["permission_type"] in settings.TWO_PERSON_TYPES else 1

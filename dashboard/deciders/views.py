@@ -53,7 +53,10 @@ def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
         return render_deciders_page(request, posted=posted, version=version, status=422)
     try:
         rules.replace_deciding_rules(
-            forms.read_deciding_rules(posted), seen=version, by=person_actor(request.user), now=book.now
+            forms.read_deciding_rules(posted),
+            seen_version=version,
+            actor=person_actor(request.user),
+            now=book.now,
         )
     except SignalboxError as refusal:
         problem, status = str(refusal.detail), refusal.status
@@ -108,7 +111,7 @@ def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
     name, people, _seen = parse_posted_group(request)
     with refusals.show_refusal_as_message(request):
         decider_group = groups.add_decider_group(
-            name, people, by=person_actor(request.user), now=timezone.now()
+            name, people, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(
             request, f"The group {decider_group.name} was created. Add it to a row so that it can decide."
@@ -122,7 +125,12 @@ def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResp
     name, people, seen_version = parse_posted_group(request)
     with refusals.show_refusal_as_message(request):
         groups.update_decider_group(
-            group_id, name, people, seen=seen_version, by=person_actor(request.user), now=timezone.now()
+            group_id,
+            name,
+            people,
+            seen_version=seen_version,
+            actor=person_actor(request.user),
+            now=timezone.now(),
         )
         messages.success(request, f"The group {name} was saved.")
     return redirect("deciders:home")
@@ -132,7 +140,7 @@ def edit_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResp
 @require_admin
 def delete_decider_group_view(request: HtmxHttpRequest, group_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        groups.remove_decider_group(group_id, by=person_actor(request.user), now=timezone.now())
+        groups.remove_decider_group(group_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The group was deleted.")
     return redirect("deciders:home")
 
@@ -165,7 +173,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             cleaned_data["receiver"],
             cleaned_data["starts_at"],
             cleaned_data["ends_at"],
-            by=user,
+            user=user,
             now=timezone.now(),
             reason=cleaned_data["reason"],
         )
@@ -178,7 +186,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
 @require_approver
 def revoke_delegation_view(request: HtmxHttpRequest, delegation_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        delegations.cancel_delegation(delegation_id, by=signed_in_decider(request), now=timezone.now())
+        delegations.cancel_delegation(delegation_id, user=signed_in_decider(request), now=timezone.now())
         messages.success(request, "The delegation has ended.")
     return redirect(find_next_url(request, "deciders:home"))
 

@@ -4,7 +4,8 @@ With SIGNALBOX_CONFIRM_DECISIONS_WITHIN, whatever needs the role approver or adm
 confirmed that it is them within that time: decisions, grants, rules, brakes, and all of Admin. A new page is among
 them unless EXEMPT names it. Whoever has a passkey confirms with it, and a password does not do.
 
-What adds or removes ways to sign in always needs it: a browser that was left open for a minute must not be enough.
+What adds or removes ways to sign in always needs it, and what lets other people in or gives them a role: a browser
+that was left open for a minute must not be enough.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ ACCOUNT_CHANGES = frozenset(
         "accounts:passkey-add",
         "accounts:passkey-remove",
         "accounts:recovery-codes",
+        "people:invite",
+        "people:reactivate",
+        "people:role",
     }
 )
 # Conversation, what changes nothing, and what only stops or denies, which must never wait.
@@ -38,6 +42,7 @@ EXEMPT = frozenset(
         "approvals:quiet-hours",
         "brakes:put-on",
         "chat:say",
+        "first-steps-dismiss",
         "mcp:preview",
         "push:deny",
         "runs:stop",

@@ -13,21 +13,28 @@ from coordinator.identity.roles import APPROVER, has_role, highest_role
 from coordinator.models import Brake
 from coordinator.policy.deciders import book as deciders
 from dashboard.frame import devices, installing, sign_in_ways
-from dashboard.frame.rail import ENTRIES, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
+from dashboard.frame.rail import GROUPS, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie
 from dashboard.help.explained import find_explanation_url
 
 
 @dataclass(frozen=True, slots=True)
 class RailItem:
-    key: str
-    label: str
-    icon: str
+    """An entry of the rail as one person sees it on one page."""
+
+    entry: RailEntry
+    group: str
     url: str
-    pinned: bool
     here: bool  # the path at work is this page or below it
-    badge: RailBadge | None
     person: User | AnonymousUser
+
+    @property
+    def key(self) -> str:
+        return self.entry.key
+
+    @property
+    def badge(self) -> RailBadge | None:
+        return self.entry.badge
 
     @property
     def badge_number(self) -> BadgeNumber | None:
@@ -36,15 +43,16 @@ class RailItem:
 
 
 def build_rail_items(request: HttpRequest) -> list[RailItem]:
-    return [item for entry in ENTRIES if (item := build_rail_item(entry, request))]
-
-
-def build_rail_item(entry: RailEntry, request: HttpRequest) -> RailItem | None:
-    url = find_rail_entry_url(entry)
-    if url is None or not has_role(request.user, entry.least):
-        return None
-    here = request.path == url if entry.key == "overview" else request.path.startswith(url)
-    return RailItem(entry.key, entry.label, entry.icon, url, entry.pinned, here, entry.badge, request.user)
+    visible = [
+        (group.title, entry, url)
+        for group in GROUPS
+        for entry in group.entries
+        if has_role(request.user, entry.least) and (url := find_rail_entry_url(entry)) is not None
+    ]
+    # The overview's path begins those of all others.
+    above = [url for _, entry, url in visible if entry.key != "overview" and request.path.startswith(url)]
+    current_url = max(above, key=len, default=request.path)
+    return [RailItem(entry, group, url, url == current_url, request.user) for group, entry, url in visible]
 
 
 def list_brakes_in_force() -> list[Brake]:

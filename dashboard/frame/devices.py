@@ -48,4 +48,4 @@ def remove_session_device(request: HttpRequest) -> None:
     """Remove this session's device: what requests say is no longer for whoever holds it."""
     held_mark = request.session.get(HELD)
     if isinstance(held_mark, dict) and isinstance(request.user, User):
-        push.remove_signed_out_device(held_mark.get("target"), by=request.user, now=timezone.now())
+        push.remove_signed_out_device(held_mark.get("target"), user=request.user, now=timezone.now())

@@ -33,9 +33,9 @@ def redirect_to_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     return redirect(url)
 
 
-def render_role_refusal(request: HttpRequest, needed: str, why: str = "") -> HttpResponse:
+def render_role_refusal(request: HttpRequest, needed: str, reason: str = "") -> HttpResponse:
     """Answer 403 with a page that says which role is needed, why, and which the person has."""
-    context = {"needed": needed, "why": why, "role": highest_role(request.user)}
+    context = {"needed": needed, "why": reason, "role": highest_role(request.user)}
     return render(request, "errors/role.html", context, status=403)
 
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.db.models import Q
 
-from coordinator.models import Agent, Runner, Session
+from coordinator.models import Agent, Runner, Session, UsageDay
+from coordinator.policy.limits.budgets import FOLDER_SEPARATORS, strip_separators
 from coordinator.sessions.agent_programs import AGENT_TITLES
+from coordinator.usage.prices import find_model_price, load_own_prices, normalize_model_name
 
 MOST_OFFERED = 200
 UNKNOWN = {
     "agent": "No agent or program is called “{}”, and no session names it.",
     "host": "No session and no runner names the host “{}”.",
     "person": "Nobody has the user name “{}”.",
+    "folder": "No session was in the folder “{}” or below it.",
+    "model": "No request went to a model “{}”, and no price of it is known.",
 }
 
 
 def is_known_name(kind: str, name: str) -> bool:
-    """Say whether an agent (or program), host or person of that name is known; of other kinds, every name is."""
+    """Say whether something of that kind and name is known; of kinds that are not here, every name is."""
     if kind == "agent":
         return (
             name in AGENT_TITLES
@@ -29,6 +36,16 @@ def is_known_name(kind: str, name: str) -> bool:
     if kind == "host":
         hosts = (Session.objects.filter(hostname=name), Runner.objects.filter(hostname=name))
         return any(host_rows.exists() for host_rows in hosts)
+    if kind == "folder":
+        outer = strip_separators(name)
+        inner = (Q(project_dir__startswith=outer + end) for end in FOLDER_SEPARATORS)
+        return Session.objects.filter(reduce(or_, inner, Q(project_dir=outer))).exists()
+    if kind == "model":
+        reported = UsageDay.objects.exclude(model="").values_list("model", flat=True).distinct()
+        plain_name = normalize_model_name(name)
+        return any(normalize_model_name(model) == plain_name for model in reported) or (
+            find_model_price(name, load_own_prices()) is not None
+        )
     return kind != "person" or User.objects.filter(username=name).exists()
 
 

@@ -34,9 +34,9 @@ def strip_template_indentation(source: str) -> str:
     return BREAK.sub(replace_line_break, source)
 
 
-def replace_line_break(found: re.Match[str]) -> str:
-    if found["kept"]:
-        return found[0]
-    if found["opened"]:
-        return " ".join(found["opened"].split()).replace(" >", ">")
-    return "" if found["edge"] else " "
+def replace_line_break(match: re.Match[str]) -> str:
+    if match["kept"]:
+        return match[0]
+    if match["opened"]:
+        return " ".join(match["opened"].split()).replace(" >", ">")
+    return "" if match["edge"] else " "

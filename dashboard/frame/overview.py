@@ -13,9 +13,12 @@ from coordinator.models import McpTool, PermissionRequest
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
+from coordinator.sessions.board import load_board
 from coordinator.sessions.overview import load_overview
+from dashboard.frame.first_steps import build_first_steps_context
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.needs import list_needs
 
 MAX_CHANGED_TOOLS = 5  # named in one notice
 
@@ -44,7 +47,10 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
         ),
         "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,
+        "board": load_board(now),
+        "needs": list_needs(now, is_admin=is_admin),
         "troubles": book.find_rule_problems() if is_admin else [],
+        **build_first_steps_context(request, now),
         "may_decide_some": number > 0,
         "waiting_label": "Waiting for you" if has_role(request.user, APPROVER) else "Waiting for a person",
     }

@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
-from coordinator.identity.roles import ADMIN, VIEWER
+from coordinator.identity.roles import ADMIN, APPROVER, VIEWER
 from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
@@ -55,15 +55,27 @@ class RailBadge:
 
 @dataclass(frozen=True, slots=True)
 class RailEntry:
-    """One line of the rail. `pinned` entries stay in the phone's bottom bar, the others fold under More."""
+    """One line of the rail. `pinned` entries stay in the phone's bottom bar, the others fold under More.
+
+    `letter` opens the page after `g` (static/js/keyboard.js).
+    """
 
     key: str
     label: str
     url_name: str
     icon: str
+    letter: str = ""
     least: str = VIEWER
     badge: RailBadge | None = None
     pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RailGroup:
+    """Entries of the rail under one heading."""
+
+    title: str
+    entries: tuple[RailEntry, ...]
 
 
 def count_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
@@ -84,29 +96,60 @@ def count_all_waiting_requests() -> int:
     return PermissionRequest.objects.awaiting_decision(timezone.now()).count()
 
 
-ENTRIES: tuple[RailEntry, ...] = (
-    RailEntry("overview", "Overview", "overview", "overview", pinned=True),
-    RailEntry(
-        "approvals",
-        "Approvals",
-        "approvals:inbox",
-        "approvals",
-        badge=RailBadge(count_waiting_for_person, count_waiting_if_shared, "permission_requests", "waiting"),
-        pinned=True,
+WAITING = RailBadge(count_waiting_for_person, count_waiting_if_shared, "permission_requests", "waiting")
+GROUPS: tuple[RailGroup, ...] = (
+    RailGroup(
+        "Now",
+        (
+            RailEntry("overview", "Overview", "overview", "overview", "o", pinned=True),
+            RailEntry(
+                "approvals", "Approvals", "approvals:inbox", "approvals", "a", badge=WAITING, pinned=True
+            ),
+            RailEntry("sessions", "Sessions", "sessions:list", "sessions", "s", pinned=True),
+            RailEntry("runs", "Runs", "runs:list", "runs", "r"),
+            RailEntry("chat", "Chat", "chat:list", "chat", "c", pinned=True),
+        ),
     ),
-    RailEntry("brake", "Brake", "brakes:home", "st-ban"),
-    RailEntry("usage", "Usage", "costs:show", "st-half"),
-    RailEntry("budgets", "Budgets", "budgets:home", "st-half"),
-    RailEntry("sessions", "Sessions", "sessions:list", "sessions", pinned=True),
-    RailEntry("runs", "Runs", "runs:list", "runs"),
-    RailEntry("chat", "Chat", "chat:list", "chat", pinned=True),
-    RailEntry("mcp", "MCP", "mcp:list", "mcp"),
-    RailEntry("connections", "Connections", "connections:home", "terminal"),
-    RailEntry("agents", "Agents", "agents:list", "agents"),
-    RailEntry("audit", "Audit", "audit:list", "audit"),
-    RailEntry("keys", "API keys", "keys:list", "key", least=ADMIN),
-    RailEntry("admin", "Admin", "admin:index", "admin", least=ADMIN),
+    RailGroup(
+        "Policy",
+        (
+            RailEntry("rules", "Rules", "rules:list", "rules", "l"),
+            RailEntry("mcp", "MCP and grants", "mcp:matrix", "mcp", "m"),
+            RailEntry("budgets", "Budgets", "budgets:home", "budgets", "b"),
+            RailEntry("deciders", "Who decides", "deciders:home", "deciders", "d"),
+            RailEntry("brake", "Brake", "brakes:home", "st-ban", "k"),
+        ),
+    ),
+    RailGroup(
+        "Fleet",
+        (
+            RailEntry("agents", "Agents", "agents:list", "agents", "e"),
+            RailEntry("runners", "Runners", "runners:list", "runners", "n"),
+            RailEntry("connections", "Connections", "connections:home", "terminal", "i"),
+            RailEntry("plugins", "Plugins", "plugins:list", "plugins", "p"),
+        ),
+    ),
+    RailGroup(
+        "Records",
+        (
+            RailEntry("usage", "Usage", "costs:show", "usage", "u"),
+            RailEntry("audit", "Audit", "audit:list", "audit", "t"),
+            RailEntry("search", "Search", "search:find", "search", "f"),
+        ),
+    ),
+    RailGroup(
+        "Settings",
+        (
+            RailEntry("people", "People", "people:list", "people", "h", least=ADMIN),
+            RailEntry("keys", "API keys", "keys:list", "key", "y", least=ADMIN),
+            RailEntry(
+                "notifications", "Notifications", "approvals:notifications", "bell", "v", least=APPROVER
+            ),
+            RailEntry("admin", "Admin", "admin:index", "admin", "z", least=ADMIN),
+        ),
+    ),
 )
+ENTRIES: tuple[RailEntry, ...] = tuple(entry for group in GROUPS for entry in group.entries)
 
 
 def find_rail_entry_url(entry: RailEntry) -> str | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard.frame import converters  # noqa: F401 - registers <text:…> before the modules below use it
+from dashboard.frame.first_steps import dismiss_first_steps, show_first_steps
 from dashboard.frame.overview import show_overview
 from dashboard.frame.rail_badge import show_rail_badge
 from dashboard.frame.style_view import show_style_guide
 
 urlpatterns = [
     path("", show_overview, name="overview"),
+    path("first-steps/", show_first_steps, name="first-steps"),
+    path("first-steps/dismiss/", dismiss_first_steps, name="first-steps-dismiss"),
     path("rail/<slug:key>/badge/", show_rail_badge, name="rail-badge"),
     path("style/", show_style_guide, name="style"),
     path("", include("dashboard.accounts.urls")),
@@ -32,6 +35,8 @@ urlpatterns = [
     path("chat/", include("dashboard.chat.urls")),
     path("keys/", include("dashboard.accounts.key_urls")),
     path("", include("dashboard.notifications.push_urls")),
+    path("", include("dashboard.palette.urls")),
+    path("people/", include("dashboard.people.urls")),
     path("plugins/", include("dashboard.plugins.urls")),
     path("rules/", include("dashboard.rules.urls")),
     path("runs/", include("dashboard.runs.urls")),

@@ -51,8 +51,12 @@ SUBJECTS: dict[str, tuple[HelpPage, ...]] = {
         HelpPage(
             "hooks", "Hooks", "What happens while Signalbox is away, and in projects that you do not trust."
         ),
+        HelpPage(
+            "telemetry", "Telemetry", "Sessions of agents that are built with a library, by OpenTelemetry."
+        ),
         HelpPage("mcp", "MCP servers", "Register servers, grant their tools, keep their credentials."),
         HelpPage("runner", "Runner", "Start and drive agents from the browser."),
+        HelpPage("sdk", "SDKs", "Approve tool calls of agents that you build, in ten lines."),
         HelpPage("api", "API and keys", "Scopes of keys, and examples with curl."),
     ),
     "Operate": (

@@ -23,7 +23,7 @@ WITH RECURSIVE found (word) AS (
     SELECT (SELECT min(status) FROM {table} WHERE status > found.word) FROM found WHERE found.word IS NOT NULL
 )
 SELECT CAST(word AS TEXT),
-    (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE status = found.word LIMIT {most}) AS counted)
+    (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE status = found.word{condition} LIMIT {most}) AS counted)
 FROM found WHERE word IS NOT NULL LIMIT {statuses}
 """
 
@@ -44,12 +44,21 @@ class StatusFacet:
 
 
 def load_status_facets(
-    table: Literal["sessions", "runs"], known: Sequence[str], query: QueryDict
+    table: Literal["sessions", "runs"], known: Sequence[str], query: QueryDict, condition: str = ""
 ) -> list[StatusFacet]:
-    """Return the statuses that there are, the `known` ones in their order, each with its number."""
+    """Return the statuses that there are, the `known` ones in their order, each with its number.
+
+    `condition` is SQL that rows which are counted must meet; a status of which none does is left out.
+    """
+    statement = NUMBERS.format(
+        table=table,
+        most=COUNTED + 1,
+        statuses=MOST_STATUSES,
+        condition=f" AND {condition}" if condition else "",
+    )
     with connection.cursor() as cursor:
-        cursor.execute(NUMBERS.format(table=table, most=COUNTED + 1, statuses=MOST_STATUSES))
-        numbers: dict[str, int] = dict(cursor.fetchall())
+        cursor.execute(statement)
+        numbers: dict[str, int] = {word: number for word, number in cursor.fetchall() if number}
     status_words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
     return build_status_facets({word: numbers[word] for word in status_words}, query)
 

@@ -1,15 +1,21 @@
 """Charts: what their rows hold, in percent of a drawing that is stretched to its place.
 
 Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day,
-`_stacked_columns.html` a column a day or hour in pieces.
+`_stacked_columns.html` a column a day or hour in pieces, `_axis_chart.html` the same between axes, `_heat_map.html` a
+square a day, `_heat_rows.html` a square an hour in rows, `_link_graph.html` things in columns that lead to each other.
 static/css/charts.css says how they look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
+
+from dashboard.templatetags.signalbox import count_of
 
 COLUMN = 0.8  # of its day's width; the rest is the gap to the next
 
@@ -91,10 +97,15 @@ def build_stacked_columns(
     slots: Sequence[str],
     series: Sequence[str],
     values: Mapping[tuple[str, str], tuple[float, str]],
+    *,
+    tallest: float = 0.0,
 ) -> list[StackedColumn]:
-    """Return a column for each slot: the values by slot and series, in shares of the tallest, and their words."""
+    """Return a column for each slot: the values by slot and series, in shares of the tallest, and their words.
+
+    `tallest` is what the chart's whole height stands for, where that is more than the tallest column.
+    """
     sums = {slot: sum(values.get((slot, name), (0.0, ""))[0] for name in series) for slot in slots}
-    tallest = max(sums.values(), default=0.0) or 1.0
+    tallest = max(tallest, *sums.values(), 0.0) or 1.0
     each = 100 / max(len(slots), 1)
     columns = []
     for index, slot in enumerate(slots):
@@ -107,3 +118,284 @@ def build_stacked_columns(
                 pieces.append(ColumnPiece(number, f"{name}: {label}", round(top, 3), round(height, 3)))
         columns.append(StackedColumn(slot, round(index * each, 3), round(each * COLUMN, 3), tuple(pieces)))
     return columns
+
+
+HEAT_LEVELS = 4  # shades of a day that has something
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMapDay:
+    """A square of a heat map: the week it is in, its weekday, and a shade from 0 (nothing) to HEAT_LEVELS."""
+
+    day: date
+    week: int
+    weekday: int  # from 0, a Monday
+    level: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """A year's days in columns of weeks; the months are named above the week in which they begin."""
+
+    days: Sequence[HeatMapDay]
+    weeks: int
+    months: Sequence[tuple[int, str]]
+
+    @property
+    def rows(self) -> list[tuple[date, list[HeatMapDay | None]]]:
+        """Return a week a row, its Monday first, as a table has them; None for days outside the map."""
+        days = {(square.week, square.weekday): square for square in self.days}
+        first = self.days[0].day - timedelta(days=self.days[0].weekday)
+        return [
+            (first + timedelta(weeks=week), [days.get((week, weekday)) for weekday in range(7)])
+            for week in range(self.weeks)
+        ]
+
+
+def rank_heat_levels(values: Iterable[float]) -> dict[float, int]:
+    """Return the shade of each value above 0: its quarter among them."""
+    in_order = sorted(value for value in values if value > 0)
+    return {
+        value: -(-HEAT_LEVELS * bisect_right(in_order, value) // len(in_order))  # of the smallest, rank 1
+        for value in in_order
+    }
+
+
+def build_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: int) -> HeatMap:
+    """Return the squares of the `days` days up to `last`; a day's shade is its quarter among days with something."""
+    first = last - timedelta(days=days - 1)
+    monday = first - timedelta(days=first.weekday())
+    levels = rank_heat_levels(value for value, _ in values.values())
+    squares, months = [], []
+    for number in range(days):
+        day = first + timedelta(days=number)
+        value, label = values.get(day, (0.0, ""))
+        week = (day - monday).days // 7
+        squares.append(HeatMapDay(day, week, day.weekday(), levels.get(value, 0), label))
+        if day.day == 1:
+            months.append((week, f"{day:%b}"))
+    return HeatMap(squares, squares[-1].week + 1, months)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatSquare:
+    """A square of a row: which column it is in, its shade, its number and what it stands for."""
+
+    x: int
+    level: int
+    number: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """A row of squares: what it is about, the squares that have something, and their sum."""
+
+    label: str
+    subject: Any
+    squares: tuple[HeatSquare, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRows:
+    """Rows of squares over the same columns; `marks` name some columns."""
+
+    rows: Sequence[HeatRow]
+    columns: Sequence[str]
+    marks: Sequence[str]
+
+    @property
+    def table_rows(self) -> list[tuple[HeatRow, list[int]]]:
+        """Return each row with its number in every column."""
+        places = range(len(self.columns))
+        numbers = [{square.x: square.number for square in row.squares} for row in self.rows]
+        return [
+            (row, [known.get(place, 0) for place in places])
+            for row, known in zip(self.rows, numbers, strict=True)
+        ]
+
+
+def build_heat_rows(
+    rows: Sequence[tuple[str, Any, Mapping[int, int]]],
+    columns: Sequence[str],
+    marks: Sequence[str],
+    unit: str,
+) -> HeatRows:
+    """Return rows of squares from labels, subjects and numbers by column; `unit` is what one of a number is."""
+    levels = rank_heat_levels(number for *_, numbers in rows for number in numbers.values())
+    return HeatRows(
+        [
+            HeatRow(
+                label,
+                subject,
+                tuple(
+                    HeatSquare(x, levels[number], number, f"{columns[x]}: {count_of(number, unit)}")
+                    for x, number in sorted(numbers.items())
+                    if number > 0
+                ),
+                sum(numbers.values()),
+            )
+            for label, subject, numbers in rows
+        ],
+        columns,
+        marks,
+    )
+
+
+NICE_STEPS = (1, 2, 5, 10)
+# Seconds that an axis of durations is divided by.
+NICE_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisTick:
+    """A line across a chart: where it is, in percent from the top, and what it stands for."""
+
+    top: float
+    label: str
+
+
+def find_axis_top(largest: float, steps: Sequence[float] = ()) -> float:
+    """Return what the whole height of a chart stands for: the least round number that is not below `largest`."""
+    if steps:
+        rounded = next((step for step in steps if step >= largest), None)
+        return rounded if rounded is not None else math.ceil(largest / steps[-1]) * steps[-1]
+    power: int = 10 ** math.floor(math.log10(max(largest, 1)))
+    return next(step * power for step in NICE_STEPS if step * power >= largest)
+
+
+def build_axis_ticks(top: float, label: Callable[[float], str], pieces: int = 2) -> list[AxisTick]:
+    """Return the lines of a chart whose height stands for `top`, from the highest to 0."""
+    return [
+        AxisTick(round(100 * (1 - piece / pieces), 3), label(top * piece / pieces) if piece else "0")
+        for piece in range(pieces, -1, -1)
+    ]
+
+
+MIN_AXIS_STEPS = 2  # of a chart of amounts; it has five at most
+UNITS = ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k"))
+NEARLY_EQUAL = 1e-9  # by which a quotient of floats may be off
+
+
+@dataclass(frozen=True, slots=True)
+class StackedChart:
+    """Columns with the lines across them, from the highest to 0, and what stands below them."""
+
+    columns: list[StackedColumn]
+    ticks: list[AxisTick]
+    marks: Sequence[str] = ()
+
+    @property
+    def piece_count(self) -> int:
+        """Return how many pieces the lines divide the chart into."""
+        return len(self.ticks) - 1
+
+
+def build_amount_chart(
+    slots: Sequence[str],
+    series: Sequence[str],
+    values: Mapping[tuple[str, str], tuple[float, str]],
+    *,
+    is_money: bool = False,
+    top: float = 0.0,
+    marks: Sequence[str] = (),
+) -> StackedChart:
+    """Return stacked columns of money or of numbers, with lines at round amounts.
+
+    `top` is what the whole height stands for, where that is more than the tallest column.
+    """
+    sums = (sum(values.get((slot, name), (0.0, ""))[0] for name in series) for slot in slots)
+    largest = max(sums, default=0.0)
+    if top >= largest and top > 0:
+        step, pieces = top / MIN_AXIS_STEPS, MIN_AXIS_STEPS
+    else:
+        step = find_axis_step(largest or 1.0, is_money=is_money)
+        pieces = math.ceil(largest / step - NEARLY_EQUAL) or 1
+    ticks = build_axis_ticks(
+        step * pieces, lambda value: format_axis_amount(value, step, is_money=is_money), pieces
+    )
+    return StackedChart(build_stacked_columns(slots, series, values, tallest=step * pieces), ticks, marks)
+
+
+def find_axis_step(largest: float, *, is_money: bool = False) -> float:
+    """Return the largest round step of which `largest` holds MIN_AXIS_STEPS; 1 at least of what is no money."""
+    magnitude = 10.0 ** math.floor(math.log10(largest / MIN_AXIS_STEPS))
+    most = largest / MIN_AXIS_STEPS * (1 + NEARLY_EQUAL)
+    step = magnitude * max(nice for nice in NICE_STEPS if nice * magnitude <= most)
+    return step if is_money else max(step, 1.0)
+
+
+def format_axis_amount(value: float, step: float, *, is_money: bool) -> str:
+    """Return an amount as short as its step allows, such as `1.5 M` or `$0.25`."""
+    size, unit = next(((size, unit) for size, unit in UNITS if value >= size * (1 - NEARLY_EQUAL)), (1.0, ""))
+    if not is_money or step >= 1:
+        return f"{'$' if is_money else ''}{value / size:,.4g}{unit}"
+    return f"${value:,.{max(2, len(f'{step:.8f}'.rstrip('0').partition('.')[2]))}f}"
+
+
+GRAPH_COLUMN, GRAPH_ROW, GRAPH_BOX = 340, 34, 220  # in pixels: from a column to the next, of a row, of a box
+GRAPH_INSET = 3  # between the boxes of neighbouring rows
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBox:
+    """A thing in a graph: its label, where it leads to, and its place."""
+
+    label: str
+    url: str
+    x: int
+    y: int
+
+    @property
+    def text_y(self) -> int:
+        return self.y + GRAPH_ROW // 2 - GRAPH_INSET + 5
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEdge:
+    """A line between two boxes, its tone, and what it stands for."""
+
+    path: str
+    tone: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkGraph:
+    """Boxes in columns, and the lines between them."""
+
+    boxes: Sequence[GraphBox]
+    edges: Sequence[GraphEdge]
+    height: int
+    width: int
+    box_width: int = GRAPH_BOX
+    box_height: int = GRAPH_ROW - 2 * GRAPH_INSET
+
+
+def build_link_graph(
+    columns: Sequence[Mapping[Hashable, tuple[str, str]]],
+    links: Sequence[tuple[tuple[int, Hashable], tuple[int, Hashable], str, str]],
+) -> LinkGraph:
+    """Return a graph of columns (label and address by key) and links (from, to, tone and words).
+
+    Each end of a link is a column's number and a key in it. A shorter column is spread over the height of the longest.
+    """
+    rows = max((len(column) for column in columns), default=0)
+    places: dict[tuple[int, Hashable], GraphBox] = {}
+    for number, column in enumerate(columns):
+        slot = rows * GRAPH_ROW / max(len(column), 1)
+        for row, (key, (label, url)) in enumerate(column.items()):
+            top = round((row + 0.5) * slot) - GRAPH_ROW // 2 + GRAPH_INSET
+            places[number, key] = GraphBox(label, url, number * GRAPH_COLUMN, top)
+    middle = GRAPH_ROW // 2 - GRAPH_INSET
+    edges = []
+    for source, target, tone, words in links:
+        start, end = places[source], places[target]
+        x1, y1, x2, y2 = start.x + GRAPH_BOX, start.y + middle, end.x, end.y + middle
+        bend = (x1 + x2) // 2
+        edges.append(GraphEdge(f"M{x1} {y1}C{bend} {y1} {bend} {y2} {x2} {y2}", tone, words))
+    return LinkGraph(
+        list(places.values()), edges, rows * GRAPH_ROW, (len(columns) - 1) * GRAPH_COLUMN + GRAPH_BOX
+    )

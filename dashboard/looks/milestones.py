@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from coordinator.actions.sessions import notes
 from coordinator.actions.sessions.transcripts import READ_FROM
+from coordinator.sessions.reports import REWIND
 from coordinator.sessions.timeline import StoredValue, TimelineEvent
+from coordinator.usage.amounts import MOST_TOKENS
 
 MOST_OF_A_NOTE = 300  # characters in its line
 MOST_OF_A_NAME = 100  # characters of a type that nobody knows
@@ -19,7 +21,6 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _MILESTONES = {
     "session_start": ("play", "Session started", "busy"),
     "run_start": ("play", "Run started", "busy"),
-    "compaction": ("st-info", "Conversation compacted", "calm"),
     "api_error": ("st-warning", "The model did not answer", "bad"),
     "unreadable_hook": ("st-warning", "A hook could not be read", "bad"),
     "hooks_lost": ("st-warning", "Some earlier hooks could not be recorded", "bad"),
@@ -71,6 +72,29 @@ def describe_model_request(event: TimelineEvent) -> str:
     if event.tokens_out is not None:
         text_parts.append(f"{event.tokens_out:,} out")
     return " · ".join(text_parts)
+
+
+def describe_compaction(event: TimelineEvent) -> str:
+    """Return that the conversation was compacted, by whom, and how full the context was before."""
+    input_value = event.tool_input.value if event.tool_input else None
+    input_fields = input_value if isinstance(input_value, dict) else {}
+    text_parts = ["Conversation compacted"]
+    if input_fields.get("trigger") in ("auto", "manual"):
+        text_parts.append("automatically" if input_fields["trigger"] == "auto" else "by a person")
+    before = input_fields.get("preTokens")
+    if isinstance(before, int) and not isinstance(before, bool) and 0 < before <= MOST_TOKENS:
+        text_parts.append(f"{before:,} tokens before")
+    return " · ".join(text_parts)
+
+
+def describe_rewind(event: TimelineEvent) -> str:
+    """Return that a person went back to an earlier message, and how many were left behind."""
+    input_value = event.tool_input.value if event.tool_input else None
+    messages = input_value.get("messages") if isinstance(input_value, dict) else None
+    if not isinstance(messages, int) or isinstance(messages, bool) or not 0 < messages <= MOST_TOKENS:
+        return "Rewound to an earlier message"
+    noun = "message" if messages == 1 else "messages"
+    return f"Rewound to an earlier message · {messages:,} {noun} left behind"
 
 
 # How a turn ended, as the Agent Client Protocol has it; in good order it is not worth a word.
@@ -134,6 +158,8 @@ _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "agent_message": ("st-info", describe_agent_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", describe_model_request, ""),
+    "compaction": ("st-info", describe_compaction, "calm"),
+    REWIND: ("st-back", describe_rewind, "calm"),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
     **dict.fromkeys(_NAMED, ("st-info", describe_named_event, "calm")),
     READ_FROM: ("st-info", lambda event: describe_transcript_origin(event.tool_input), "calm"),

@@ -11,6 +11,12 @@ from typing import Any, Literal
 
 from coordinator.models import UnreadableText
 from dashboard.text import diffs, json_text
+from dashboard.text.terminal import (
+    TerminalSpan,
+    draw_terminal_text,
+    list_terminal_spans,
+    shows_terminal_codes,
+)
 
 # What a row shows at once; the rest is fetched on demand, so that a page stays light whatever an agent reads.
 SHOW_LINES = 40
@@ -47,6 +53,7 @@ class DisplayPart:
     exact: bool = False
     spans: Spans = ()
     line_spans: Mapping[str, Spans] = field(default_factory=dict)
+    terminal: tuple[TerminalSpan, ...] = ()  # its text as a terminal shows it, where that is otherwise
 
     @property
     def drawn_texts(self) -> list[str]:
@@ -117,6 +124,27 @@ def build_text_part(text: str, **options: Any) -> DisplayPart:
     return DisplayPart(options.pop("kind", "text"), short, cut=cut, **options)
 
 
+def build_program_output_part(text: str, **options: Any) -> DisplayPart:
+    """Return what a program wrote, as a terminal shows it."""
+    if not shows_terminal_codes(text):
+        return build_text_part(text, **options)
+    screen = draw_terminal_text(text)
+    lines, room = [], SHOW_CHARACTERS
+    for line in screen.lines if is_drawn_in_full() else screen.lines[:SHOW_LINES]:
+        if room <= 0:
+            break
+        lines.append(line if is_drawn_in_full() else line[:room])
+        room -= 0 if is_drawn_in_full() else len(line)
+    spans = tuple(list_terminal_spans(lines))
+    return DisplayPart(
+        options.pop("kind", "text"),
+        "".join(span.text for span in spans),
+        cut=len(lines) < len(screen.lines) or room < 0 or (screen.is_full and not is_drawn_in_full()),
+        terminal=spans,
+        **options,
+    )
+
+
 def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
     """Return a diff, shortened to what a row shows. Of a very long one all is shown, but as one text."""
     if len(lines) > MOST_LINES and is_drawn_in_full():
@@ -135,7 +163,7 @@ def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
 
 
 def build_error_part(text: str) -> DisplayPart:
-    return build_text_part(text, kind="error", label="Error")
+    return build_program_output_part(text, kind="error", label="Error")
 
 
 def extract_output_text(value: Any) -> str | None:
@@ -167,7 +195,7 @@ def build_output_parts(value: Any, label: str = "Output", **options: Any) -> lis
     text = extract_output_text(value)
     if text is not None:
         return (
-            [build_text_part(text, label=label, **options)]
+            [build_program_output_part(text, label=label, **options)]
             if text.strip()
             else [DisplayPart("text", "", label=f"{label}: empty")]
         )
@@ -190,7 +218,7 @@ def build_block_parts(blocks: Iterable[Any], label: str) -> Iterator[DisplayPart
     blocks = list(blocks)
     for number, block in enumerate(blocks[:MOST_FACTS]):
         if is_text_block(block):
-            yield build_text_part(block["text"], label=label)
+            yield build_program_output_part(block["text"], label=label)
         elif is_image_block(block):
             yield DisplayPart("image", number, label=label)
         else:

@@ -10,11 +10,14 @@ from dashboard.looks.parts import (
     DisplayPart,
     build_other_input_parts,
     build_output_parts,
-    build_text_part,
+    build_program_output_part,
     extract_output_text,
     first_string_value,
     format_line_count,
 )
+from dashboard.text.terminal import draw_terminal_text, list_terminal_spans, shows_terminal_codes
+
+MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with codes for a terminal
 
 
 def display_shell_command(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
@@ -38,7 +41,7 @@ def build_shell_outputs(came: Any) -> list[DisplayPart]:
     if not isinstance(came, dict) or not ({"stdout", "stderr"} & came.keys()):
         return build_output_parts(came)
     parts = [
-        build_text_part(came[stream], label=label)
+        build_program_output_part(came[stream], label=label)
         for stream, label in (("stdout", "Output"), ("stderr", "Error output"))
         if isinstance(came.get(stream), str) and came[stream].strip()
     ]
@@ -60,6 +63,9 @@ def summarize_shell_output(came: Any) -> str:
         text = "\n".join(text for text in streams if isinstance(text, str) and text.strip())
     else:
         text = extract_output_text(came) or ""
+    if shows_terminal_codes(text):
+        spans = list_terminal_spans(draw_terminal_text(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
+        text = "".join(span.text for span in spans)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:120] if len(lines) == 1 else format_line_count(text) if lines else ""
 

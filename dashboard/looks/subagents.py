@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coordinator.policy.requests import questions
 from dashboard.looks.inputs import InputFields
 from dashboard.looks.parts import (
     MOST_FACTS,
@@ -16,13 +17,13 @@ from dashboard.looks.parts import (
 )
 
 
-def display_subagent_task(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_subagent_task(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(values)
     prompt = fields.take_text("prompt", "task", "message")
     if not prompt:
         return None
     fields.remove_fields("description", "subagent_type")
-    kind = first_string_value(given, "subagent_type", "agent", "agent_name")
+    kind = first_string_value(values, "subagent_type", "agent", "agent_name")
     report = extract_output_text(came.get("content")) if isinstance(came, dict) else extract_output_text(came)
     outputs = (
         [build_text_part(report, kind="markdown", label="Report")] if report else build_output_parts(came)
@@ -30,7 +31,7 @@ def display_subagent_task(name: str, given: dict[str, Any], came: Any) -> CallDi
     return CallDisplay(
         "agents",
         f"{name} · {kind}" if kind else name,
-        title=first_string_value(given, "description") or prompt.strip().partition("\n")[0],
+        title=first_string_value(values, "description") or prompt.strip().partition("\n")[0],
         note=describe_subagent_effort(came),
         inputs=[
             *fields.build_taken_text_part(prompt, kind="markdown", label="Prompt"),
@@ -51,8 +52,8 @@ def describe_subagent_effort(came: Any) -> str:
     return ", ".join(word for word in text_parts if word)
 
 
-def display_plan(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_plan(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(values)
     text = fields.take_text("plan")
     return (
         CallDisplay(
@@ -70,41 +71,48 @@ def display_plan(name: str, given: dict[str, Any], came: Any) -> CallDisplay | N
     )
 
 
-def display_question(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    questions = given.get("questions")
-    if not isinstance(questions, list) or len(questions) > MOST_FACTS:
+def display_question(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+    asked = questions.parse_questions(values)
+    if asked is None or len(asked.questions) > MOST_FACTS:
         return None
-    if not all(isinstance(question, dict) for question in questions):
-        return None
-    fields = InputFields(given)
-    fields.remove_fields("questions")
-    asked_questions = [
-        (first_string_value(question, "question"), " · ".join(list_question_choices(question)))
-        for question in questions
+    fields = InputFields(values)
+    fields.remove_fields("questions", "question", "options", "choices", "answers")
+    choices = [
+        (question.text, " · ".join(choice.label for choice in question.choices))
+        for question in asked.questions
     ]
+    answers = list_reported_answers(asked, came, values)
+    outputs = (
+        [DisplayPart("facts", answers, label="Answer")] if answers else build_output_parts(came, "Answer")
+    )
     return CallDisplay(
         "chat",
         name,
-        title=asked_questions[0][0] if asked_questions else "",
-        inputs=[DisplayPart("facts", asked_questions, label="Question"), *fields.build_remaining_parts()],
-        outputs=build_output_parts(came, "Answer"),
+        title=asked.questions[0].text,
+        note=" · ".join(answer for _, answer in answers),
+        inputs=[DisplayPart("facts", choices, label="Question"), *fields.build_remaining_parts()],
+        outputs=outputs,
     )
 
 
-def list_question_choices(question: dict[str, Any]) -> list[str]:
-    options = question.get("options")
-    return (
-        [
-            first_string_value(option, "label") if isinstance(option, dict) else str(option)
-            for option in options
-        ]
-        if isinstance(options, list)
-        else []
-    )
+def list_reported_answers(
+    asked: questions.AskedQuestions, came: Any, values: dict[str, Any]
+) -> list[tuple[str, str]]:
+    """Return each question with the answer that the agent reports, by the question's text or its id."""
+    reports = [source.get("answers") for source in (came, values) if isinstance(source, dict)]
+    answers = next((report for report in reports if isinstance(report, dict)), {})
+    reported = []
+    for question in asked.questions:
+        value = answers.get(question.text, answers.get(question.key))
+        value = value.get("answers", value) if isinstance(value, dict) else value
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if isinstance(text, str) and text:
+            reported.append((question.text, text))
+    return reported
 
 
-def display_skill(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_skill(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+    fields = InputFields(values)
     called = fields.take_text("skill", "command", "name")
     return (
         CallDisplay(
@@ -122,7 +130,7 @@ def display_skill(name: str, given: dict[str, Any], came: Any) -> CallDisplay | 
 
 TOOLS = {
     **dict.fromkeys(("task", "agent", "spawnagent", "delegate"), display_subagent_task),
-    "exitplanmode": display_plan,
-    "askuserquestion": display_question,
+    **dict.fromkeys(("exitplanmode", "planexit"), display_plan),
+    **dict.fromkeys(("askuserquestion", "askuser", "question", "requestuserinput"), display_question),
     **dict.fromkeys(("skill", "slashcommand"), display_skill),
 }

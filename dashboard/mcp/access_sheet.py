@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.http import QueryDict
 
@@ -30,9 +31,13 @@ from coordinator.policy.grants.access import (
     uncovered_grants,
 )
 from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
+from dashboard.frame.days import find_time_zone
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
+CHOICE_OF_NO_SHEET = (
+    "as it is"  # of a slot that was chosen elsewhere, as in the matrix: each choice changes it
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def describe_verdict_source(verdict: Verdict) -> str:
     source_words = {
         access.TOOL_GRANT: "grant of this tool",
         access.SERVER_GRANT: "grant of the server",
-        access.DEFAULT_POLICY: f"default policy {verdict.default_policy}",
+        access.DEFAULT_POLICY: "call without a grant",
         access.UNKNOWN_SERVER: "unknown server",
     }
     source = source_words[verdict.source]
@@ -229,9 +234,11 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     """Return the edits of a posted sheet: the slots whose choice changed or that are renewed.
 
     A slot is posted as JSON (`slot`: agent, server, tool, its choice when loaded, version) with its new choice
-    `choice-N` and, to renew it, `renew-N`.
+    `choice-N`, to renew it `renew-N`, and where it ends otherwise than the rest (`until`) its own end `until-N`.
+    A button that names a length (`length`) goes before what is written.
     """
-    until = grant_lengths.parse_grant_end(form.get("until", grant_lengths.DEFAULT), now)
+    zone = find_form_zone(form)
+    common_end = form.get("length") or form.get("until", grant_lengths.DEFAULT)
     reason = form.get("why", "")
     edits = []
     for place, text in enumerate(form.getlist("slot")):
@@ -239,9 +246,15 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
         choice = form.get(f"choice-{place}", form.get("choice", current))
         renewed = f"renew-{place}" in form and choice != INHERIT
         if choice != current or renewed:
-            end = None if choice == INHERIT else until
+            end_text = form.get(f"until-{place}", "").strip() or common_end
+            end = None if choice == INHERIT else grant_lengths.parse_grant_end(end_text, now, zone)
             edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, reason, seen_version))
     return edits
+
+
+def find_form_zone(form: Mapping[str, Any]) -> ZoneInfo:
+    """Return the zone of the browser that sent a form; UTC where it sent none, as without JavaScript."""
+    return find_time_zone(str(form.get("zone") or "UTC")) or ZoneInfo("UTC")
 
 
 def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]:
@@ -253,7 +266,7 @@ def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]
         part is None or isinstance(part, str) for part in (tool_name, seen_version)
     ):
         raise UnprocessableRequest("This form could not be read. Reload the page.")
-    return agent_id, server_id, tool_name, current, seen_version
+    return agent_id, server_id, tool_name or None, current, seen_version
 
 
 def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantEditLine]:

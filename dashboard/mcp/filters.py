@@ -33,8 +33,8 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
     permission = django_filters.CharFilter(method="with_permission")
     unused = django_filters.ChoiceFilter(choices=UNUSED, method="unused_for")
 
-    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
-        for word in words.replace("\0", "").split():
+    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
+        for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(agent_id__icontains=word)
                 | Q(server_id__icontains=word)
@@ -47,8 +47,8 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
     def with_permission(self, rows: Rows, _name: str, word: str) -> Rows:
         return rows.with_effective_permission(word)  # type: ignore[attr-defined,no-any-return]
 
-    def with_standing(self, rows: Rows, _name: str, standing: str) -> Rows:
-        return filter_grants_by_state(rows, standing, timezone.now())
+    def with_standing(self, rows: Rows, _name: str, state: str) -> Rows:
+        return filter_grants_by_state(rows, state, timezone.now())
 
     def unused_for(self, rows: Rows, _name: str, days: str) -> Rows:
         """Keep allowing grants, older than so many days, that covered no recorded call within them."""
@@ -56,8 +56,9 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         start = now - timedelta(days=int(days))
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
         used = {
-            (call_count.agent_id, call_count.server_id, call_count.tool_name)
+            (agent, call_count.server_id, call_count.tool_name)
             for call_count in calls.count_calls_since(start, servers)
+            for agent in (call_count.agent_id, call_count.agent_name)
         }
         pairs = {(agent, server) for agent, server, _ in used}
         rows = rows.not_ended(now).filter(permission=GrantPermission.ALLOW, granted_at__lt=start)  # type: ignore[attr-defined]
@@ -70,7 +71,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         return rows.filter(pk__in=unused)
 
 
-def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
+def filter_grants_by_state(rows: Rows, state: str, now: datetime) -> Rows:
     """Return the rows that stand so at `now`."""
     live = rows.not_ended(now)  # type: ignore[attr-defined]
     rows_by_state: dict[str, Rows] = {
@@ -86,4 +87,4 @@ def filter_grants_by_state(rows: Rows, standing: str, now: datetime) -> Rows:
             | ~Q(server_id__in=McpServer.objects.values("name"))
         ),
     }
-    return rows_by_state.get(standing, rows)
+    return rows_by_state.get(state, rows)

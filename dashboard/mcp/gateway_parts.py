@@ -11,6 +11,7 @@ from urllib.parse import quote
 from django.conf import settings
 
 from coordinator.mcp.gateway import statistics as figures
+from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands
 from coordinator.mcp.servers.credentials import FROM_ENVIRONMENT
@@ -18,8 +19,10 @@ from coordinator.models import McpCredential, McpProcess, McpServer, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.models.mcp import CredentialKind
 from coordinator.secrets import mask_command_arguments
+from dashboard.mcp import call_charts
 
 NOT_OFFERED = "off"
+MAX_LAST_ERRORS = 20
 CHOICES = (
     (NOT_OFFERED, "Not offered"),
     (Transport.STDIO.value, "Started here (stdio)"),
@@ -43,6 +46,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
     """Return what the page's parts about the gateway show."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
+    rows = figures.find_server_figures(server.name, now)
     return {
         "gateway": {
             "upstream": upstream,
@@ -56,12 +60,23 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
             "unaccepted": find_unaccepted_command_digest(server, upstream),
             "isolation": describe_isolation(upstream),
             "may_start": server.command in settings.DISCOVERY_COMMANDS,
-            "figures": figures.find_server_figures(server.name, now),
+            "figures": rows,
+            "charts": call_charts.build_call_charts(server.name, now) if rows else None,
+            "last_errors": list_last_errors(server.name, rows),
             "processes": list(McpProcess.objects.filter(server_id=server.name).order_by("caller")[:20]),
         },
         "credentials": list_server_credentials(server.name),
         "credential_kinds": CredentialKind.choices,
     }
+
+
+def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[call_charts.LastError]:
+    """Return the last error of each tool that failed within the figures' span, the newest first."""
+    failed = [row.tool for row in rows if row.outcomes["error"] or row.outcomes["failed"]]
+    if not failed:
+        return []
+    errors = call_charts.find_last_errors({tool: build_tool_name(server_id, tool) for tool in failed})
+    return sorted(errors.values(), key=lambda error: -error.event_id)[:MAX_LAST_ERRORS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,12 +12,15 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from coordinator.mcp.servers import tools as mcp_tools
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.policy.grants import access
 from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
 
 MOST_ROWS, MOST_COLUMNS = 60, 80
 ROWS, COLUMNS = 30, 40
 SEEN_KEPT = 60  # seconds for which the names of called tools are kept: they are read from the events
+WHOLE_SERVER = ""  # the column of what is no tool: resources, prompts, completions, sampling
+WHOLE_SERVER_LABEL = "resources, prompts, sampling"
 SIGNS = {access.ALLOW: "\N{CHECK MARK}", access.ASK: "?", access.DENY: "\N{MULTIPLICATION SIGN}"}
 MARKS = {
     access.TOOL_GRANT: "own",
@@ -29,10 +32,17 @@ MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class MatrixAxes:
-    """Every row and column that the filters leave: agents, and tools as (server, tool)."""
+    """Every row and column that the filters leave: agents, and tools as (server, tool).
+
+    The column of WHOLE_SERVER stands first of its server's.
+    """
 
     agents: list[str]
     tools: list[tuple[str, str]]
+
+    @property
+    def number_of_tools(self) -> int:
+        return sum(1 for _, tool in self.tools if tool != WHOLE_SERVER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class VisibleMatrix:
     agents: list[str]
     tools: list[tuple[str, str]]
     matrix: access.Matrix
+    linked: Mapping[str, LinkedAgent]
 
     @property
     def column_groups(self) -> list[ServerColumnGroup]:
@@ -67,11 +78,11 @@ class VisibleMatrix:
         return [ServerColumnGroup(*group_fields) for group_fields in groups]
 
     @property
-    def drawn_lines(self) -> Iterable[tuple[str, SafeString]]:
-        """Yield each agent with its cells, drawn: a thousand cells are too many for a template's loop."""
+    def drawn_lines(self) -> Iterable[tuple[str, LinkedAgent | None, SafeString]]:
+        """Yield each id, its agent and its cells, drawn: a thousand cells are too many for a template's loop."""
         for agent in self.agents:
             cells = (self.draw_matrix_cell(agent, server, tool) for server, tool in self.tools)
-            yield agent, mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
+            yield agent, self.linked.get(agent), mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
 
     def draw_matrix_cell(self, agent: str, server: str, tool: str) -> str:
         verdict = self.matrix[agent, server][tool]
@@ -95,8 +106,8 @@ def find_matrix_axes(
     columns = [
         (name, tool)
         for name in servers
-        for tool in by_server[name]
-        if contains_all_words(f"{name} {tool}", tools)
+        for tool in [WHOLE_SERVER, *by_server[name]]
+        if contains_all_words(f"{name} {tool or WHOLE_SERVER_LABEL}", tools)
     ]
     if only == "granted":
         granted_slots = set(access.load_policy_for_agents(None, servers, now).slots)
@@ -139,4 +150,4 @@ def load_matrix_window(
     for server_id, tool in tools:
         by_server.setdefault(server_id, []).append(tool)
     matrix = access.resolve_access_matrix(agents, by_server, now)
-    return VisibleMatrix(axes, row, column, agents, tools, matrix)
+    return VisibleMatrix(axes, row, column, agents, tools, matrix, resolve_agent_names(agents))

@@ -27,7 +27,7 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
     granted_at = tables.Column(verbose_name="Since", attrs={"td": {"class": "tight"}})
     expires_at = tables.Column(verbose_name="Until", empty_values=(), attrs={"td": {"class": "tight"}})
     verbs = tables.Column(
-        verbose_name="", empty_values=(), orderable=False, attrs={"td": {"class": "tight verbs"}}
+        verbose_name="Action", empty_values=(), orderable=False, attrs={"td": {"class": "tight verbs"}}
     )
 
     rows_walk = True

@@ -10,8 +10,12 @@ from django.urls import path
 from dashboard.mcp.views import access as mcp_access
 from dashboard.mcp.views import gateway as mcp_gateway
 from dashboard.mcp.views import grants as mcp_grants
+from dashboard.mcp.views import graph as mcp_graph
+from dashboard.mcp.views import limits as mcp_limits
 from dashboard.mcp.views import matrix as mcp_matrix
 from dashboard.mcp.views import servers as mcp_servers
+from dashboard.mcp.views import shown_tools as mcp_shown
+from dashboard.mcp.views import sign_ins as mcp_sign_ins
 
 app_name = "mcp"
 urlpatterns = [
@@ -29,17 +33,30 @@ urlpatterns = [
         "credentials/remove/<text:name>/", mcp_gateway.delete_server_credential_view, name="credential-remove"
     ),
     path("upstream/<text:name>/", mcp_gateway.save_upstream_view, name="upstream"),
+    path("sign-in/back/", mcp_sign_ins.return_from_sign_in, name="sign-in-back"),
+    path("sign-in/client/", mcp_sign_ins.show_client_document, name="client-document"),
+    path("sign-in/save/<text:name>/", mcp_sign_ins.save_server_sign_in, name="save-sign-in"),
+    path("sign-in/begin/<text:name>/", mcp_sign_ins.start_server_sign_in, name="sign-in"),
+    path("sign-in/end/<text:name>/", mcp_sign_ins.end_server_sign_in, name="sign-out"),
+    path("sign-in/agent/<text:name>/", mcp_sign_ins.choose_agent_person_view, name="agent-person"),
     path("isolation/<text:name>/", mcp_gateway.switch_server_isolation, name="isolation"),
     path("command/<text:name>/", mcp_gateway.accept_server_command_view, name="accept-command"),
     path("changed/<text:name>/", mcp_servers.set_accepted_tools_only_view, name="accepted-only"),
     path("tool/", mcp_servers.show_mcp_tool, name="tool"),
     path("tool/accept/", mcp_servers.decide_changed_tool, name="accept"),
+    path("shown/", mcp_shown.show_listed_tools, name="shown"),
+    path("shown/save/", mcp_shown.save_listed_tools, name="show-tools"),
+    path("tool/describe/", mcp_shown.shorten_tool_description_view, name="describe"),
+    path("limits/save/", mcp_limits.save_call_limits_view, name="save-limits"),
+    path("limits/close/", mcp_limits.close_circuit_breaker_view, name="close-breaker"),
     path("access/", mcp_access.show_access_sheet, name="sheet"),
     path("access/preview/", mcp_access.preview_grant_edits_view, name="preview"),
     path("access/save/", mcp_access.save_grant_edits_view, name="save"),
+    path("end/", mcp_access.show_exact_grant_end, name="end"),
     path("why/", mcp_access.explain_access, name="why"),
     path("ask/", mcp_access.ask_for_tool_access, name="ask"),
     path("matrix/", mcp_matrix.show_access_matrix, name="matrix"),
+    path("graph/", mcp_graph.show_grant_graph, name="graph"),
     path("grants/", mcp_grants.list_grants, name="grants"),
     path("grants/<int:grant_id>/", mcp_access.show_grant, name="grant"),
     path("grants/<int:grant_id>/revoke/", mcp_access.revoke_mcp_grant_view, name="revoke"),

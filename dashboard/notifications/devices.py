@@ -38,11 +38,11 @@ def list_push_devices(person: str) -> list[PushDevice]:
     ]
 
 
-def build_push_device(target: NotificationTarget, kept: PushSubscription | None) -> PushDevice:
-    ended = "Its keys are missing. Remove the device and add it again." if kept is None else ""
-    if kept is not None and kept.ended_at is not None:
-        ended = kept.why_ended or "Its subscription has ended."
-    name = kept.device if kept is not None else push.UNNAMED
+def build_push_device(target: NotificationTarget, subscription: PushSubscription | None) -> PushDevice:
+    ended = "Its keys are missing. Remove the device and add it again." if subscription is None else ""
+    if subscription is not None and subscription.ended_at is not None:
+        ended = subscription.why_ended or "Its subscription has ended."
+    name = subscription.device if subscription is not None else push.UNNAMED
     return PushDevice(target.pk, name, push.hash_device_address(target.address), target.created_at, ended)
 
 

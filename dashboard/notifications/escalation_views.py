@@ -32,7 +32,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
         return redirect("approvals:escalation")
     with refusals.show_refusal_as_message(request):
         notifications.create_escalation_step(
-            by=signed_in_admin(request),
+            user=signed_in_admin(request),
             after_minutes=int(minutes),
             whom=request.POST.get("whom", "")[:200],
             now=timezone.now(),
@@ -45,7 +45,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        notifications.remove_escalation_step(step_id, by=signed_in_admin(request), now=timezone.now())
+        notifications.remove_escalation_step(step_id, user=signed_in_admin(request), now=timezone.now())
         messages.success(request, "The step was removed.")
     return redirect("approvals:escalation")
 

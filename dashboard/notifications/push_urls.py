@@ -17,4 +17,5 @@ urlpatterns = [
     path("push/subscribe/", push.save_push_subscription, name="subscribe"),
     path("push/renew/", push.renew_push_subscription, name="renew"),
     path("push/deny/", push.deny_request_from_notification, name="deny"),
+    path("push/answer/", push.answer_question_from_notification, name="answer"),
 ]

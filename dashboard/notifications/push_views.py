@@ -1,4 +1,4 @@
-"""Signalbox as an app that is told of requests: its files, its devices, and the Deny from a notification."""
+"""Signalbox as an app that is told of requests: its files, its devices, and what is decided from a notification."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from coordinator.actions.notifications import push
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import open_to_anyone, require_GET, require_POST, require_safe
 from coordinator.notifications.push import decidable_waiting_requests, list_waiting_for_offline
+from coordinator.policy.requests.questions import GivenAnswer
 from dashboard.frame import devices, installing
 from dashboard.frame.guards import require_approver, require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -74,7 +75,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     replaces = form.get("replaces", "")
     try:
         target = push.subscribe_device(
-            by=signed_in_subscriber(request),
+            user=signed_in_subscriber(request),
             address=form.get("endpoint", ""),
             p256dh=form.get("p256dh", ""),
             auth=form.get("auth", ""),
@@ -98,7 +99,7 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
     """
     target = push.renew_device_sign_in(
-        by=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
+        user=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
     )
     if target is not None:
         devices.remember_session_device(request, target)
@@ -108,14 +109,30 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @require_approver
 def deny_request_from_notification(request: HtmxHttpRequest) -> HttpResponse:
-    """Deny the one request whose digest a notification showed. There is no such door to approve."""
+    """Deny the one request whose digest a notification showed. A notification approves nothing."""
     request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
     try:
         if not request_id or not judged:
             raise UnprocessableRequest("The denial does not say what the notification showed.")
         approvals.decide_request(
-            request_id, by=signed_in_subscriber(request), verdict="denied", judged=judged
+            request_id, person=signed_in_subscriber(request), verdict="denied", judged=judged
         )
+    except SignalboxError as refusal:
+        return answer_push_refusal(refusal)
+    return HttpResponse(status=204)
+
+
+@require_POST
+@require_approver
+def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer the one question whose digest a notification showed, with one of the choices that it offered."""
+    request_id, judged = request.POST.get("id", ""), request.POST.get("judged", "")
+    choice = request.POST.get("choice", "")
+    try:
+        if not request_id or not judged or not (choice.isascii() and choice.isdigit() and len(choice) < 4):
+            raise UnprocessableRequest("The answer does not say what the notification showed.")
+        answer = approvals.RequestAnswer([GivenAnswer((int(choice),))])
+        approvals.answer_request(request_id, answer, person=signed_in_subscriber(request), judged=judged)
     except SignalboxError as refusal:
         return answer_push_refusal(refusal)
     return HttpResponse(status=204)

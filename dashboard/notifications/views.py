@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions import notifications
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_GET, require_POST
-from coordinator.models import NotificationTarget
+from coordinator.models import NotificationChoice, NotificationTarget
 from coordinator.notifications import apprise_services
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
@@ -51,6 +51,7 @@ def render_notification_settings(request: HtmxHttpRequest, made: NotificationTar
         "zones": list_time_zone_names(),
         "steps": list_escalation_steps(),
         "devices": list_push_devices(name),
+        "hears_unguarded": not NotificationChoice.objects.filter(pk=name, unguarded=False).exists(),
         "reach": describe_page_origin(request),
     }
     return render(request, "notifications/home.html", context)
@@ -63,7 +64,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
     posted = request.POST
     try:
         notification_target = notifications.create_notification_target(
-            by=signed_in_approver(request),
+            user=signed_in_approver(request),
             kind=posted.get("kind", ""),
             address=posted.get("address", "")[:4000],
             name=posted.get("name", "")[:200],
@@ -81,7 +82,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        notifications.remove_notification_address(target_id, by=signed_in_approver(request))
+        notifications.remove_notification_address(target_id, user=signed_in_approver(request))
         messages.success(request, "The address was removed.")
     return redirect("approvals:notifications")
 
@@ -90,9 +91,15 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
-        notifications.queue_test_notification(target_id, by=signed_in_approver(request))
+        notifications.queue_test_notification(target_id, user=signed_in_approver(request))
         messages.success(request, "A test is being sent. The log below shows the result.")
     return redirect("approvals:notifications")
+
+
+def parse_limit_percent(text: str) -> int | None:
+    """Return the level; None where none is wanted, and 0, which is refused, where it is no number."""
+    text = text.strip()[:20]
+    return None if not text else int(text) if text.isascii() and text.isdecimal() else 0
 
 
 @require_POST
@@ -103,9 +110,10 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
     with refusals.show_refusal_as_message(request):
         notifications.set_address_filter(
             target_id,
-            by=signed_in_approver(request),
+            user=signed_in_approver(request),
             about=posted.get("about", ""),
             patterns=posted.get("patterns", "")[:2000],
+            limit_percent=parse_limit_percent(posted.get("limit_percent", "")),
         )
         messages.success(request, "Saved. It applies to new requests.")
     return redirect("approvals:notifications")
@@ -118,17 +126,32 @@ def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
     posted, now = request.POST, timezone.now()
     with refusals.show_refusal_as_message(request):
         if "clear" in posted:
-            notifications.clear_quiet_hours(by=signed_in_approver(request), now=now)
+            notifications.clear_quiet_hours(user=signed_in_approver(request), now=now)
             messages.success(request, "Quiet hours removed. Messages that were held back are sent now.")
         else:
             hours = notifications.set_quiet_hours(
-                by=signed_in_approver(request),
+                user=signed_in_approver(request),
                 begins=posted.get("begins", "")[:20],
                 ends=posted.get("ends", "")[:20],
                 zone=posted.get("time_zone", "")[:100],
                 now=now,
             )
             messages.success(request, f"Quiet from {hours.begins} to {hours.ends}, {hours.zone}.")
+    return redirect("approvals:notifications")
+
+
+@require_POST
+@require_approver
+def save_unguarded_choice(request: HtmxHttpRequest) -> HttpResponse:
+    """Notify the person of calls that ran without a guard, or no more."""
+    notify = "notify" in request.POST
+    notifications.set_unguarded_choice(user=signed_in_approver(request), notify=notify, now=timezone.now())
+    message = (
+        "You are notified of calls without a guard."
+        if notify
+        else "You are no longer notified of these calls."
+    )
+    messages.success(request, message)
     return redirect("approvals:notifications")
 
 

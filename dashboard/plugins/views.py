@@ -98,8 +98,8 @@ def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> H
 def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     """Register a plugin that only other tables refer to; it starts without permissions."""
 
-    def register_unknown_plugin(*, by: Any, now: Any, **_others: Any) -> str:
-        plugins.create_plugin(plugin_id, by=by, now=now)
+    def register_unknown_plugin(*, actor: Any, now: Any, **_others: Any) -> str:
+        plugins.create_plugin(plugin_id, actor=actor, now=now)
         return f"{plugin_id} is registered, without permissions."
 
     return run_plugin_action(request, plugin_id, register_unknown_plugin)
@@ -109,8 +109,8 @@ def run_plugin_action(request: HtmxHttpRequest, plugin_id: str, act: Callable[..
     """Act on the version the person has seen, say what came of it, and go back to the plugin."""
     with refusals.show_refusal_as_message(request):
         message = act(
-            by=person_actor(request.user),
-            seen=request.POST.get("version") or None,
+            actor=person_actor(request.user),
+            seen_version=request.POST.get("version") or None,
             reason=request.POST.get("reason", "").strip()[:500] or None,
             now=timezone.now(),
         )

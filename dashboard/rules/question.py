@@ -100,6 +100,7 @@ def list_trial_values(rule: DecisionRule) -> list[Any]:
         rule.reaches,
         rule.unreadable,
         rule.ready_made,
+        rule.is_off,
     ]
 
 
@@ -126,11 +127,37 @@ def check_unsaved_limit(rules: Sequence[DecisionRule]) -> None:
 
 
 def build_trial_rule(number: int, row: Any) -> DecisionRule:
-    tool, verdict, pattern, agents, reason, wait, deny, program, *terms = row
+    (
+        tool,
+        verdict,
+        pattern,
+        agents,
+        reason,
+        wait,
+        deny,
+        program,
+        runs,
+        touches,
+        reaches,
+        unreadable,
+        made,
+        is_off,
+    ) = row
+    terms = (runs, touches, reaches, unreadable, made)
     texts = [tool, verdict, pattern, reason, program, *terms, *(agents or ())]
-    if len(terms) != len(tool_rules.TERM_FIELDS):
-        raise ValueError(UNREADABLE)
     if not all(isinstance(text, str) for text in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     agent_ids = None if agents is None else tuple(agents)
-    return DecisionRule(number, tool, verdict, pattern, agent_ids, reason, wait, bool(deny), program, *terms)
+    return DecisionRule(
+        number,
+        tool,
+        verdict,
+        pattern,
+        agent_ids,
+        reason,
+        wait,
+        bool(deny),
+        program,
+        *terms,
+        is_off=bool(is_off),
+    )

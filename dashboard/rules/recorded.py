@@ -17,3 +17,5 @@ REFUSALS = (
 )
 READER = CallHistoryReader((*AGENT_TITLES, lines.SOURCE), find_call_subject, REFUSALS)
 PIECE = 0.4  # seconds of work for one request; the page asks for the next piece
+FIRST_PIECE = 0.04  # seconds of work before a page is shown
+FIRST_STRETCH = 300  # events; a page reads no more before it is shown, however many there are

@@ -67,7 +67,7 @@ def deregister_runner_view(request: HtmxHttpRequest, runner_id: str) -> HttpResp
     """Send a runner away: its next poll tells it to go."""
     assert request.user.is_authenticated
     try:
-        runners.retire_runner(runner_id, by=person_actor(request.user), itself=False, now=timezone.now())
+        runners.retire_runner(runner_id, actor=person_actor(request.user), itself=False, now=timezone.now())
     except SignalboxError as refusal:
         raise Http404(str(refusal.detail)) from None
     messages.success(request, "The runner is deregistered at its next poll.")

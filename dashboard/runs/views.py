@@ -19,6 +19,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.models import Run, Runner, Session
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
@@ -47,6 +48,7 @@ class RunRow:
     why: str
     host: str
     titles: Mapping[str, str]
+    agent: LinkedAgent | None
 
     @property
     def session_title(self) -> str:
@@ -99,6 +101,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
     session_titles = titles.load_session_titles(
         session_id for run in page.object_list for session_id in (run.session_id, run.parent_session_id)
     )
+    agents = resolve_agent_names(run.agent_name for run in page.object_list)
     context: dict[str, Any] = {
         "table": table,
         "page": page,
@@ -108,6 +111,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
                 queue.explain_waiting_run(run),
                 hosts.get(run.runner_id, run.runner_id or ""),
                 session_titles,
+                agents.get(run.agent_name),
             )
             for run in page.object_list
         ],
@@ -177,7 +181,7 @@ def create_run_from_form(request: HtmxHttpRequest, form: RunDemandsForm, **order
             prompt=form.cleaned_data["prompt"],
             parameters=form.cleaned_data.get("parameters"),
             additional_demands=form.runner_demands(),
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=timezone.now(),
             **order,
         )
@@ -202,7 +206,7 @@ def describe_run_refusal(detail: Any) -> str:
 def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        stopped = runs.request_run_stop(run_id, by=person_actor(request.user), now=timezone.now())
+        stopped = runs.request_run_stop(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"Run {run_id} is {stopped.status}.")
     return redirect("runs:list")
 
@@ -212,6 +216,6 @@ def stop_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
 def release_run_view(request: HtmxHttpRequest, run_id: str) -> HttpResponse:
     assert request.user.is_authenticated
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        runs.release_held_run(run_id, by=person_actor(request.user), now=timezone.now())
+        runs.release_held_run(run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"Run {run_id} is released. A runner may take it now.")
     return redirect("runs:list")

@@ -13,6 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.lib.storable import parse_database_id
+from coordinator.models.agent_names import list_agent_choices
 from coordinator.search import files
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions.timeline import StoredValue
@@ -20,7 +21,6 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import build_query_with
 from dashboard.looks import CallDisplay, build_call_display
-from dashboard.sessions.views.listing import list_column_values
 
 MOST_SHOWN = 20  # files that the page names, of those that are meant
 
@@ -63,7 +63,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     }
     if wants_fragment(request):
         return render(request, "search/_touches.html", context)
-    context |= {"agents": list_column_values("agent_name"), "tools": files.list_called_tools()}
+    context |= {"agents": list_agent_choices(query_values["agent"]), "tools": files.list_called_tools()}
     return render(request, "search/files.html", context)
 
 

@@ -13,7 +13,8 @@ from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
 from coordinator.lib.storable import parse_database_id
-from coordinator.search.events import EventHit, SearchQuery, search_events
+from coordinator.models.agent_names import list_agent_choices
+from coordinator.search.events import EventHit, SearchQuery, group_hits_by_session, search_events
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import SessionTimeline
@@ -23,7 +24,6 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.status_facets import build_query_with
 from dashboard.looks.milestones import describe_milestone
-from dashboard.sessions.views.listing import list_column_values
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
 OF_FILE = "file:"  # before a path: what was done to that file
@@ -48,7 +48,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         ),
         "asked": bool(question.search_terms),
         "coming": load_indexing_progress(),
-        "hits": events.hits,
+        "groups": group_hits_by_session(question, events.hits, is_all=not before and events.before is None),
         "looked_until": events.looked_until,
         "older": build_query_with(request.GET, before=str(events.before)) if events.before else "",
         "first": build_query_with(request.GET, before="") if before else "",
@@ -56,7 +56,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "search/_hits.html", context)
     context |= {
-        "agents": list_column_values("agent_name"),
+        "agents": list_agent_choices(question.agent),
         "kinds": KINDS,
         "days": DayRange.from_query(request.GET),
     }

@@ -168,22 +168,22 @@ def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComp
 
 
 def build_changed_file_row(
-    number: int, told: Mapping[str, Any], lines: list[str], most: int, is_open: bool
+    number: int, reported: Mapping[str, Any], lines: list[str], most: int, is_open: bool
 ) -> ChangedFile:
     drawn = [
         (sign, format_diff_line(line, sign))
         for sign, line in patches.walk_signed_lines(lines[: max(0, most)])
     ]
-    notes = [MODES.get(str(told.get("mode", "")), "")]
-    notes += ["binary or large"] if told.get("binary") else []
+    notes = [MODES.get(str(reported.get("mode", "")), "")]
+    notes += ["binary or large"] if reported.get("binary") else []
     return ChangedFile(
         number,
-        str(told["path"]),
-        str(told.get("from") or ""),
-        WORDS.get(str(told.get("status")), WORDS["M"]),
+        str(reported["path"]),
+        str(reported.get("from") or ""),
+        WORDS.get(str(reported.get("status")), WORDS["M"]),
         ", ".join(note for note in notes if note),
-        read_line_count(told, "added"),
-        read_line_count(told, "removed"),
+        read_line_count(reported, "added"),
+        read_line_count(reported, "removed"),
         drawn,
         max(0, len(lines) - max(0, most)),
         is_open and bool(drawn),
@@ -197,6 +197,6 @@ def format_diff_line(line: str, sign: str) -> str:
     return line if sign == "@" else f"{sign} {line}"
 
 
-def read_line_count(told: Mapping[str, Any], name: str) -> int:
-    value = told.get(name)
+def read_line_count(reported: Mapping[str, Any], name: str) -> int:
+    value = reported.get(name)
     return value if isinstance(value, int) else 0

@@ -94,8 +94,10 @@ def build_evidence_zip(session: Session) -> IO[bytes]:
     return file
 
 
-def write_evidence_files(made: zipfile.ZipFile, session: Session, found: list[SessionAuditEntry]) -> None:
-    made.writestr("README.txt", README.format(session=session.pk, problems=describe_evidence_problems(found)))
+def write_evidence_files(made: zipfile.ZipFile, session: Session, entries: list[SessionAuditEntry]) -> None:
+    made.writestr(
+        "README.txt", README.format(session=session.pk, problems=describe_evidence_problems(entries))
+    )
     write_zip_lines(made, "timeline.md", render_session_markdown(session))
     write_zip_lines(
         made,
@@ -108,20 +110,24 @@ def write_evidence_files(made: zipfile.ZipFile, session: Session, found: list[Se
             [export_request_as_dict(row) for row in find_session_requests(session).select_related("context")]
         ),
     )
-    made.writestr("decisions.json", format_evidence_json(list_session_decisions(found)))
+    made.writestr("decisions.json", format_evidence_json(list_session_decisions(entries)))
     write_zip_lines(
         made,
         "audit.ndjson",
-        (audit_entry.entry.canonical.decode() + "\n" for audit_entry in found if audit_entry.entry.canonical),
+        (
+            audit_entry.entry.canonical.decode() + "\n"
+            for audit_entry in entries
+            if audit_entry.entry.canonical
+        ),
     )
-    for audit_entry in found:
+    for audit_entry in entries:
         if audit_entry.entry.standing is proofs.EntryState.SEALED:
             made.writestr(
                 f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
                 proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
             )
     made.writestr("policy.json", format_evidence_json(export_current_policy()))
-    write_zip_lines(made, "policy.ndjson", walk_policy_changes(found))
+    write_zip_lines(made, "policy.ndjson", walk_policy_changes(entries))
     made.writestr(
         "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
     )
@@ -142,15 +148,15 @@ def format_evidence_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
-def describe_evidence_problems(found: list[SessionAuditEntry]) -> str:
+def describe_evidence_problems(entries: list[SessionAuditEntry]) -> str:
     wrong = [
         f"Entry {audit_entry.entry.index} (audit row {audit_entry.row.pk}): {audit_entry.entry.problem}"
-        for audit_entry in found
+        for audit_entry in entries
         if audit_entry.entry.problem
     ]
-    waiting = sum(audit_entry.entry.standing is proofs.EntryState.WAITING for audit_entry in found)
+    waiting = sum(audit_entry.entry.standing is proofs.EntryState.WAITING for audit_entry in entries)
     lines = ["\nDO NOT TRUST:", *wrong] if wrong else []
-    if len(found) == MOST_ENTRIES:
+    if len(entries) == MOST_ENTRIES:
         lines.append(f"\nCUT: there are more than {MOST_ENTRIES} entries. The others are in the audit log.")
     if waiting:
         lines.append(f"\nEntries without a proof, because the log was not sealed yet: {waiting}")
@@ -171,7 +177,7 @@ def export_request_as_dict(row: PermissionRequest) -> dict[str, Any]:
     return request_fields | decided | judged_content_for_audit(row)
 
 
-def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any]]:
+def list_session_decisions(entries: list[SessionAuditEntry]) -> list[dict[str, Any]]:
     """Return each decision with the rules and grants that were in force, as its own audit entry says."""
     rules = load_rules_by_version()
     return [
@@ -185,7 +191,7 @@ def list_session_decisions(found: list[SessionAuditEntry]) -> list[dict[str, Any
             "reason": decision_row.row.reason,
             "in_force": decision_row.policy_in_force.export_as_dict(rules),
         }
-        for decision_row in found
+        for decision_row in entries
         if decision_row.policy_in_force is not None
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 import django_filters
 from django import forms
@@ -10,10 +11,15 @@ from django.db.models import Q, QuerySet
 from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
+from coordinator.models.agent_names import expand_agent_name
 from coordinator.search import files
 from dashboard.frame.days import DayRangeFilter
+from dashboard.sessions.tables import session_duration
 
 Rows = QuerySet[Session]
+FIELDS = ("agent", "host", "since", "until")
+FOLDED = ("person", "tag", "tool", "file", "cost", "tokens", "minutes")
+LARGEST = 2**62  # beyond it the database cannot compare
 # The exact comparison of instants costs tens of microseconds a row, and a busy day has thousands. Two days away
 # from the edge the text alone tells, whatever its form and offset; nearer, it tells for the form that we write. `:`
 # comes after every digit, so odd texts stay out. The bounds outside the OR let both engines read that stretch of
@@ -23,14 +29,15 @@ IN_UTC = Q(created_at__text__endswith="+00:00", created_at__text__contains="T")
 
 
 class SessionFilter(DayRangeFilter):
-    """Words, status, agent, host, directory, tool, file, parent, dates, errors, pending approvals.
+    """Words, status, agent, host, directory, tool, file, parent, dates, errors, pending approvals, tags, figures.
 
-    Without any of them only the sessions that nobody's session started are listed; their children unfold.
+    Without any of them only the sessions that nobody's session started are listed; their children unfold. Archived
+    sessions are left out, unless the archive or the children of one session are asked for.
     """
 
     q = django_filters.CharFilter(method="with_words", label="Search")
     status = django_filters.CharFilter(field_name="status", label="Status")
-    agent = django_filters.CharFilter(field_name="agent_name", label="Agent")
+    agent = django_filters.CharFilter(method="with_agent", label="Agent")
     host = django_filters.CharFilter(field_name="hostname", label="Host")
     dir = django_filters.CharFilter(field_name="project_dir", lookup_expr="icontains", label="Directory")
     tool = django_filters.CharFilter(method="with_tool", label="Tool")
@@ -43,10 +50,40 @@ class SessionFilter(DayRangeFilter):
         method="with_waiting", widget=forms.CheckboxInput, label="Waiting for a person"
     )
 
+    person = django_filters.CharFilter(field_name="figures__person", label="Started by")
+    tag = django_filters.CharFilter(field_name="tags__tag", label="Tag")
+    cost = django_filters.NumberFilter(method="with_cost", label="Cost at least (US dollars)")
+    tokens = django_filters.NumberFilter(method="with_tokens", label="Tokens at least")
+    minutes = django_filters.NumberFilter(method="with_minutes", label="Took at least (minutes)")
+    archived = django_filters.BooleanFilter(method="keep_all", widget=forms.CheckboxInput, label="Archived")
+
     @property
     def has_any_filter(self) -> bool:
         data: QueryDict = self.data
         return any(data.get(name) for name in self.filters)
+
+    @property
+    def folded_filter_count(self) -> int:
+        """How many of those filters are set that stand behind "More filters"."""
+        data: QueryDict = self.data
+        return sum(bool(data.get(name)) for name in FOLDED)
+
+    @property
+    def field_filter_count(self) -> int:
+        """How many filters are set in fields, which stand behind one button on a phone."""
+        data: QueryDict = self.data
+        return self.folded_filter_count + sum(bool(data.get(name)) for name in FIELDS)
+
+    @property
+    def lists_trees(self) -> bool:
+        """Say whether sessions are listed with their children folded into them, and not by what a filter finds."""
+        data: QueryDict = self.data
+        return not any(data.get(name) for name in self.filters if name != "archived")
+
+    @property
+    def lists_archive(self) -> bool:
+        """Say whether archived sessions are asked for, and no others."""
+        return bool(self.data.get("archived") == "true")
 
     @property
     def needs_full_scan(self) -> bool:
@@ -57,11 +94,30 @@ class SessionFilter(DayRangeFilter):
     @property
     def qs(self) -> Rows:
         rows: Rows = super().qs
-        return rows if self.has_any_filter else rows.filter(parent_session__isnull=True)
+        if self.lists_archive:
+            rows = rows.filter(archived__isnull=False)
+            return rows.filter(parent_session__archived__isnull=True) if self.lists_trees else rows
+        if self.lists_trees:
+            rows = rows.filter(parent_session__isnull=True)
+        return rows if self.data.get("parent") else rows.filter(archived__isnull=True)
 
-    def with_words(self, rows: Rows, _name: str, words: str) -> Rows:
+    def keep_all(self, rows: Rows, _name: str, _enabled: bool) -> Rows:
+        """Leave the rows as they are: `qs` narrows them to the archive."""
+        return rows
+
+    def with_cost(self, rows: Rows, _name: str, dollars: Decimal) -> Rows:
+        return rows.filter(figures__cost__gte=float(dollars))
+
+    def with_tokens(self, rows: Rows, _name: str, tokens: Decimal) -> Rows:
+        return rows.filter(figures__tokens__gte=min(max(int(tokens), 0), LARGEST))
+
+    def with_minutes(self, rows: Rows, _name: str, minutes: Decimal) -> Rows:
+        least_us = min(max(int(minutes * 60_000_000), 0), LARGEST)
+        return rows.annotate(duration_us=session_duration()).filter(duration_us__gte=least_us)
+
+    def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep sessions that hold every word in their title or one of their columns."""
-        for word in words.split():
+        for word in text.split():
             rows = rows.filter(
                 Q(session_id__icontains=word)
                 | Q(agent_name__icontains=word)
@@ -72,20 +128,23 @@ class SessionFilter(DayRangeFilter):
             )
         return rows
 
+    def with_agent(self, rows: Rows, _name: str, agent: str) -> Rows:
+        return rows.filter(agent_name__in=expand_agent_name(agent))
+
     def with_tool(self, rows: Rows, _name: str, tool: str) -> Rows:
         return rows.filter(pk__in=files.sessions_calling_tool(tool))
 
     def with_file(self, rows: Rows, _name: str, path: str) -> Rows:
         return rows.filter(pk__in=files.sessions_touching_file(path))
 
-    def with_errors(self, rows: Rows, _name: str, wanted: bool) -> Rows:
-        if not wanted:
+    def with_errors(self, rows: Rows, _name: str, enabled: bool) -> Rows:
+        if not enabled:
             return rows
         # Reads sbx_events_errors once; a look into it per session costs 100,000 sessions four times as long.
         return rows.filter(pk__in=Event.objects.filter(error__isnull=False).order_by().values("session_id"))
 
-    def with_waiting(self, rows: Rows, _name: str, wanted: bool) -> Rows:
-        if not wanted:
+    def with_waiting(self, rows: Rows, _name: str, enabled: bool) -> Rows:
+        if not enabled:
             return rows
         permission_contexts = PermissionContext.objects.filter(
             request__status="pending", session_id__isnull=False

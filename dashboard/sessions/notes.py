@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.models import DrivenSession, Note, Session
+from coordinator.models import Note, Session
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions import notes
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.statuses import LIVE
 
 BY_HOOK = "It reaches the agent with its next tool call or prompt."
 BY_RUNNER = "It reaches the agent at its next step, or else as its next prompt."
@@ -34,16 +33,10 @@ class ShownNote:
 
 
 def build_notes_context(session: Session) -> dict[str, Any]:
-    """Return what `sessions/_notes.html` draws."""
-    driven = session.status in LIVE and DrivenSession.objects.filter(pk=session.pk).exists()
-    delivery_text, is_doubtful = describe_note_delivery(session, driven=driven)
+    """Return what `sessions/_notes_now.html` draws."""
     return {
         "session": session,
         "notes": [build_shown_note(note, session) for note in notes.load_newest_notes(session.pk)],
-        "note_way": delivery_text,
-        "note_is_doubtful": is_doubtful,
-        "takes_notes": session.status in LIVE,
-        "longest_note": notes.LONGEST,
     }
 
 

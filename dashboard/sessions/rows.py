@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from coordinator.feed.reader import FeedChange
 from coordinator.lib import instants
 from coordinator.live.fragments import Drawing, LiveView, PageFragment
 from coordinator.models import PermissionContext, Session
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.sessions import silence, titles
 from coordinator.sessions.list_facts import (
     SessionListFacts,
@@ -32,6 +33,8 @@ class SessionRow:
     session: Session
     facts: SessionListFacts
     is_idle: bool = False
+    agent: LinkedAgent | None = None
+    is_pinned: bool = False  # by whoever looks; the stream, which draws for everybody, does not know
 
     @property
     def shown_state(self) -> str:
@@ -50,12 +53,24 @@ class SessionRow:
         return self.session.status in LIVE
 
 
-def load_session_rows(sessions: Iterable[Session]) -> list[SessionRow]:
+def load_session_rows(
+    sessions: Iterable[Session], pinned_ids: Collection[str] = frozenset()
+) -> list[SessionRow]:
     session_list = list(sessions)
     facts = load_session_list_facts(session.pk for session in session_list)
     running = [session.pk for session in session_list if session.status == Session.Status.RUNNING]
     idle = silence.find_idle_session_ids(running, timezone.now()) if running else set()
-    return [SessionRow(session, facts[session.pk], session.pk in idle) for session in session_list]
+    agents = resolve_agent_names(session.agent_name for session in session_list)
+    return [
+        SessionRow(
+            session,
+            facts[session.pk],
+            session.pk in idle,
+            agents.get(session.agent_name or ""),
+            session.pk in pinned_ids,
+        )
+        for session in session_list
+    ]
 
 
 def row_fragments(change: FeedChange) -> Sequence[PageFragment]:

@@ -15,6 +15,8 @@ from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import is_countable_amount
+from coordinator.sessions.statuses import LIVE
+from dashboard.sessions.notes import describe_note_delivery
 
 MOST_QUEUED = 50
 MOST_CHOICES = 100
@@ -49,13 +51,25 @@ class AgentSetting:
 
 
 def build_steering_context(session: Session) -> dict[str, Any]:
-    """Return what `sessions/_steer.html` draws."""
+    """Return what `sessions/_steer.html` draws.
+
+    A note reaches an agent at work, a prompt begins the next turn of a session that a runner runs. Where both are
+    possible, Enter sends the note.
+    """
     driven = DrivenSession.objects.filter(pk=session.pk).first()
     runs = Run.objects.filter(session=session)
     working = runs.filter(status__in=ACTIVE).first()
+    takes_prompts = runs.exists()
+    takes_notes = session.status in LIVE and (working is not None or not takes_prompts)
+    note_way, note_is_doubtful = describe_note_delivery(session, driven=driven is not None)
     return {
         "driven": driven,
-        "is_run_here": runs.exists(),
+        "is_run_here": takes_prompts,
+        "takes_prompts": takes_prompts,
+        "takes_notes": takes_notes,
+        "note_comes_first": takes_notes and not (takes_prompts and note_is_doubtful),
+        "note_way": note_way,
+        "note_is_doubtful": note_is_doubtful,
         "working": working,
         "queued": list_queued_prompts(session, working),
         "settings_offered": list_agent_settings(driven) if driven else [],

@@ -1,32 +1,104 @@
-"""The list of sessions: which columns it has and which of them sort."""
+"""The list of sessions: which columns it has, which of them a person may choose, and which sort."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import django_tables2 as tables
+from django.db.models import BigIntegerField, Case, F, QuerySet, Value, When
+from django.db.models.expressions import Combinable
+from django.utils import timezone
+
+from coordinator.lib import instants
+from coordinator.models import Session
+from coordinator.sessions.statuses import LIVE
+
+Rows = QuerySet[Session]
+SHOWN_BY_DEFAULT = ("status", "agent", "started", "took", "cost", "events", "errors")
+# What the list can be sorted by where it has no heads: on phones.
+ORDERS = (
+    ("-started", "Newest first"),
+    ("started", "Oldest first"),
+    ("-took", "Longest first"),
+    ("-cost", "Highest cost first"),
+    ("-tokens", "Most tokens first"),
+    ("-files", "Most changed files first"),
+    ("status", "By status"),
+    ("agent", "By agent"),
+)
+
+
+def session_duration() -> Combinable:
+    """Return SQL for how long a session has taken, in microseconds: to its last event, or to now while it is live."""
+    now_us = Value(instants.to_microseconds(timezone.now()), output_field=BigIntegerField())
+    end = Case(When(status__in=LIVE, then=now_us), default=F("figures__ended_us"))
+    return end - F("figures__began_us")
+
+
+def order_by_figure(rows: Rows, figure: Any, *, is_descending: bool) -> tuple[Rows, bool]:
+    """Sort by a figure, the newest first where it is equal; sessions without it come last either way."""
+    order = figure.desc(nulls_last=True) if is_descending else figure.asc(nulls_last=True)
+    return rows.order_by(order, "-created_at", "-session_id"), True
+
+
+def build_session_column(label: str, name: str, *, is_number: bool = False, **options: Any) -> tables.Column:
+    """Return a column whose cells can be hidden by its name (static/css/lists.css)."""
+    return tables.Column(
+        verbose_name=label,
+        attrs={"th": {"class": f"{'num ' if is_number else ''}col-{name}"}},
+        empty_values=(),
+        initial_sort_descending=is_number,  # who sorts by a number looks for the largest
+        **options,
+    )
 
 
 class SessionTable(tables.Table):  # type: ignore[misc] # the library has no types
     """One row a session, drawn by sessions/_list_row.html, which the live stream uses too.
 
     What a cell needs is read in coordinator/sessions/list_facts.py; its look is `.listing` in static/css/lists.css.
+    A row has all columns, since the stream draws it once for everybody: the table hides those that are not chosen.
     """
 
-    status = tables.Column(verbose_name="Status")
-    about = tables.Column(verbose_name="Session", orderable=False, empty_values=())
-    agent = tables.Column(verbose_name="Agent", accessor="agent_name")
-    started = tables.Column(
-        verbose_name="Started", accessor="created_at", order_by=("created_at", "session_id")
+    status = build_session_column("Status", "status", accessor="status")
+    about = build_session_column("Session", "about", orderable=False)
+    agent = build_session_column("Agent", "agent", accessor="agent_name")
+    host = build_session_column("Host", "host", accessor="hostname")
+    person = build_session_column("Started by", "person")
+    started = build_session_column(
+        "Started", "started", accessor="created_at", order_by=("created_at", "session_id")
     )
-    took = tables.Column(
-        verbose_name="Took", orderable=False, empty_values=(), attrs={"th": {"class": "num"}}
-    )
-    events = tables.Column(
-        verbose_name="Events", orderable=False, empty_values=(), attrs={"th": {"class": "num"}}
-    )
-    errors = tables.Column(
-        verbose_name="Errors", orderable=False, empty_values=(), attrs={"th": {"class": "num"}}
-    )
+    took = build_session_column("Took", "took", is_number=True)
+    cost = build_session_column("Cost", "cost", is_number=True)
+    tokens = build_session_column("Tokens", "tokens", is_number=True)
+    files = build_session_column("Files changed", "files", is_number=True)
+    events = build_session_column("Events", "events", is_number=True, orderable=False)
+    errors = build_session_column("Errors", "errors", is_number=True, orderable=False)
 
     class Meta:
         template_name = "sessions/_table.html"
         order_by = "-started"
+
+    def order_person(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
+        """Sort by who started the session."""
+        return order_by_figure(rows, F("figures__person"), is_descending=is_descending)
+
+    def order_took(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
+        """Sort by how long the session has taken."""
+        return order_by_figure(rows, session_duration(), is_descending=is_descending)
+
+    def order_cost(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
+        """Sort by cost, as far as prices are known."""
+        return order_by_figure(rows, F("figures__cost"), is_descending=is_descending)
+
+    def order_tokens(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
+        """Sort by tokens."""
+        return order_by_figure(rows, F("figures__tokens"), is_descending=is_descending)
+
+    def order_files(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
+        """Sort by the number of files that the session changed."""
+        return order_by_figure(rows, F("figures__files_changed"), is_descending=is_descending)
+
+
+COLUMN_LABELS: dict[str, str] = {
+    name: str(bound.verbose_name) for name, bound in SessionTable.base_columns.items() if name != "about"
+}

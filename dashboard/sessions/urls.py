@@ -12,15 +12,24 @@ from dashboard.sessions.views import acts as session_acts
 from dashboard.sessions.views import changes as session_changes
 from dashboard.sessions.views import events as session_events
 from dashboard.sessions.views import exports as session_exports
+from dashboard.sessions.views import keeping as session_keeping
 from dashboard.sessions.views import listing as session_list
 from dashboard.sessions.views import notes as session_notes
 from dashboard.sessions.views import page as sessions
+from dashboard.sessions.views import pictures as session_pictures
 from dashboard.sessions.views import steering as session_steering
+from dashboard.sessions.views import tree as session_tree
+from dashboard.usage import views as usage
 
 app_name = "sessions"
 urlpatterns = [
     path("sessions/", session_list.show_session_list, name="list"),
     path("sessions/-/rows/", session_list.list_current_session_rows, name="rows"),
+    path("sessions/-/export.csv", session_list.export_session_list_csv, name="list-csv"),
+    path("sessions/-/export.ndjson", session_list.export_session_list_ndjson, name="list-ndjson"),
+    path("sessions/-/keep/", session_keeping.change_chosen_sessions, name="keep"),
+    path("sessions/-/columns/", session_keeping.save_shown_columns, name="columns"),
+    path("sessions/-/views/", session_keeping.change_saved_views, name="views"),
     path(
         "sessions/<text:session_id>/-/events/<int:event_id>/image/<slug:column>/<int:number>/",
         session_events.show_event_image,
@@ -32,6 +41,8 @@ urlpatterns = [
         name="value",
     ),
     path("sessions/<text:session_id>/-/events/<int:event_id>/", session_events.show_raw_event, name="event"),
+    path("sessions/<text:session_id>/-/tree/", session_tree.show_session_tree, name="tree"),
+    path("sessions/<text:session_id>/-/usage/", usage.show_session_usage, name="usage"),
     path("sessions/<text:session_id>/-/stop/", session_acts.stop_session_view, name="stop"),
     path("sessions/<text:session_id>/-/resume/", runs.resume_session_view, name="resume"),
     path("sessions/<text:session_id>/-/notes/", session_notes.show_session_notes, name="notes"),
@@ -41,6 +52,7 @@ urlpatterns = [
     path("sessions/<text:session_id>/-/unqueue/", session_steering.remove_queued_prompt, name="unqueue"),
     path("sessions/<text:session_id>/-/command/", session_steering.send_session_command, name="command"),
     path("sessions/<text:session_id>/-/rename/", session_acts.rename_session_view, name="rename"),
+    path("sessions/<text:session_id>/-/keep/", session_keeping.show_session_keeping, name="keep-one"),
     path("sessions/<text:session_id>/-/delete/", session_acts.delete_session_view, name="delete"),
     path("sessions/<text:session_id>/-/changes/", session_changes.show_session_changes, name="changes"),
     path("sessions/<text:session_id>/-/export.ndjson", session_exports.export_session_ndjson, name="ndjson"),
@@ -53,6 +65,10 @@ urlpatterns = [
     ),
     path("sessions/<text:session_id>/-/print/", session_exports.show_printable_session, name="print"),
     path("sessions/<text:session_id>/-/go/", sessions.jump_to_event, name="go"),
+    path(
+        "sessions/<text:session_id>/-/waterfall/", session_pictures.show_session_waterfall, name="waterfall"
+    ),
+    path("sessions/<text:session_id>/-/compare/", session_pictures.compare_sessions, name="compare"),
     path("sessions/<text:session_id>/-/minimap/", sessions.show_session_minimap, name="minimap"),
     path("sessions/<text:session_id>/-/children/", session_list.list_child_sessions, name="children"),
     path("sessions/<text:session_id>/-/nested/", sessions.show_nested_session, name="nested"),

@@ -15,11 +15,13 @@ from django.urls import reverse
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
-from coordinator.lib.invisible import UNUSUAL, is_invisible_character
-from coordinator.lib.lookalikes import find_lookalikes, unicode_character_name
+from coordinator.lib.invisible import UNUSUAL, has_invisible_character, is_invisible_character
+from coordinator.lib.lookalikes import find_lookalikes, has_lookalike_characters, unicode_character_name
 from coordinator.policy.requests.approvals import Validity
 from coordinator.secrets.masking import shorten_masks
+from dashboard.approvals.excerpts import Excerpt
 from dashboard.looks.parts import DisplayPart, Spans
+from dashboard.text import markdown
 
 register = Library()
 
@@ -63,6 +65,20 @@ def draw_lookalike(char: str) -> str:
 def reveal_part(part: DisplayPart) -> SafeString:
     """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
     return reveal_marked_text(part.value, part.spans)
+
+
+@register.filter
+def reveal_excerpt(excerpt: Excerpt) -> SafeString:
+    """Draw a marked line of a long call as `reveal` does."""
+    return reveal_marked_text(excerpt.text, excerpt.spans)
+
+
+@register.filter
+def reveal_markdown(text: str) -> SafeString:
+    """Draw a prompt's Markdown; as it stands where something in it could hide, for then every character counts."""
+    if has_invisible_character(text) or has_lookalike_characters(text):
+        return reveal(text)
+    return markdown.render_markdown(shorten_masks(text))
 
 
 def reveal_marked_text(text: str, spans: Spans) -> SafeString:

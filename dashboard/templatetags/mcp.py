@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from django.template import Library
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 
+from coordinator.policy.grants import lengths
 from coordinator.policy.grants.access_preview import VerdictChange
 from coordinator.policy.grants.edits import Slot
 from dashboard.mcp.access_sheet import AccessSheetLine
@@ -35,6 +40,29 @@ def tool_names(turns: Sequence[VerdictChange]) -> str:
     """Return the first few tools by name and how many more there are."""
     names = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in turns[:NAMED])
     return names if len(turns) <= NAMED else f"{names} and {len(turns) - NAMED} more"
+
+
+@register.simple_tag
+def suggested_ends() -> tuple[str, ...]:
+    """Return what the fields for the end of a grant suggest."""
+    return lengths.SUGGESTED_ENDS
+
+
+@register.simple_tag
+def quick_lengths() -> tuple[str, ...]:
+    """Return the lengths that have a button of their own."""
+    return lengths.QUICK_LENGTHS
+
+
+@register.simple_tag
+def exact_end(end: datetime, zone: ZoneInfo) -> SafeString:
+    """Draw when a grant ends by the clock of `zone`: `Fri 27 Nov 2026, 18:00 (Europe/Zurich)`."""
+    return format_html(
+        '<time datetime="{}" data-clock="fixed">{}</time> ({})',
+        end.isoformat(),
+        f"{end.astimezone(zone):%a %-d %b %Y, %H:%M}",
+        zone.key,
+    )
 
 
 @register.filter

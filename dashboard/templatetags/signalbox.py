@@ -81,17 +81,18 @@ def column_heads(*names: str) -> SafeString:
 @register.simple_block_tag
 def empty_state(content: str, icon: str, title: str, href: str = "", action: str = "") -> SafeString:
     """Say why a list is empty: what stands between the tags; `href` and `action` are the one thing to do next."""
-    context = {"icon": icon, "title": title, "text": content.strip(), "href": href, "action": action}
+    text = SafeString(content.strip())  # drawn by the template already; `strip` returns a plain text
+    context = {"icon": icon, "title": title, "text": text, "href": href, "action": action}
     return render_to_string("components/_empty.html", context)
 
 
 @register.simple_block_tag
-def filters(content: str, list: str, search: str, words: str, *, filtered: bool = False) -> SafeString:
-    """Draw a list's filters: a search box for `words` and the fields between the tags.
+def filters(content: str, list: str, search: str, query: str, *, filtered: bool = False) -> SafeString:
+    """Draw a list's filters: a search box with `query` and the fields between the tags.
 
     They narrow #results as one types and chooses. `list` is the list's address, `search` says what is searched.
     """
-    context = {"list": list, "search": search, "words": words, "fields": content, "filtered": filtered}
+    context = {"list": list, "search": search, "words": query, "fields": content, "filtered": filtered}
     return render_to_string("components/_filters.html", context)
 
 
@@ -252,9 +253,9 @@ def at(held: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
-def count_of(number: int, words: str) -> str:
+def count_of(number: int, text: str) -> str:
     """Return a number with its noun: `{{ 2|count_of:"run,runs" }}` gives `2 runs`, with thousands apart."""
-    singular, _, many = words.partition(",")
+    singular, _, many = text.partition(",")
     return f"{number:,} {singular if number == 1 else many or singular + 's'}"
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from django.template import Library
-from django.utils.html import conditional_escape, format_html
+from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.looks import DisplayPart
 from dashboard.templatetags.approvals import reveal_marked_text
 from dashboard.text import markdown
-from dashboard.timeline.rows import TimelineRowDisplay
-from dashboard.timeline.spans import RowSpan, build_row_span
+from dashboard.text.terminal import TerminalSpan
 
 register = Library()
 
@@ -18,6 +17,25 @@ register = Library()
 @register.filter
 def coloured(part: DisplayPart) -> SafeString:
     return markdown.highlight_code(part.value, language=part.language, filename=part.filename)
+
+
+@register.filter
+def terminal_html(part: DisplayPart) -> SafeString:
+    """Draw a program's output as a terminal shows it: spans with classes, and links."""
+    return format_html_join("", "{}", ((draw_terminal_span(span),) for span in part.terminal))
+
+
+def draw_terminal_span(span: TerminalSpan) -> SafeString:
+    if span.link:
+        return format_html(
+            '<a class="{}" href="{}" rel="noopener noreferrer nofollow">{}</a>',
+            span.classes,
+            span.link,
+            span.text,
+        )
+    if span.classes:
+        return format_html('<span class="{}">{}</span>', span.classes, span.text)
+    return conditional_escape(span.text)
 
 
 @register.filter
@@ -29,11 +47,6 @@ def as_markdown(part: DisplayPart) -> SafeString:
 def part_text(part: DisplayPart, text: str) -> SafeString:
     """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
     return reveal_marked_text(text, part.line_spans.get(text, ())) if part.exact else conditional_escape(text)
-
-
-@register.filter
-def span(shown: TimelineRowDisplay) -> RowSpan:
-    return build_row_span(shown)
 
 
 @register.filter

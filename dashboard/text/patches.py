@@ -67,9 +67,9 @@ def find_diff_path(head: list[str]) -> str:
     return find_repeated_path(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
 
 
-def find_repeated_path(words: str) -> str:
+def find_repeated_path(text: str) -> str:
     """Return the path in `a/PATH b/PATH`."""
-    before, after = words[: len(words) // 2], words[len(words) // 2 + 1 :]
+    before, after = text[: len(text) // 2], text[len(text) // 2 + 1 :]
     before, after = unquote_git_path(before), unquote_git_path(after)
     return after[2:] if before[2:] == after[2:] else ""
 

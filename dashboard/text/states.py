@@ -42,6 +42,7 @@ STATES: dict[str, StatusStyle] = {
     "offline": StatusStyle("calm", "st-ring", "Offline"),
     "active": StatusStyle("good", "st-dot", "Active"),
     "inactive": StatusStyle("calm", "st-ring", "Inactive"),
+    "deactivated": StatusStyle("calm", "st-ban", "Deactivated"),
     "revoked": StatusStyle("bad", "st-ban", "Revoked"),
     # notifications
     "waiting": StatusStyle("warn", "st-clock", "Waiting"),
@@ -61,8 +62,8 @@ STATES: dict[str, StatusStyle] = {
     "missing": StatusStyle("bad", "st-cross", "Missing"),
     "failure": StatusStyle("bad", "st-cross", "Failure"),
     "inherit": StatusStyle("calm", "st-dash", "Inherit"),
-    "opt-in": StatusStyle("calm", "st-ban", "Opt-in"),
-    "opt-out": StatusStyle("good", "st-check", "Opt-out"),
+    "opt-in": StatusStyle("calm", "st-ban", "Denied without a grant"),
+    "opt-out": StatusStyle("good", "st-check", "Allowed without a grant"),
 }
 
 

@@ -67,7 +67,8 @@ def render_markdown_row(row: TimelineRow, one: TimelineRowDisplay) -> str:
         )
     if row.row_type == "message":
         body = "".join(render_markdown_block(block) for block in one.blocks)
-        return f"## {when}{one.speaker_role.capitalize()}\n\n{body}"
+        change = f"*{one.model_change}*\n\n" if one.model_change else ""
+        return f"## {when}{one.speaker_role.capitalize()}\n\n{change}{body}"
     return f"*{when}{one.milestone_display[1]}*\n"
 
 

@@ -23,10 +23,14 @@ class TimelineFacet:
     on: bool
     query: str
     is_hidden: bool = False
+    title: str = ""
 
 
 def build_timeline_facets(counts: SessionEventCounts, query: TimelineQuery) -> list[TimelineFacet]:
-    """Return the categories, and errors, which are never hidden: that there are none is worth knowing."""
+    """Return everything, the categories that add up to it, and errors.
+
+    Errors are never hidden: that there are none is worth knowing. A call counts once, also where two events report it.
+    """
     numbers = counts.categories | {"calls": counts.call_count}
     categories = [
         TimelineFacet(
@@ -39,9 +43,26 @@ def build_timeline_facets(counts: SessionEventCounts, query: TimelineQuery) -> l
         )
         for key, label in LABELS.items()
     ]
+    total = sum(numbers.values())
+    explanation = f"{total:,} of {counts.total:,} events: the beginning and the end of a call count once"
     return [
+        TimelineFacet(
+            "all",
+            "All",
+            total,
+            not query.has_timeline_filters,
+            query.query_for_everything,
+            title=explanation if total != counts.total else "",
+        ),
         *categories,
-        TimelineFacet("errors", "Errors", counts.errors, query.errors, query.query_with_errors_toggled),
+        TimelineFacet(
+            "errors",
+            "Errors",
+            counts.errors,
+            query.errors,
+            query.query_with_errors_toggled,
+            title="Events with an error, of all kinds",
+        ),
     ]
 
 

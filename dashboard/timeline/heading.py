@@ -10,8 +10,10 @@ from django.utils import timezone
 
 from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
+from coordinator.models.agent_names import find_linked_agent
 from coordinator.runs.stops import can_stop_session, is_session_stopping
 from coordinator.sessions import silence, titles
+from coordinator.sessions.guarding import load_guard_report
 from coordinator.sessions.list_facts import (
     annotate_last_event_instant,
     count_masked_secrets,
@@ -24,6 +26,7 @@ from coordinator.sessions.timeline.places import EventPosition
 from coordinator.usage import reading as usage
 from dashboard.sessions.changes import count_changed_files
 from dashboard.sessions.steering import build_steering_context
+from dashboard.sessions.summary import build_session_summary
 from dashboard.timeline.facets import build_timeline_facets, build_tool_facets
 from dashboard.timeline.query import TimelineQuery
 
@@ -48,18 +51,22 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
     living = LivingExecutor.objects.filter(pk=session.pk).first() if session.status == IDLE else None
     keeper = Runner.objects.filter(pk=living.runner_id).first() if living else None
     ended = EventPosition(last_us, 0).position_datetime if last_us is not None else None
-    return build_steering_context(session) | {
+    steering = build_steering_context(session)
+    return steering | {
         "session": session,
         "changed_files": count_changed_files(session.pk),
         "session_title": session_titles.get(session.pk, ""),
         "parent_title": session_titles.get(session.parent_session_id or "", ""),
         "state": silence.IDLE if silence.find_idle_session_ids([session.pk], now) else session.status,
+        "agent": find_linked_agent(session.agent_name),
         "living": living,
         "living_host": keeper.hostname if keeper else "its runner",
         "waiting": count_session_waiting_requests(session.pk),
         "heard": ended or session.created_at,
+        "guard": load_guard_report(session),
         "query": query,
         "counts": counts,
+        "summary": build_session_summary(session, counts),
         "masked": count_masked_secrets(session.pk),
         "spent_by_model": spent,
         "spent": usage.sum_usages(spent) if spent else None,
@@ -72,6 +79,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         if isinstance(session.created_at, datetime)
         else "",
         "is_live": session.status in LIVE,
+        "stop_has_choice": bool(steering["driven"] or steering["queued"]),
         "can_stop": can_stop_session(runs) or living is not None,
         "is_stopping": is_session_stopping(runs) or session.status == Session.Status.STOPPING,
         "runs": runs,

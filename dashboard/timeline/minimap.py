@@ -6,13 +6,12 @@ Every slice is a link to that time, so it works without scripts; static/js/minim
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from coordinator.lib.times import format_duration
-from coordinator.sessions.timeline import DensitySlot, EventPosition, EventWindow
-from dashboard.timeline.query import TimelineQuery
+from coordinator.sessions.timeline import DensitySlot
 from dashboard.timeline.rows import format_time_offset
 
 HEIGHT = 22  # pixels of the tallest bar
@@ -32,6 +31,7 @@ class MinimapSlice:
     height: int
     most_errors: int  # of any slice
     url: str
+    page_url: str
     label: str
 
     @property
@@ -45,7 +45,7 @@ class MinimapSlice:
     @property
     def error_url(self) -> str:
         first = self.slot.first_error
-        return f"?event={first}#event-{first}" if first else ""
+        return f"{self.page_url}?event={first}#event-{first}" if first else ""
 
     @property
     def error_height(self) -> int:
@@ -77,9 +77,17 @@ class Minimap:
 
 
 def build_minimap(
-    slots: Sequence[DensitySlot], query: TimelineQuery, window: EventWindow | None, began_us: int
+    slots: Sequence[DensitySlot],
+    slice_url: Callable[[DensitySlot], str],
+    page_url: str,
+    frame: tuple[int, int] | None,
+    began_us: int,
 ) -> Minimap | None:
-    """Return the strip of these slots, framing the window; None where there is nothing to draw."""
+    """Return the strip of these slots; None where there is nothing to draw.
+
+    `slice_url` says where a slice leads, and `page_url` the address of the timeline. The strip frames what lies between
+    the two instants of `frame`.
+    """
     if not slots:
         return None
     most = math.sqrt(max(slot.events for slot in slots) or 1)
@@ -98,12 +106,13 @@ def build_minimap(
                 round(width, 2),
                 height=max(tall, LEAST_RED) if slot.errors else tall,
                 most_errors=most_errors,
-                url=query.query_at_position(after=EventPosition(slot.from_us, 0)),
+                url=slice_url(slot),
+                page_url=page_url,
                 label=describe_slice(slot, began_us),
             )
         )
         x += width
-    left_edge, right = compute_window_frame(slices, window)
+    left_edge, right = compute_frame(slices, frame)
     return Minimap(
         slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.asked for slot in slots)
     )
@@ -124,11 +133,11 @@ def format_counted_noun(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def compute_window_frame(slices: Sequence[MinimapSlice], window: EventWindow | None) -> tuple[float, float]:
-    """Return where the window begins and ends, in percent."""
-    if window is None or not window.events:
+def compute_frame(slices: Sequence[MinimapSlice], frame: tuple[int, int] | None) -> tuple[float, float]:
+    """Return where the frame begins and ends, in percent."""
+    if frame is None:
         return 0.0, 0.0
-    first, last = (compute_minimap_percent(slices, window.events[end].at_us) for end in (0, -1))
+    first, last = (compute_minimap_percent(slices, at_us) for at_us in frame)
     return first, max(last, first + 0.4)
 
 

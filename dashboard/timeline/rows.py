@@ -92,7 +92,9 @@ class TimelineRowDisplay:
             class_names.append(slugify(self.row.call_state))
         elif isinstance(self.row, MessageRow):
             class_names.append(f"from-{slugify(self.speaker_role)}")
-        return " ".join([*class_names, "nested"] if self.subagent else class_names)
+        class_names += ["nested"] if self.subagent else []
+        class_names += ["rewound"] if self.row.is_rewound else []
+        return " ".join(class_names)
 
     @property
     def dom_id(self) -> str:
@@ -124,6 +126,12 @@ class TimelineRowDisplay:
     @property
     def subagent(self) -> str | None:
         return None if isinstance(self.row, ChildRow | ApprovalRow) else self.event.subagent
+
+    @property
+    def model_change(self) -> str:
+        """Return from which model to which one the session changed with this answer; "" where it did not."""
+        before = self.row.model_before if isinstance(self.row, MessageRow) else ""
+        return f"Model changed from {before} to {self.event.model}" if before else ""
 
     @property
     def masked_count(self) -> int:

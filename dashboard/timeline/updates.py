@@ -53,12 +53,12 @@ def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Dra
 
 
 def render_steering(session_id: str) -> str:
-    """Return what waits in the session and what can be set in it, as it stands now."""
+    """Return the parts of the composer that change, as they stand now."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
         return ""
     context = {"session": session, **build_steering_context(session)}
-    return render_to_string("sessions/_steer_now.html", context)[:] if context["is_run_here"] else ""
+    return render_to_string("sessions/_steer_changes.html", context)[:]
 
 
 def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing | None:

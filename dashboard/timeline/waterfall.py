@@ -1,128 +1,342 @@
-"""The waterfall: when each row of a window happened, drawn as bars on a common scale of time.
+"""The waterfall: what a session did when, as bars on one scale of time, in lanes: people, the agent, its subagents.
 
-This draws the first page. static/js/waterfall.js draws again as rows come and go, by the same rules, from what each
-row says of its span: which rows a page holds is its reader's own business.
-
-Where nothing happens for long (a person was at lunch), time is folded, so that the seconds that matter keep
-their width. Geometry is in percent, as attributes: the policy allows no styles.
+Each bar is a row of a table, so that it can be read without the picture. Which stretch is drawn stands in the address:
+to zoom is to follow a link. Geometry is in percent, as attributes: the policy allows no styles.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import QueryDict
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from coordinator.lib.times import format_duration
-from dashboard.timeline.rows import TimelineRowDisplay
-from dashboard.timeline.spans import build_row_span
+from coordinator.models import Session
+from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.timeline import CallRow, SessionTimeline
+from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
+from dashboard.timeline.rows import format_time_offset, prepare_timeline_rows
+from dashboard.timeline.time_scale import AxisMark, FoldedTimeScale
+from dashboard.timeline.time_use import TimePart, find_critical_path, sum_up_time
 
-ROW = 9  # pixels from one bar to the next
-TOP = 20
-FOLD_SHARE = 0.06  # of the busy time: how much an idle stretch may take
-LEAST_FOLD_US = 2_000_000
-MOST_FOLDS = 20  # with more, their lines are a grey that hides the bars
-LEAST_WIDTH = 0.6  # percent: a call of a millisecond must still be seen and pressed
+MOST_BARS = 100
+MOST_OTHER_BARS = 30
+MOST_LANES = 24  # subagents with a lane of their own
+LEAST_WIDTH = 0.3  # percent: a call of a millisecond must still be seen
+LEAST_STRETCH_US = 1_000
+FOLD_FROM_US = 60_000_000
+PEOPLE, AGENT, CHILDREN, OTHERS = "People", "Agent", "Child sessions", "Further subagents"
 
 
 @dataclass(frozen=True, slots=True)
 class WaterfallBar:
-    """One row's bar: where it stands (percent and pixels), how it looks and what it says."""
+    """One row: what happened, from when to when, and where its bar stands in percent."""
 
-    target: str
+    span: SessionSpan
+    name: str
+    title: str
     x: float
     width: float
-    y: int
-    css_class: str
-    label: str
+    is_critical: bool
+    offset_label: str
+    url: str
+    zoom_query: str
 
     @property
-    def span_y(self) -> int:
-        """Return where the drawn bar begins, within the higher stripe that can be hit."""
-        return self.y + 2
+    def length_label(self) -> str:
+        return format_duration(timedelta(microseconds=self.span.length_us))
+
+    @property
+    def state_label(self) -> str:
+        """What its colour and its outline say, for those who do not see them; begins with a comma."""
+        words = [self.span.state] if self.span.state != "done" else []
+        return "".join(
+            f", {word}" for word in [*words, *(["on the critical path"] if self.is_critical else [])]
+        )
+
+    @property
+    def css_class(self) -> str:
+        """What its colour goes by."""
+        return f"{self.span.kind} {self.span.state.replace(' ', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
-class WaterfallFold:
+class LaneStretch:
+    """Spans of a lane that are drawn as one, because they touch at this scale, in percent."""
+
     x: float
-    label: str
+    width: float
+    css_class: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallLane:
+    """What people, the agent or one subagent did: all of it as stretches, and the rows that are drawn of it.
+
+    `count` spans take `length_us` together.
+    """
+
+    name: str
+    stretches: list[LaneStretch]
+    bars: list[WaterfallBar]
+    count: int
+    length_us: int
+
+    @property
+    def length_label(self) -> str:
+        return format_duration(timedelta(microseconds=self.length_us))
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallQuery:
+    """The stretch that a reader looks at, in microseconds, and whether the critical path alone is drawn."""
+
+    from_us: int | None = None
+    to_us: int | None = None
+    path_only: bool = False
+
+    @classmethod
+    def parse_waterfall_query(cls, data: QueryDict) -> WaterfallQuery:
+        """Read a query string; what cannot be read is ignored."""
+        first, last = (parse_number(data.get(name, "")) for name in ("from", "to"))
+        return cls(first, last, data.get("path") == "1")
+
+    def query_between(self, from_us: float, to_us: float) -> str:
+        """Return the query string for another stretch."""
+        return self.encode_query([("from", str(int(from_us))), ("to", str(int(to_us)))])
+
+    @property
+    def query_for_everything(self) -> str:
+        return self.encode_query([])
+
+    @property
+    def query_with_path_toggled(self) -> str:
+        other = replace(self, path_only=not self.path_only)
+        stretch = [("from", self.from_us), ("to", self.to_us)]
+        return other.encode_query([(name, str(value)) for name, value in stretch if value is not None])
+
+    def encode_query(self, pairs: list[tuple[str, str]]) -> str:
+        return "?" + urlencode([*pairs, *([("path", "1")] if self.path_only else [])])
 
 
 @dataclass(frozen=True, slots=True)
 class Waterfall:
-    """A window's bars, from top to bottom, with the scale they stand on."""
+    """What the page draws. `total` spans lie in the stretch; `left_out` of them are shorter than those drawn."""
 
-    bars: list[WaterfallBar]
-    folds: list[WaterfallFold]
-    height: int
-    spans: str
+    lanes: list[WaterfallLane]
+    marks: list[AxisMark]
+    parts: list[TimePart]
+    from_us: int
+    to_us: int
+    is_whole: bool
+    total: int
+    left_out: int
+    is_cut: bool
+    from_label: str
+    links: dict[str, str]
 
-
-class FoldedTimeScale:
-    """Time to percent, with idle stretches folded."""
-
-    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
-        self.edges = [min(start for start, _ in spans)]
-        self.offsets = [0]
-        self.folded: list[tuple[int, int]] = []
-        busy = merge_spans(spans)
-        most = max(LEAST_FOLD_US, int(sum(end - start for start, end in busy) * FOLD_SHARE))
-        for (start, end), (following, _) in zip(busy, [*busy[1:], (busy[-1][1], 0)], strict=True):
-            self.add_scale_edge(end, self.offsets[-1] + end - start)
-            gap = following - end
-            if gap > most:
-                self.folded.append((self.offsets[-1] + most // 2, gap))
-            self.add_scale_edge(following, self.offsets[-1] + min(gap, most))
-        self.total = max(self.offsets[-1], 1)
-
-    def add_scale_edge(self, edge: int, offset: int) -> None:
-        self.edges.append(edge)
-        self.offsets.append(offset)
-
-    def instant_to_percent(self, at_us: int) -> float:
-        right = min(max(bisect_right(self.edges, at_us), 1), len(self.edges) - 1)
-        first, last = self.edges[right - 1], self.edges[right]
-        share = min(max((at_us - first) / (last - first), 0), 1) if last > first else 0
-        offset = self.offsets[right - 1] + share * (self.offsets[right] - self.offsets[right - 1])
-        return float(100 * offset / self.total)
+    @property
+    def length_label(self) -> str:
+        return format_duration(timedelta(microseconds=self.to_us - self.from_us))
 
 
-def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the stretches in which anything happened, in order, none overlapping."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
+def build_waterfall(
+    session: Session, query: WaterfallQuery, now: datetime, *, drag: tuple[float, float] | None = None
+) -> Waterfall | None:
+    """Return the waterfall of a stretch of the session; None where nothing in it has a time.
 
-
-def build_waterfall(rows: Iterable[TimelineRowDisplay], now_us: int) -> Waterfall | None:
-    """Return the waterfall of these rows, or None where there is nothing to draw."""
-    drawn = [drawn_row for drawn_row in rows if drawn_row.row.happened_at is not None]
-    if not drawn:
+    `drag` narrows the stretch to what stands between two places of the picture, in percent.
+    """
+    loaded = load_session_spans(session, now)
+    if loaded is None:
         return None
-    row_spans = [build_row_span(shown) for shown in drawn]
-    spans = [(span.from_us, max(span.to_us, now_us) if span.goes_on else span.to_us) for span in row_spans]
-    scale = FoldedTimeScale(spans)
-    bars = []
-    for number, (span, (start, end)) in enumerate(zip(row_spans, spans, strict=True)):
-        x = min(scale.instant_to_percent(start), 100 - LEAST_WIDTH)
-        width = max(scale.instant_to_percent(end) - x, LEAST_WIDTH)
-        bars.append(
-            WaterfallBar(
-                span.target, round(x, 2), round(width, 2), TOP + number * ROW, span.css_class, span.label
-            )
-        )
-    folds = [
-        WaterfallFold(
-            round(100 * offset / scale.total, 2),
-            f"{format_duration(timedelta(microseconds=gap))} without events",
-        )
-        for offset, gap in scale.folded
-        if len(scale.folded) <= MOST_FOLDS
+    from_us, to_us = choose_stretch(loaded, query)
+    scale = build_scale(loaded.spans, from_us, to_us)
+    if drag is not None:
+        first, last = (scale.percent_to_instant(percent) for percent in sorted(drag))
+        from_us, to_us = choose_stretch(loaded, WaterfallQuery(first, last))
+        scale = build_scale(loaded.spans, from_us, to_us)
+    inside = [
+        span
+        for span in loaded.spans
+        if span.kind in ("call", "wait", "child") and span.to_us >= from_us and span.from_us <= to_us
     ]
-    total_time = timedelta(microseconds=max(end for _, end in spans) - spans[0][0])
-    return Waterfall(bars, folds, TOP + len(bars) * ROW + 4, format_duration(total_time))
+    path = find_critical_path(loaded.spans, loaded.to_us)
+    if query.path_only:
+        inside = [span for span in inside if (span.kind, span.key) in path]
+    drawn = choose_drawn_spans(inside)
+    began_us = session_began_us(session)
+    length = to_us - from_us
+    is_whole = from_us <= loaded.from_us and to_us >= loaded.to_us
+    links = {
+        "in": query.query_between(from_us + length // 4, to_us - length // 4)
+        if length > 2 * LEAST_STRETCH_US
+        else "",
+        "out": "" if is_whole else query.query_between(from_us - length // 2, to_us + length // 2),
+        "earlier": ""
+        if from_us <= loaded.from_us
+        else query.query_between(from_us - length // 2, to_us - length // 2),
+        "later": ""
+        if to_us >= loaded.to_us
+        else query.query_between(from_us + length // 2, to_us + length // 2),
+        "whole": "" if is_whole else query.query_for_everything,
+        "path": query.query_with_path_toggled,
+    }
+    return Waterfall(
+        lanes=BarBuilder(session, query, scale, path, began_us, from_us, to_us).build_lanes(inside, drawn),
+        marks=scale.list_marks(began_us),
+        parts=sum_up_time(loaded.spans, from_us, to_us),
+        from_us=from_us,
+        to_us=to_us,
+        is_whole=is_whole,
+        total=len(inside),
+        left_out=len(inside) - len(drawn),
+        is_cut=loaded.is_cut,
+        from_label=format_time_offset(from_us, began_us),
+        links=links,
+    )
+
+
+def choose_stretch(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
+    """Return the stretch to draw: what was asked for, as far as it lies within the session."""
+    from_us = loaded.from_us if query.from_us is None else query.from_us
+    to_us = loaded.to_us if query.to_us is None else query.to_us
+    length = max(to_us - from_us, LEAST_STRETCH_US)
+    from_us = min(max(from_us, loaded.from_us), max(loaded.to_us - LEAST_STRETCH_US, loaded.from_us))
+    return from_us, max(min(from_us + length, loaded.to_us), from_us + LEAST_STRETCH_US)
+
+
+def build_scale(spans: Iterable[SessionSpan], from_us: int, to_us: int) -> FoldedTimeScale:
+    busy = [
+        (max(span.from_us, from_us), min(span.to_us, to_us))
+        for span in spans
+        if span.to_us >= from_us and span.from_us <= to_us
+    ]
+    return FoldedTimeScale([(from_us, from_us), *busy, (to_us, to_us)], FOLD_FROM_US)
+
+
+def choose_drawn_spans(spans: Sequence[SessionSpan]) -> list[SessionSpan]:
+    """Return the spans that get a row: the longest, and few enough waits and child sessions to leave room for calls."""
+    by_length = sorted(spans, key=lambda span: -span.length_us)
+    others = [span for span in by_length if span.kind != "call"][:MOST_OTHER_BARS]
+    calls = [span for span in by_length if span.kind == "call"][: MOST_BARS - len(others)]
+    chosen = {(span.kind, span.key) for span in (*others, *calls)}
+    return [span for span in spans if (span.kind, span.key) in chosen]
+
+
+@dataclass(frozen=True, slots=True)
+class BarBuilder:
+    """Makes bars of spans, as far as they lie within the stretch of the scale."""
+
+    session: Session
+    query: WaterfallQuery
+    scale: FoldedTimeScale
+    path: set[tuple[str, str]]
+    began_us: int
+    from_us: int
+    to_us: int
+
+    def build_lanes(self, spans: Sequence[SessionSpan], drawn: Sequence[SessionSpan]) -> list[WaterfallLane]:
+        """Return all spans of the stretch in their lanes, with rows for those that are `drawn`."""
+        names = read_call_names(self.session, [int(span.key) for span in drawn if span.kind == "call"])
+        lanes: dict[str, list[SessionSpan]] = {PEOPLE: [], AGENT: []}
+        for span in spans:
+            lane = {"wait": PEOPLE, "child": CHILDREN}.get(span.kind, span.lane or AGENT)
+            if lane not in lanes and span.kind == "call" and len(lanes) >= MOST_LANES:
+                lane = OTHERS
+            lanes.setdefault(lane, []).append(span)
+        has_row = {(span.kind, span.key) for span in drawn}
+        return [
+            WaterfallLane(
+                name,
+                self.build_stretches(lane_spans),
+                [
+                    self.build_bar(
+                        span,
+                        *(names.get(span.key, (span.name, "")) if span.kind == "call" else (span.name, "")),
+                    )
+                    for span in lane_spans
+                    if (span.kind, span.key) in has_row
+                ],
+                len(lane_spans),
+                sum(span.length_us for span in lane_spans),
+            )
+            for name, lane_spans in lanes.items()
+            if lane_spans
+        ]
+
+    def build_stretches(self, spans: Sequence[SessionSpan]) -> list[LaneStretch]:
+        """Return a lane's spans as few rectangles: neighbours of one colour that touch are one."""
+        stretches: list[list[Any]] = []
+        for span in spans:
+            x, width = self.place_span(span)
+            css_class = f"{span.kind} {span.state.replace(' ', '-')}"
+            last = stretches[-1] if stretches else None
+            if last is not None and last[2] == css_class and x <= last[1] + LEAST_WIDTH / 2:
+                last[1] = max(last[1], x + width)
+            else:
+                stretches.append([x, x + width, css_class])
+        return [
+            LaneStretch(round(first, 2), round(last - first, 2), css_class)
+            for first, last, css_class in stretches
+        ]
+
+    def place_span(self, span: SessionSpan) -> tuple[float, float]:
+        """Return where a span begins and how wide it is, in percent."""
+        first, last = (
+            self.scale.instant_to_percent(min(max(at_us, self.from_us), self.to_us))
+            for at_us in (span.from_us, span.to_us)
+        )
+        x = min(first, 100 - LEAST_WIDTH)
+        return x, max(last - x, LEAST_WIDTH)
+
+    def build_bar(self, span: SessionSpan, name: str, title: str) -> WaterfallBar:
+        x, width = self.place_span(span)
+        margin = max(span.length_us // 10, LEAST_STRETCH_US)
+        return WaterfallBar(
+            span,
+            name,
+            span.state if span.kind == "wait" else title,
+            round(x, 2),
+            round(width, 2),
+            (span.kind, span.key) in self.path,
+            format_time_offset(span.from_us, self.began_us),
+            bar_url(self.session, span),
+            self.query.query_between(span.from_us - margin, span.to_us + margin),
+        )
+
+
+def bar_url(session: Session, span: SessionSpan) -> str:
+    """Return where a bar leads: the event, the request, or the child's page."""
+    if span.kind == "wait":
+        return reverse("approvals:detail", args=[span.key])
+    if span.kind == "child":
+        return reverse("sessions:detail", args=[span.key])
+    return f"{reverse('sessions:detail', args=[session.pk])}?event={span.key}#event-{span.key}"
+
+
+def read_call_names(session: Session, event_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
+    """Return what each call is called, and what it is about, as its row says it."""
+    if not event_ids:
+        return {}
+    events = SessionTimeline(session.pk).read_events_by_id(event_ids)
+    rows = [CallRow(event.event_position, event, None, may_run=False) for event in events]
+    shown = prepare_timeline_rows(rows, session, 0)
+    return {
+        str(row.event.id): (
+            f"{row.call_display.server} {row.call_display.name}"
+            if row.call_display.server
+            else row.call_display.name,
+            row.call_display.title[:160],
+        )
+        for row in shown
+    }
+
+
+def parse_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Self
 from zoneinfo import ZoneInfo
 
+from django.db.models import QuerySet
 from django.http import QueryDict
 
 from coordinator.lib import instants
@@ -16,6 +17,7 @@ from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dime
 from dashboard.frame.days import find_time_zone
 
 PERIODS = (1, 7, 30, 90, 365)  # days
+HEAT_MAP_DAYS = 365  # the period that is shown as a map of days, too
 MEASURES = ("cost", "tokens")
 HOUR_US, QUARTER_US = 3_600_000_000, 900_000_000
 
@@ -74,14 +76,43 @@ class UsageQuery:
         first: date = now.astimezone(self.time_zone).date() - timedelta(days=self.days - 1)
         return datetime.combine(first, time.min, self.time_zone).astimezone(UTC)
 
+    def previous_bounds(self, now: datetime) -> tuple[datetime, datetime]:
+        """Return the period before: equally long, and ended at the same time of day as this one so far."""
+        if self.is_hourly:
+            day = timedelta(hours=24)
+            return self.start_instant(now) - day, now - day
+        local = now.astimezone(self.time_zone)
+        first = local.date() - timedelta(days=2 * self.days - 1)
+        start = datetime.combine(first, time.min, self.time_zone)
+        return start.astimezone(UTC), (local - timedelta(days=self.days)).astimezone(UTC)
 
-def load_usage_slots(query: UsageQuery, now: datetime) -> dict[tuple[str, str], TokenUsage]:
-    """Return the period's usage by day or hour, and by what it is told apart by.
+    @property
+    def end_label(self) -> str:
+        """Return what the last column is."""
+        return "now" if self.is_hourly else "today"
+
+    @property
+    def period_label(self) -> str:
+        return "24 hours" if self.is_hourly else f"{self.days} days"
+
+
+def filter_usage_rows(start: datetime, end: datetime | None = None) -> QuerySet[ModelRequestUsage]:
+    """Return the requests from an instant on, up to another."""
+    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(start))
+    return rows if end is None else rows.filter(at_us__lt=instants.to_microseconds(end))
+
+
+def load_usage_slots(
+    query: UsageQuery, now: datetime, rows: QuerySet[ModelRequestUsage] | None = None
+) -> dict[tuple[str, str], TokenUsage]:
+    """Return the period's usage, of `rows` or of all, by day or hour, and by what it is told apart by.
 
     The database sums by hours of UTC, or quarters of them where the zone's clocks are not whole hours away.
     """
     start = query.start_instant(now)
-    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(start))
+    rows = (
+        filter_usage_rows(start) if rows is None else rows.filter(at_us__gte=instants.to_microseconds(start))
+    )
     offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, now)}
     has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
     size = HOUR_US if has_whole_hours else QUARTER_US

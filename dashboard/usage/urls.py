@@ -10,6 +10,9 @@ app_name = "costs"
 
 urlpatterns = [
     path("", costs.show_costs, name="show"),
+    path("tools/", costs.show_tools, name="tools"),
+    path("activity/", costs.show_activity, name="activity"),
     path("csv/", costs.export_usage_csv, name="csv"),
+    path("json/", costs.export_usage_json, name="json"),
     path("prices/", costs.save_model_prices_view, name="save-prices"),
 ]

@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import json
+from collections.abc import Iterator
+from datetime import date, datetime
 from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 
 from coordinator.actions.usage import prices
 from coordinator.identity.actors import person_actor
-from coordinator.identity.declarations import require_GET, require_POST
-from coordinator.lib import instants
-from coordinator.models import ModelPrice, ModelRequestUsage
+from coordinator.identity.declarations import require_GET, require_POST, require_safe
+from coordinator.models import ModelPrice, ModelRequestUsage, Session
+from coordinator.models.agent_names import expand_agent_name, list_agent_choices
+from coordinator.sessions import titles
 from coordinator.usage import prices as prices_of
 from coordinator.usage import reading as usage
+from coordinator.usage import turns
+from coordinator.usage.activity import (
+    filter_activity,
+    find_uncounted_since,
+    hour_number,
+    load_calls_by_tool,
+)
+from coordinator.usage.limits import load_limit_states
 from coordinator.usage.prices import KINDS
-from coordinator.usage.reading import DIMENSIONS, TokenUsage
+from coordinator.usage.reading import DIMENSIONS, PeriodUsage, TokenUsage
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
-from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.lists.exports import build_csv_response
-from dashboard.looks.charts import MOST_SERIES, build_stacked_columns
-from dashboard.usage.query import MEASURES, PERIODS, UsageQuery, load_usage_slots
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.exports import build_csv_response, build_download_response
+from dashboard.looks.charts import HeatMap, build_heat_map
+from dashboard.timeline.heading import build_session_header
+from dashboard.timeline.query import TimelineQuery
+from dashboard.usage.activity import build_activity_context, build_tool_context
+from dashboard.usage.charts import build_session_charts, build_usage_chart, describe_change, sum_by_name
+from dashboard.usage.query import (
+    HEAT_MAP_DAYS,
+    MEASURES,
+    PERIODS,
+    UsageQuery,
+    filter_usage_rows,
+    load_usage_slots,
+)
 
 LABELS = {
     "model": "Model",
@@ -69,8 +92,9 @@ CSV_COLUMNS = (
     "when", "name", "requests", "input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning",
     "web_searches", "cost", "unpriced_tokens",
 )  # fmt: skip
-OTHERS = "Others"
-MOST_ROWS = 100  # of the table; the CSV has all
+MOST_ROWS = 100  # of a table; the CSV has all
+TOOL_PERIODS = [("7", "7 days"), ("1", "24 hours"), ("14", "14 days"), ("30", "30 days")]
+MAX_DEAREST_SESSIONS = 10
 
 
 @require_GET
@@ -82,14 +106,80 @@ def show_costs(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_GET
 @require_viewer
+def show_activity(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the pictures of the last 24 hours, which the overview asks for again each minute."""
+    if not wants_fragment(request):
+        return redirect("overview")
+    return render(request, "costs/_activity.html", build_activity_context(timezone.now()))
+
+
+@require_GET
+@require_viewer
+def show_tools(request: HtmxHttpRequest) -> HttpResponse:
+    """Show each tool's calls, how many failed and how long they took, of all agents or of one."""
+    agent, days = request.GET.get("agent", "")[:300], request.GET.get("days", "")
+    days = days if days in dict(TOOL_PERIODS) else TOOL_PERIODS[0][0]
+    last = hour_number(timezone.now())
+    first = last - int(days) * 24 + 1
+    names = expand_agent_name(agent) if agent else None
+    context = {
+        "agent": agent,
+        "agents": list_agent_choices(agent),
+        "days": days,
+        "periods": TOOL_PERIODS,
+        "uncounted": find_uncounted_since(first),
+        **build_tool_context(load_calls_by_tool(filter_activity(first, last, names)), MOST_ROWS),
+    }
+    return render(request, "costs/tools.html", context)
+
+
+@require_GET
+@require_viewer
 def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with a row for each column of the chart and each name: what the same choices show."""
-    slots = load_usage_slots(UsageQuery.from_query(request.GET), timezone.now())
-    rows = (
-        {name: getattr(usage, name) for name in CSV_COLUMNS[2:]} | {"when": when, "name": name}
-        for (when, name), usage in sorted(slots.items())
+    return build_csv_response("usage", CSV_COLUMNS, list_export_rows(UsageQuery.from_query(request.GET)))
+
+
+@require_GET
+@require_viewer
+def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    """Answer with the rows of the CSV, and the choices that they follow, as JSON."""
+    query = UsageQuery.from_query(request.GET)
+    document = {
+        "days": query.days,
+        "by": query.by,
+        "time_zone": query.zone,
+        "rows": list(list_export_rows(query)),
+    }
+    return build_download_response(
+        "usage.json", "application/json", [json.dumps(document, ensure_ascii=False)]
     )
-    return build_csv_response("usage", CSV_COLUMNS, rows)
+
+
+def list_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
+    slots = load_usage_slots(query, timezone.now())
+    for (when, name), usage_sum in sorted(slots.items()):
+        yield {"when": when, "name": name} | {name: getattr(usage_sum, name) for name in CSV_COLUMNS[2:]}
+
+
+@require_safe
+@require_viewer
+def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Show what one session used: by turn, by model, by sub-agent, and how full its context was."""
+    session = get_object_or_404(Session, pk=session_id)
+    session_usage = turns.load_session_usage(session.pk)
+    numbered = list(enumerate(session_usage.turns, 1))
+    subagents = usage.load_usage_by_subagent(session.pk)
+    context = {
+        "session_usage": session_usage,
+        "turns": numbered[-MOST_ROWS:],
+        "earlier_turns": max(0, len(numbered) - MOST_ROWS),
+        "subagents": dict(list(subagents.items())[:MOST_ROWS]),
+        "subagent_count": len(subagents),
+        "spent_on_subagents": usage.sum_usages(subagents),
+        **build_session_charts(session_usage),
+    }
+    return render(request, "costs/session.html", build_session_header(session, TimelineQuery()) | context)
 
 
 @require_POST
@@ -104,7 +194,7 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
         row["model"]: {kind: row[kind] for kind in KINDS} for row in rows if not row.get("DELETE")
     }
     with refusals.show_refusal_as_message(request):
-        prices.replace_model_prices(wanted_prices, by=person_actor(request.user), now=timezone.now())
+        prices.replace_model_prices(wanted_prices, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "Prices saved. New requests use them, and earlier ones that had no price.")
     return redirect("costs:show")
 
@@ -112,11 +202,10 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
 def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
     query, now = UsageQuery.from_query(request.GET), timezone.now()
     slots = load_usage_slots(query, now)
-    by_name: dict[str, TokenUsage] = {}
-    for (_, name), used in slots.items():
-        by_name[name] = by_name.get(name, TokenUsage()) + used
-    by_name = usage.sort_usages_by_cost(by_name)
-    since = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(query.start_instant(now)))
+    by_name = sum_by_name(slots)
+    since = filter_usage_rows(query.start_instant(now))
+    period = usage.load_period_usage(since)
+    before = usage.load_period_usage(filter_usage_rows(*query.previous_bounds(now)))
     models = sorted(since.order_by().values_list("model", flat=True).distinct())
     unpriced = usage.load_usage_by_columns(since.filter(cost__isnull=True), "model", "is_fast")
     own = prices_of.load_own_prices()
@@ -125,7 +214,12 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "choices": build_choice_links(query),
         "rows": dict(list(by_name.items())[:MOST_ROWS]),
         "more_rows": max(0, len(by_name) - MOST_ROWS),
-        "total": usage.sum_usages(by_name),
+        "total": period.total,
+        "period": period,
+        "before": before,
+        "changes": compare_periods(period, before),
+        "dearest": load_dearest_with_titles(since),
+        "heat_map": build_year_map(query, slots, now) if query.days == HEAT_MAP_DAYS else None,
         "used_prices": {model: prices_of.find_model_price(model, own) for model in models},
         "unpriced": [
             (f"{model}, fast" if is_fast else model, used)
@@ -133,15 +227,54 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
             if used.total_tokens
         ],
         "filled": usage.find_fill_progress(),
+        "limits": load_limit_states(now),
         "forms": forms_,
         **build_usage_chart(query, slots, by_name, now),
     }
     return render(request, "costs/costs.html", context, status=status)
 
 
+def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
+    """Return how the figures of a period differ from those of the period before."""
+    tokens, tokens_before = period.total.total_tokens, before.total.total_tokens
+    return {
+        "cost": describe_change(period.total.cost, before.total.cost, before.total.cost_label),
+        "tokens": describe_change(tokens, tokens_before, f"{tokens_before:,}"),
+        "sessions": describe_change(period.sessions, before.sessions, f"{before.sessions:,}"),
+        "session": describe_change(period.session_cost, before.session_cost, before.session_cost_label),
+        "cache": f"of the input, {before.total.cache_hit_percent} % before"
+        if tokens_before
+        else "of the input",
+        "subagents": f", {before.subagent_percent} % before" if tokens_before else "",
+    }
+
+
+def load_dearest_with_titles(rows: QuerySet[ModelRequestUsage]) -> list[tuple[str, str, bool, TokenUsage]]:
+    """Return the sessions that cost most: id, title, whether the session still exists, and usage."""
+    dearest = usage.load_dearest_sessions(rows, MAX_DEAREST_SESSIONS)
+    session_titles = titles.load_session_titles(dearest)
+    existing = set(Session.objects.filter(pk__in=dearest).values_list("pk", flat=True))
+    return [(name, session_titles.get(name, ""), name in existing, used) for name, used in dearest.items()]
+
+
+def build_year_map(query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], now: datetime) -> HeatMap:
+    """Return the year's days, shaded by what is measured."""
+    by_day: dict[date, TokenUsage] = {}
+    for (slot, _), used in slots.items():
+        day = date.fromisoformat(slot)
+        by_day[day] = by_day.get(day, TokenUsage()) + used
+    values = {
+        day: (used.cost, used.cost_label)
+        if query.measure == "cost"
+        else (float(used.total_tokens), f"{used.total_tokens:,} tokens")
+        for day, used in by_day.items()
+    }
+    return build_heat_map(values, now.astimezone(query.time_zone).date(), query.days)
+
+
 def build_choice_links(query: UsageQuery) -> list[tuple[str, list[tuple[str, str, bool]]]]:
     """Return the page's choices: what each is about, and its links with whether they are the current ones."""
-    periods = [(day_count, "24 hours" if day_count == 1 else f"{day_count} days") for day_count in PERIODS]
+    periods = [(day_count, UsageQuery(days=day_count).period_label) for day_count in PERIODS]
     return [
         ("Period", [(label, query.query_string(days=one), one == query.days) for one, label in periods]),
         (
@@ -150,34 +283,3 @@ def build_choice_links(query: UsageQuery) -> list[tuple[str, list[tuple[str, str
         ),
         ("By", [(one.capitalize(), query.query_string(by=one), one == query.by) for one in DIMENSIONS]),
     ]
-
-
-def build_usage_chart(
-    query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], by_name: dict[str, TokenUsage], now: datetime
-) -> dict[str, Any]:
-    """Return the chart's columns, its series and the sums of its columns, the largest series first."""
-
-    def usage_amount(used: TokenUsage) -> float:
-        return used.cost if query.measure == "cost" else float(used.total_tokens)
-
-    largest = sorted(by_name, key=lambda name: -usage_amount(by_name[name]))
-    series = largest[:MOST_SERIES] + ([OTHERS] if len(largest) > MOST_SERIES else [])
-    stacked: dict[tuple[str, str], TokenUsage] = {}
-    sums: dict[str, TokenUsage] = {}
-    for (slot, name), used in slots.items():
-        key = (slot, name if name in series else OTHERS)
-        stacked[key] = stacked.get(key, TokenUsage()) + used
-        sums[slot] = sums.get(slot, TokenUsage()) + used
-    values = {
-        key: (
-            usage_amount(used),
-            used.cost_label if query.measure == "cost" else f"{used.total_tokens:,} tokens",
-        )
-        for key, used in stacked.items()
-    }
-    names = query.list_slots(now)
-    return {
-        "columns": build_stacked_columns(names, series, values),
-        "series": list(enumerate(series, 1)),
-        "sums": [(slot, sums[slot]) for slot in names if slot in sums],
-    }

@@ -1,8 +1,8 @@
 // The approvals inbox: what a person types, selects and has selected survives live updates; a card whose deadline
 // passes says so at once; requests that somebody has had before their eyes are noted.
-const inbox = () => document.querySelector("#inbox, #request");
+const inbox = () => document.querySelector("#inbox, #request, #one");
 const csrf = () => JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
-const cards = () => [...document.querySelectorAll("[data-row].ask")];
+const cards = () => [...document.querySelectorAll("[data-row].ask:not([data-passed])")];
 const noted = new Set();
 let selected = "";
 let selectedAt = 0; // its place among the cards: when it is gone, the next one is selected
@@ -15,7 +15,34 @@ window.Idiomorph.defaults.callbacks.beforeNodeMorphed = (before, after) =>
 
 // Who opened or folded something wants it so. (What is new is still empty here.)
 window.Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
-  !(name === "open" && node.matches("details, dialog") && node.hasChildNodes());
+  !(name === "data-open" || (name === "open" && node.matches("details, dialog") && node.hasChildNodes()));
+
+// On a wide screen the card that is selected is open, in the pane beside the list: the first one as long as none is, and
+// the next that waits where the selected one is decided. On a narrow one a person opens cards where they stand.
+const wide = matchMedia("(width >= 68rem)");
+
+function setOpen(card, open) {
+  card.toggleAttribute("data-open", open);
+  for (const button of card.querySelectorAll("[data-toggle-card]")) button.setAttribute("aria-expanded", `${open}`);
+}
+
+function openCards() {
+  const all = [...document.querySelectorAll(".inbox .ask")];
+  const current = all.findIndex((card) => card.matches(".selected"));
+  const waits = (card) => !card.matches("[data-passed]");
+  const open = all.slice(Math.max(current, 0)).find(waits) ?? all.findLast(waits);
+  for (const card of all) setOpen(card, wide.matches ? card === open : card.matches("[data-open]"));
+}
+
+wide.addEventListener("change", openCards);
+document.addEventListener("row-selected", openCards);
+document.addEventListener("click", (event) => {
+  const button = event.target.closest?.("[data-toggle-card]");
+  if (button) setOpen(button.closest(".ask"), !button.closest(".ask").matches("[data-open]"));
+  // beside the list there is more to read than on the page of a request: a press by hand on the headline selects it
+  const isPlain = event.detail > 0 && !event.ctrlKey && !event.metaKey && !event.shiftKey;
+  if (wide.matches && isPlain && event.target.closest?.(".inbox .ask:not([data-passed]) [data-open]")) event.preventDefault();
+});
 
 // A verdict on its way keeps its form, whatever arrives meanwhile: without it, the answer would find no place and
 // nobody would be told who was faster.
@@ -44,7 +71,8 @@ function noteChanges(was, is) {
 function noteMoves() {
   const now = placesNow();
   const differs = ([id, top]) => top !== undefined && now.get(id) !== undefined && Math.abs(now.get(id) - top) > 4;
-  if ([...places].some(differs)) moved = performance.now();
+  const replaced = document.querySelector("#one") && [...now.keys()].join() !== [...places.keys()].join();
+  if (replaced || [...places].some(differs)) moved = performance.now();
 }
 
 window.addEventListener("click", (event) => {
@@ -69,9 +97,10 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
 });
 
 document.body.addEventListener("htmx:afterSwap", () => {
-  noteMoves();
   const next = selected ? document.getElementById(selected) ?? cards()[selectedAt] ?? cards().at(-1) : null;
   next?.classList.add("selected");
+  openCards();
+  noteMoves();
   noteChanges(selected, next?.id);
   look();
 });
@@ -88,6 +117,7 @@ document.body.addEventListener("htmx:configRequest", ({ detail }) => {
   if (detail.verb !== "get" || detail.elt !== inbox()) return;
   const ids = detail.formData.getAll("ids").filter((id) => !gone.has(id));
   detail.formData.delete("ids");
+  if (gone.has(detail.formData.get("shown"))) detail.formData.delete("shown");
   for (const id of ids) detail.formData.append("ids", id);
 });
 
@@ -156,4 +186,6 @@ function send(ids) {
 }
 
 document.addEventListener("visibilitychange", () => document.hidden || look());
+openCards();
+document.querySelector("#one .ask")?.classList.add("selected");
 look();

@@ -1,4 +1,4 @@
-// Many requests at once: boxes that survive live updates, ranges, groups, and the one question before a verdict.
+// Many requests, or sessions, at once: boxes that survive live updates, ranges, groups, and the one question before a verdict.
 // What is chosen is what the boxes say; approvals.js lets a ticked box be as it was when it was ticked.
 const bar = document.querySelector("#choose");
 const dialog = document.querySelector("#set");
@@ -7,11 +7,11 @@ const chosen = () => boxes().filter((box) => box.checked);
 let last = ""; // the id of the box that was ticked last: a range begins there
 
 function show() {
-  const number = chosen().reduce((sum, box) => sum + JSON.parse(box.value).length, 0);
+  const number = chosen().reduce((sum, box) => sum + Number(box.dataset.chooses ?? JSON.parse(box.value).length), 0);
   bar.classList.toggle("on", number > 0);
   document.body.classList.toggle("choosing", number > 0);
   bar.querySelector("[data-chosen-count]").textContent = number === 1 ? "1 chosen" : `${number} chosen`;
-  for (const box of boxes()) box.closest(".ask").classList.toggle("chosen", box.checked);
+  for (const box of boxes()) box.closest("[data-row]").classList.toggle("chosen", box.checked);
 }
 
 function choose(some, wanted = true) {
@@ -74,7 +74,7 @@ document.addEventListener("formdata", ({ target, formData }) => {
 });
 
 document.body.addEventListener("htmx:afterSwap", ({ target }) => {
-  if (target === dialog && !dialog.open) dialog.showModal();
+  if (dialog && target === dialog && !dialog.open) dialog.showModal();
   show();
 });
 
@@ -84,7 +84,7 @@ document.body.addEventListener("arranged", () => choose(boxes(), false));
 
 // The question is answered with nothing left to say.
 document.body.addEventListener("htmx:afterRequest", ({ detail, target }) => {
-  if (dialog.open && detail.xhr?.status === 204 && dialog.contains(target)) dialog.close();
+  if (dialog?.open && detail.xhr?.status === 204 && dialog.contains(target)) dialog.close();
 });
 
 show();

@@ -16,6 +16,6 @@ for (const field of document.querySelectorAll("[data-zone-of-days]")) if (!field
 document.addEventListener("change", ({ target }) => target.matches(dayFields) && nameZone(target.form, own), true);
 
 // A zone without days would only make the URL longer.
-document.addEventListener("formdata", ({ formData }) => {
-  if (formData.has("zone") && !formData.get("since") && !formData.get("until")) formData.delete("zone");
+document.addEventListener("formdata", ({ target, formData }) => {
+  if (target.querySelector("[data-zone-of-days]") && !formData.get("since") && !formData.get("until")) formData.delete("zone");
 });

@@ -29,7 +29,7 @@ function wordsOf(button) {
 function ask(question, button) {
   return new Promise((answer) => {
     confirmBox.querySelector("#confirm-question").textContent = question;
-    confirmBox.querySelector("[value=yes]").textContent = wordsOf(button) || "Confirm";
+    confirmBox.querySelector("[value=yes]").textContent = wordsOf(button) || "Continue";
     confirmBox.returnValue = "no";
     confirmBox.addEventListener("close", () => answer(confirmBox.returnValue === "yes"), { once: true });
     confirmBox.showModal();

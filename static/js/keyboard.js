@@ -1,17 +1,23 @@
-// Single keys: j/k walk [data-row] inside [data-rows], Enter opens the row's [data-open], / searches, ? helps,
-// and any other letter presses the [data-key] button of the selected row or, failing that, of the page.
+// Single keys: j/k walk [data-row] inside [data-rows] (but [data-passed]), Enter opens the row's [data-open], / searches,
+// ? helps, g and a letter open the page of the rail's [data-go] (g twice presses what has the key g), and any other letter
+// presses the [data-key] button of the selected row or, failing that, of the page.
 // A person can switch them off (WCAG 2.1.4) in the help dialog.
 const help = document.querySelector("#keys");
 const toggle = document.querySelector("[data-keys-switch]");
 const off = "signalbox-keys-off";
 
-const rows = () => [...document.querySelectorAll("[data-rows] [data-row]")].filter((row) => row.offsetParent);
+const rows = () => [...document.querySelectorAll("[data-rows] [data-row]:not([data-passed])")].filter((row) => row.offsetParent);
 const selected = () => document.querySelector("[data-row].selected");
 const isTyping = (target) => target.closest("input:not([type=checkbox], [type=radio]), textarea, select, [contenteditable]");
 
-function select(row) {
+function mark(row) {
   selected()?.classList.remove("selected");
   row.classList.add("selected");
+  row.dispatchEvent(new CustomEvent("row-selected", { bubbles: true }));
+}
+
+function select(row) {
+  mark(row);
   row.scrollIntoView({ block: "nearest" });
   const link = row.querySelector("[data-open]") ?? row.querySelector("a, button");
   if (link) link.focus({ preventScroll: true });
@@ -20,9 +26,11 @@ function select(row) {
 function walk(step) {
   const all = rows();
   if (!all.length) return;
-  const here = all.indexOf(selected());
-  const next = here < 0 ? (step > 0 ? 0 : all.length - 1) : here + step;
-  if (all[next]) select(all[next]);
+  const current = selected();
+  const side = step > 0 ? Node.DOCUMENT_POSITION_FOLLOWING : Node.DOCUMENT_POSITION_PRECEDING;
+  const ahead = current ? all.filter((row) => current.compareDocumentPosition(row) & side) : all;
+  const next = ahead.at(step > 0 ? 0 : -1);
+  if (next) select(next);
 }
 
 function press(key) {
@@ -42,11 +50,22 @@ function search() {
   return Boolean(field);
 }
 
+// After g the next key never decides anything, however late it comes: somebody may have meant g and a.
+const isGoing = () => document.body.classList.contains("going"); // the rail then shows the letters
+const stopGoing = () => document.body.classList.remove("going");
+
+function go(key) {
+  stopGoing();
+  if (key === "g") press("g");
+  else if (key !== "Escape") document.querySelector(`.rail [data-go="${CSS.escape(key)}"]`)?.click();
+}
+
 const actions = {
   j: () => (walk(1), true),
   k: () => (walk(-1), true),
   "/": search,
   "?": () => (help?.showModal(), true),
+  g: () => (document.body.classList.add("going"), true),
   Enter: () => {
     const link = document.activeElement === document.body && selected()?.querySelector("[data-open]");
     if (link) link.click();
@@ -62,15 +81,19 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.repeat && !"jk".includes(event.key)) return; // a held key must not decide twice
   if (isTyping(event.target) || document.querySelector("dialog[open]") || localStorage.getItem(off)) return;
+  if (isGoing() && (event.key.length === 1 || event.key === "Escape")) {
+    go(event.key);
+    event.preventDefault();
+    return;
+  }
   const done = actions[event.key] ? actions[event.key]() : event.key.length === 1 && press(event.key);
   if (done) event.preventDefault();
 });
 
 document.addEventListener("click", (event) => {
+  stopGoing();
   const row = event.target.closest("[data-row]");
-  if (!row || row === selected()) return;
-  selected()?.classList.remove("selected");
-  row.classList.add("selected");
+  if (row && row !== selected()) mark(row);
 });
 
 for (const element of document.querySelectorAll("[data-needs-script]")) element.hidden = false;

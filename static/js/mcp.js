@@ -1,5 +1,6 @@
 // What the pages about MCP need: their dialog opens when htmx has filled it, selects submit their form,
-// and a sheet shows which of its lines differ from what stands.
+// a sheet shows which of its lines differ from what stands, and the end of a grant is written in the reader's own zone
+// or picked from a calendar.
 const dialog = document.querySelector("#mcp-dialog");
 
 document.body.addEventListener("htmx:afterSwap", (event) => {
@@ -22,4 +23,30 @@ sheet?.addEventListener("change", (event) => {
   if (!line) return;
   const stands = [...line.querySelectorAll("input[type=radio]")].every((one) => one.checked === one.defaultChecked);
   line.classList.toggle("edited", !stands || Boolean(line.querySelector("input[type=checkbox]:checked")));
+});
+
+const zone = new Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+function prepareEnds(root) {
+  for (const field of root.querySelectorAll("[data-own-zone]")) field.value = zone || "UTC";
+  for (const button of root.querySelectorAll("[data-pick-end]")) button.hidden = false;
+}
+
+prepareEnds(document);
+document.body.addEventListener("htmx:load", (event) => prepareEnds(event.target));
+
+document.body.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-pick-end]");
+  if (!button) return;
+  const now = new Date();
+  const picker = button.nextElementSibling;
+  picker.min = new Date(now - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  picker.showPicker();
+});
+
+document.body.addEventListener("change", (event) => {
+  if (!event.target.matches(".grant-end-picker") || !event.target.value) return;
+  const words = event.target.closest(".grant-end").querySelector("input[list]");
+  words.value = event.target.value.replace("T", " ");
+  words.dispatchEvent(new Event("input", { bubbles: true }));
 });

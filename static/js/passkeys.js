@@ -45,7 +45,8 @@ function say(form, text) {
 async function fetchOptions(form, button) {
   const filled = new FormData(form);
   const fields = new URLSearchParams();
-  for (const name of ["csrfmiddlewaretoken", "proof", "new_proof"]) if (filled.has(name)) fields.set(name, filled.get(name));
+  const names = ["csrfmiddlewaretoken", "proof", "new_proof", ...(button.dataset.optionsFields?.split(" ") ?? [])];
+  for (const name of names) if (filled.has(name)) fields.set(name, filled.get(name));
   return fetch(button.dataset.options, { method: "POST", body: fields, headers: { "HX-Request": "true" } });
 }
 

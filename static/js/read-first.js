@@ -14,16 +14,24 @@ function keyOf(holder, box) {
   return `${name} ${boxesOf(holder).indexOf(box)}`;
 }
 
-// What is folded although it is long counts as unread.
-const isFolded = (box) => Boolean(box.closest("details[data-long]:not([open])"));
+// What is folded although it is long counts as unread: in a closed list of all, or in a pane that is not shown.
 const isDrawn = (box) => box.getClientRects().length > 0;
+const isFolded = (box) =>
+  Boolean(box.closest("details[data-long]:not([open])")) || (Boolean(box.closest(".ask-pane[data-long]")) && !isDrawn(box));
+
+// Where the screen ends for who reads: at a bar that lies upon its foot.
+function floor() {
+  const bars = [...document.querySelectorAll(".one-by-one .decide:not(.answer), .rail")].map((bar) => bar.getBoundingClientRect());
+  const tops = bars.filter(({ top, width }) => width > window.innerWidth / 2 && top > window.innerHeight / 2).map(({ top }) => top);
+  return Math.min(window.innerHeight, ...tops);
+}
 
 function isEndInView(box) {
   if (document.hidden || !isDrawn(box)) return false;
   if (isScrolled(box) && box.scrollTop + box.clientHeight < box.scrollHeight - slack) return false;
   const { bottom } = box.getBoundingClientRect();
-  const around = box.parentElement.closest(".set-list")?.getBoundingClientRect().bottom ?? window.innerHeight;
-  return bottom > 0 && bottom <= Math.min(around, window.innerHeight) + slack;
+  const around = box.parentElement.closest(".set-list, .ask-pane-body")?.getBoundingClientRect().bottom ?? window.innerHeight;
+  return bottom > 0 && bottom <= Math.min(around, floor()) + slack;
 }
 
 function unreadOf(form) {
@@ -65,6 +73,7 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   event.stopImmediatePropagation();
   unread.closest("details[data-long]:not([open])")?.setAttribute("open", "");
+  if (!isDrawn(unread)) unread.closest(".ask")?.querySelector("[data-toggle-card]")?.click();
   unread.scrollIntoView({ block: "nearest" });
   const text = "Nothing was approved. Scroll to the end of what is asked first.";
   document.body.dispatchEvent(new CustomEvent("toast", { detail: { level: "warning", text } }));

@@ -76,11 +76,20 @@ function read(data) {
 
 const QUIET = new Set(["closed", "denying", SIGN_IN.kind]); // what rang already, or was just pressed
 
+// Of a question its choices, where the screen has room for all of them: a part of them would be no fair question.
+function offered({ choices }) {
+  if (!choices) return [{ action: "deny", title: "Deny" }];
+  if (choices.length > Notification.maxActions) return [];
+  return choices.map((title, place) => ({ action: `${ANSWER}${place}`, title }));
+}
+
+const ANSWER = "answer-";
+
 async function show(told) {
   const waits = told.kind === "waiting";
   const tag = told.id ?? `signalbox-${told.kind}`;
   const seen = (await windows()).some((page) => page.focused);
-  const actions = waits && told.judged ? [{ action: "deny", title: "Deny" }] : [];
+  const actions = waits && told.judged ? offered(told) : [];
   const options = {
     body: [told.body, told.beside].filter(Boolean).join("\n"),
     tag,
@@ -170,11 +179,12 @@ async function forget() {
   await takeAway(({ kind, id }) => id || (kind !== SIGN_IN.kind && kind !== "problem"));
 }
 
-// A press: the card, or a Deny of exactly what was shown. Approving takes the card.
+// A press: the card, a Deny of exactly what was shown, or the answer to exactly that question. Approving takes the card.
 
 self.addEventListener("notificationclick", (event) => {
   const { notification, action } = event;
   if (action === "deny") return event.waitUntil(deny(notification.data)); // which shows others in its place
+  if (action.startsWith(ANSWER)) return event.waitUntil(answer(notification.data, Number(action.slice(ANSWER.length))));
   notification.close();
   event.waitUntil(open(notification.data?.url ?? "/ui/approvals/"));
 });
@@ -188,38 +198,51 @@ async function open(path) {
   return there.url === url ? there : there.navigate(url);
 }
 
-const NOT_DENIED = {
-  kind: "problem",
-  title: "Nothing was denied",
-  body: "You are signed out on this device, or you may no longer decide. Open the request to decide.",
+const SENT_AWAY = "You are signed out on this device, or you may no longer decide. Open the request to decide.";
+const DENYING = {
+  url: "/ui/push/deny/",
+  begins: (told) => `Denying: ${told.title}`,
+  done: (told) => [`Denied: ${told.title}`, "You denied it."],
+  failed: "Nothing was denied",
+  unknown: "No answer to your denial",
+};
+const ANSWERING = {
+  url: "/ui/push/answer/",
+  begins: (told) => `Answering: ${told.title}`,
+  done: (told, choice) => [`Answered: ${told.title}`, `You answered: ${told.choices[choice]}`],
+  failed: "Nothing was answered",
+  unknown: "No reply to your answer",
 };
 
-async function deny(told) {
+const deny = (told) => decide(told, DENYING);
+const answer = (told, choice) => decide(told, ANSWERING, choice);
+
+async function decide(told, verb, choice) {
   const tell = (kind, title, beside) => show({ ...told, judged: undefined, at: undefined, kind, title, beside });
-  await tell("denying", `Denying: ${told.title}`, "Signalbox has not answered yet."); // stays where the worker is ended
-  const problem = await denied(told).catch(() => null);
-  if (problem === null) return tell("problem", "No answer to your denial", "It may have arrived. Open the request to check.");
+  await tell("denying", verb.begins(told), "Signalbox has not answered yet."); // stays where the worker is ended
+  const problem = await decided(told, verb, choice).catch(() => null);
+  if (problem === null) return tell("problem", verb.unknown, "It may have arrived. Open the request to check.");
   if (problem === SIGNED_OUT) {
     await takeAway(({ id }) => id === told.id);
-    return show({ ...NOT_DENIED, url: told.url });
+    return show({ kind: "problem", title: verb.failed, body: SENT_AWAY, url: told.url });
   }
-  if (problem) return tell("problem", "Nothing was denied", `${problem} Open the request to decide.`);
-  await tell("closed", `Denied: ${told.title}`, "You denied it.");
+  if (problem) return tell("problem", verb.failed, `${problem} Open the request to decide.`);
+  await tell("closed", ...verb.done(told, choice));
   await look();
 }
 
-// Returns why it was not denied, or SIGNED_OUT, "" where it was; throws where that is not known.
-async function denied({ id, judged }) {
+// Returns why it was not decided, or SIGNED_OUT, "" where it was; throws where that is not known.
+async function decided({ id, judged }, verb, choice) {
   const list = await look();
   if (list === null) return "Signalbox cannot be reached.";
   if (list === SIGNED_OUT) return SIGNED_OUT;
   const proof = await caches.match(PROOF, { cacheName: KEPT }).then((kept) => kept?.text() ?? "");
   const headers = { "X-CSRFToken": list.csrf, "X-Signalbox-Proof": proof, "HX-Request": "true" };
-  const body = new URLSearchParams({ id, judged });
+  const body = new URLSearchParams(choice === undefined ? { id, judged } : { id, judged, choice });
   const signal = AbortSignal.timeout(PATIENCE);
-  const answer = await fetch("/ui/push/deny/", { method: "POST", headers, body, redirect: "manual", signal });
-  if (answer.status === 204) return "";
-  return (await answer.json().catch(() => ({}))).detail ?? `Signalbox answered ${answer.status}.`;
+  const reply = await fetch(verb.url, { method: "POST", headers, body, redirect: "manual", signal });
+  if (reply.status === 204) return "";
+  return (await reply.json().catch(() => ({}))).detail ?? `Signalbox answered ${reply.status}.`;
 }
 
 // A browser may give a device another address by itself; where that cannot be told, its person is.

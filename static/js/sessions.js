@@ -4,8 +4,17 @@ const form = document.querySelector("#filters");
 const arrivals = document.querySelector("#arrivals");
 let arrived = 0;
 
-form?.querySelector("[data-submit]")?.setAttribute("hidden", "");
-form?.addEventListener("change", (event) => event.target.matches("[type=search]") || form.requestSubmit());
+// On a wide screen a filter applies as it is chosen; on a narrow one several are chosen, and then applied together.
+const narrow = matchMedia("(width < 48rem)");
+const fold = form?.querySelector("[data-fold]");
+const applies = () => !(fold && narrow.matches);
+const showSubmit = () => form?.querySelector("[data-submit]")?.toggleAttribute("hidden", applies());
+
+showSubmit();
+narrow.addEventListener("change", showSubmit);
+form?.addEventListener("change", ({ target }) => {
+  if (target !== fold && applies() && !target.matches("[type=search]")) form.requestSubmit();
+});
 // An empty field need not stand in the URL.
 form?.addEventListener("formdata", (event) => {
   for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
@@ -74,13 +83,13 @@ document.addEventListener("click", async (event) => {
   const row = link.closest("tr");
   const open = link.getAttribute("aria-expanded") === "true";
   link.setAttribute("aria-expanded", String(!open));
-  if (open) fold(row.dataset.sessionRow);
+  if (open) foldChildren(row.dataset.sessionRow);
   else await unfold(row, link.dataset.children);
 });
 
-function fold(parent) {
+function foldChildren(parent) {
   for (const child of document.querySelectorAll(`tr[data-child-of="${CSS.escape(parent)}"]`)) {
-    fold(child.dataset.sessionRow);
+    if (child.dataset.sessionRow) foldChildren(child.dataset.sessionRow);
     child.remove();
   }
 }
@@ -90,3 +99,31 @@ async function unfold(row, url) {
   if (!answer.ok) return;
   row.insertAdjacentHTML("afterend", await answer.text());
 }
+
+// The stream draws a row for everybody: who looks has pinned it, chosen it, unfolded it, or sees it under its parent.
+new MutationObserver((records) => {
+  for (const { addedNodes, removedNodes } of records) {
+    for (const before of removedNodes) {
+      const id = before.dataset?.sessionRow;
+      const after = id && [...addedNodes].find((node) => node.dataset?.sessionRow === id);
+      if (after) keep(before, after);
+    }
+  }
+}).observe(document.querySelector("#sessions") ?? document.body, { childList: true, subtree: true });
+
+function keep(before, after) {
+  for (const name of ["child", "pinned", "chosen", "selected"]) after.classList.toggle(name, before.classList.contains(name));
+  if (before.dataset.childOf) after.dataset.childOf = before.dataset.childOf;
+  for (const [selector, name] of [["[data-children]", "aria-expanded"], [".pin", "aria-pressed"]]) {
+    const value = before.querySelector(selector)?.getAttribute(name);
+    if (value) after.querySelector(selector)?.setAttribute(name, value);
+  }
+  const [box, fresh] = [before, after].map((row) => row.querySelector("[data-choose]"));
+  if (box && fresh) fresh.checked = box.checked;
+}
+
+// Sorting and paging change the address alone: what leads back here, saves it or exports it follows.
+document.body.addEventListener("htmx:pushedIntoHistory", () => {
+  for (const field of document.querySelectorAll("#sessions [name=back]")) field.value = location.search.slice(1);
+  for (const link of document.querySelectorAll("#sessions a[data-follows-query]")) link.search = location.search;
+});

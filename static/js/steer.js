@@ -7,7 +7,8 @@ const text = form.querySelector("textarea");
 const picker = form.querySelector("input[type=file]");
 const shelf = form.querySelector(".composer-files");
 const offered = form.querySelector(".steer-commands");
-const send = form.querySelector("button[type=submit]");
+const buttons = () => [...form.querySelectorAll("button[type=submit]")];
+const buttonOf = (kind) => form.querySelector(`button[data-kind="${kind}"]`);
 const draftKey = `signalbox-prompt:${form.dataset.person}:${form.dataset.steer}`;
 const touch = matchMedia("(pointer: coarse)").matches;
 const MOST_BYTES = 8 * 1024 * 1024;
@@ -15,17 +16,19 @@ const MOST_OFFERED = 12;
 
 let files = [];
 
-// What stands above the field: the server draws it, here after a prompt and in the stream's summary.
-function showNow(fresh) {
-  const old = document.querySelector("#steer-now");
-  if (!old || !fresh || old.querySelector(":popover-open")) return; // nobody loses the menu that is open
-  const open = old.querySelector("#steer-plan")?.open;
-  window.Idiomorph.morph(old, fresh);
+// What stands around the field: the server draws it, here after something was sent and in the stream's summary.
+function showParts(came) {
+  if (!came || steer.querySelector(":popover-open")) return; // nobody loses the menu that is open
+  const open = steer.querySelector("#steer-plan")?.open;
+  for (const fresh of came.querySelectorAll("#steer-now, #steer-send, #steer-way, #session-notes-now")) {
+    window.Idiomorph.morph(document.getElementById(fresh.id), fresh);
+  }
   const plan = document.querySelector("#steer-plan");
   if (plan && open) plan.open = true;
+  steer.hidden = document.querySelector("#steer-now").hasAttribute("data-closed");
 }
 
-document.addEventListener("steer:now", (event) => showNow(event.detail));
+document.addEventListener("steer:now", (event) => showParts(event.detail));
 
 // The field grows with what is typed; what is not sent comes back with the page.
 function fit() {
@@ -147,10 +150,16 @@ function keyInOffer(event) {
 
 // Sending.
 
-async function post(body) {
+// What Enter does: images and the agent's commands go as a prompt, all else by the first button.
+function defaultButton() {
+  const isPrompt = files.length || (text.value.startsWith("/") && commands().length);
+  return (isPrompt && buttonOf("prompt")) || buttons()[0];
+}
+
+async function post(url, body) {
   const headers = { "HX-Request": "true", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value };
   document.dispatchEvent(new CustomEvent("proof:add", { detail: headers }));
-  const answer = await fetch(form.action, { method: "POST", body, headers, credentials: "same-origin" });
+  const answer = await fetch(url, { method: "POST", body, headers, credentials: "same-origin" });
   const words = await answer.text();
   if (answer.ok) return words;
   const why = reasonOf(answer, words);
@@ -164,30 +173,31 @@ async function post(body) {
 function reasonOf(answer, words) {
   const detail = detailOf(words);
   if (detail) return detail;
-  return answer.status === 403 ? REFUSED : `Signalbox refused the prompt (${answer.status}).`;
+  return answer.status === 403 ? REFUSED : `Signalbox refused it (${answer.status}).`;
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const words = text.value.trim();
-  if ((!words && !files.length) || send.disabled) return;
+  const button = event.submitter ?? defaultButton();
+  if ((!words && !files.length) || !button || button.disabled) return;
   const body = new FormData();
   body.set("text", words);
   for (const file of files) body.append("files", file, file.name);
-  send.disabled = true;
+  for (const other of buttons()) other.disabled = true;
   try {
     const came = document.createElement("template");
-    came.innerHTML = await post(body);
+    came.innerHTML = await post(button.hasAttribute("formaction") ? button.formAction : form.action, body);
     text.value = "";
     files = [];
     showFiles();
     keepDraft();
     fit();
-    showNow(came.content.querySelector("#steer-now"));
+    showParts(came.content);
   } catch (problem) {
-    say("error", problem instanceof TypeError ? "Signalbox cannot be reached. The prompt was not sent." : problem.message);
+    say("error", problem instanceof TypeError ? "Signalbox cannot be reached. It was not sent." : problem.message);
   } finally {
-    send.disabled = false;
+    for (const other of buttons()) other.disabled = false;
     text.focus();
   }
 });
@@ -196,7 +206,7 @@ text.addEventListener("keydown", (event) => {
   if (!offered.hidden && keyInOffer(event)) return;
   if (event.key !== "Enter" || event.shiftKey || event.isComposing || touch) return;
   event.preventDefault();
-  form.requestSubmit();
+  if (buttons().length) form.requestSubmit(defaultButton());
 });
 text.addEventListener("input", () => {
   keepDraft();

@@ -89,7 +89,7 @@ function isWanted(row) {
 function drawn(drawing) {
   if (drawing.key !== session()) return;
   if (drawing.draft !== undefined) showDraft(drawing.draft, drawing.upto);
-  if (drawing.steer) document.dispatchEvent(new CustomEvent("steer:now", { detail: parse(drawing.steer).firstElementChild }));
+  if (drawing.steer) document.dispatchEvent(new CustomEvent("steer:now", { detail: parse(drawing.steer) }));
   if ((drawing.draft ?? drawing.steer) !== undefined && !drawing.rows && !drawing.too_many) return;
   if (drawing.summary) showSummary(parse(drawing.summary));
   else if (document.querySelector("#window").dataset.searched === "yes") newsLater();
@@ -286,14 +286,14 @@ function showSummary(came) {
   summaryTimer = 0;
   window.Idiomorph.morph(document.querySelector("#session-name"), came.querySelector("#session-name"));
   showName();
-  for (const button of came.querySelectorAll("[data-copy]")) button.hidden = !navigator.clipboard;
+  for (const button of came.querySelectorAll("[data-copy], [data-copy-link]")) button.hidden = !navigator.clipboard;
   window.Idiomorph.morph(document.querySelector("#session-head"), came.querySelector("#session-head"));
   window.Idiomorph.morph(document.querySelector("#session-actions"), came.querySelector("#session-actions"));
   const ways = came.querySelector("#session-ways");
   const open = document.querySelector("#session-ways");
   if (ways && open) window.Idiomorph.morph(open, ways);
   else if (ways) document.querySelector("#session-head").after(ways);
-  document.dispatchEvent(new CustomEvent("steer:now", { detail: came.querySelector("#steer-now") }));
+  document.dispatchEvent(new CustomEvent("steer:now", { detail: came.querySelector("#steer-changes")?.content }));
   if (tail()) tail().innerHTML = came.querySelector("#tail-words").innerHTML;
   for (const fresh of came.querySelectorAll("data[data-facet]")) {
     // Only the numbers: replacing the whole bar would close menus and disturb a search being typed.
@@ -301,6 +301,7 @@ function showSummary(came) {
     if (!facet) continue;
     facet.querySelector(".count").textContent = fresh.textContent;
     facet.toggleAttribute("data-none", fresh.value === "0");
+    if (fresh.title) facet.title = fresh.title;
     if (!fresh.hidden) facet.hidden = false;
   }
 }
@@ -362,6 +363,18 @@ function openTarget() {
   if (url.searchParams.get("event") === number) return; // asked for already: the filters leave it out
   url.searchParams.set("event", number);
   window.location.replace(url);
+}
+
+// An address loses what follows its # where its reader had to sign in first: the event stands in the query, too.
+const linked = () => new URL(window.location.href).searchParams.get("event");
+
+function openLinked() {
+  const row = document.getElementById(`event-${linked()}`)?.closest(".entry");
+  if (!row) return;
+  const fold = row.querySelector(":scope > [data-fold]");
+  if (fold) fold.open = true;
+  row.classList.add("linked");
+  bring(row);
 }
 
 // Going on from where the reader is.
@@ -426,6 +439,7 @@ if (session()) {
   window.addEventListener("hashchange", openTarget);
   watch();
   if (window.location.hash) openTarget();
+  else if (linked()) openLinked();
   else if (tail() && document.querySelector("#window").dataset.follow === "yes") {
     toEnd();
   }

@@ -31,7 +31,7 @@ function leave(toast) {
 }
 
 function say(level, text) {
-  const toast = document.createElement("li");
+  const toast = document.createElement("div");
   toast.className = `toast ${level}`;
   const words = document.createElement("span");
   words.className = "grow";

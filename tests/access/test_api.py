@@ -31,7 +31,7 @@ def _world() -> None:
 def client(*scopes: str, agent_id: str | None = None) -> Client:
     accept_unbound_keys()
     _, raw = keys.issue_api_key(
-        name="a key", scopes=scopes, by=Actor("user", "alice"), now=timezone.now(), agent_id=agent_id
+        name="a key", scopes=scopes, actor=Actor("user", "alice"), now=timezone.now(), agent_id=agent_id
     )
     return Client(headers={"Authorization": f"Bearer {raw}"})
 

@@ -40,7 +40,7 @@ def _world() -> None:
 
 
 def asked() -> Grant:
-    grants.apply_grant_edits([ASK], by=ALICE, now=NOW)
+    grants.apply_grant_edits([ASK], actor=ALICE, now=NOW)
     return Grant.objects.latest("id")
 
 
@@ -90,7 +90,7 @@ def test_with_an_end_that_cannot_be_read_it_denies() -> None:
 def test_extended_it_still_asks_and_the_past_tells_of_it() -> None:
     row = asked()
     later = NOW + timedelta(minutes=1)
-    (done,) = grants.prolong_grant(row.pk, until=NOW + timedelta(hours=1), by=ALICE, now=later)
+    (done,) = grants.prolong_grant(row.pk, until=NOW + timedelta(hours=1), actor=ALICE, now=later)
     assert done.after is not None
     assert (done.before[0]["permission"], done.after["permission"]) == ("ask", "ask")
     assert access.resolve_tool_access("agent.a", "s", "t", later + timedelta(seconds=1)).decision == "ask"
@@ -99,7 +99,7 @@ def test_extended_it_still_asks_and_the_past_tells_of_it() -> None:
 
 def test_deleted_with_its_server_nothing_of_it_stays() -> None:
     asked()
-    grants.delete_all_grants(by=ALICE, now=NOW, reason="gone", server_id="s")
+    grants.delete_all_grants(actor=ALICE, now=NOW, reason="gone", server_id="s")
     assert not AskingGrant.objects.exists()
 
 
@@ -128,17 +128,22 @@ def test_an_approved_request_for_access_takes_its_place() -> None:
     asked()
     wish = RequestedAccess("agent.a", "s", "t")
     ask = NewPermissionRequest(wish.permission_subject, justification="Often.", agent_id="agent.a")
-    row = approvals.request_permission(ask, by=ALICE, now=NOW).request
+    row = approvals.request_permission(ask, actor=ALICE, now=NOW).request
     judge = User.objects.create_superuser("judge")
     approvals.decide_request(
-        row.request_id, by=judge, verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE, now=NOW
+        row.request_id,
+        person=judge,
+        verdict="approved",
+        validity=Validity.HOUR,
+        scope=Scope.EVERYWHERE,
+        now=NOW,
     )
     assert word() == "allow"
 
 
 def test_a_preview_says_what_would_wait_for_a_person() -> None:
     call("mcp__s__t")
-    shown = preview_access_changes([ASK], by=ALICE, now=NOW)
+    shown = preview_access_changes([ASK], actor=ALICE, now=NOW)
     (group,) = shown.changes_by_agent()
     assert [turn.tool_name for turn in group.asked] == ["t"]
     assert (shown.lost_call_count, shown.ask_call_count, shown.gained_call_count) == (0, 1, 0)
@@ -146,7 +151,7 @@ def test_a_preview_says_what_would_wait_for_a_person() -> None:
 
 def test_a_check_says_ask_and_the_audit_log_knows() -> None:
     asked()
-    _, raw = keys.issue_api_key(name="k", scopes=["agent"], by=ALICE, now=NOW, agent_id="agent.a")
+    _, raw = keys.issue_api_key(name="k", scopes=["agent"], actor=ALICE, now=NOW, agent_id="agent.a")
     client = Client(headers={"Authorization": f"Bearer {raw}"})
     verdict = access.resolve_tool_access("agent.a", "s", "t", NOW)
     answer = verdict.verdict_as_json()

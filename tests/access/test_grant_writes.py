@@ -47,7 +47,7 @@ def live(server: str = "s") -> list[tuple[str, str, str | None, str]]:
 
 def test_a_grant_is_stored_with_who_gave_it_when_and_why() -> None:
     grants.apply_grant_edits(
-        [GrantEdit("agent.a", "s", "t", "allow", justification=" For the release. ")], by=ALICE, now=NOW
+        [GrantEdit("agent.a", "s", "t", "allow", justification=" For the release. ")], actor=ALICE, now=NOW
     )
     row = Grant.objects.get()
     assert (row.entry_type, row.tool_name, row.granted_by, row.granted_at, row.justification) == (
@@ -60,8 +60,8 @@ def test_a_grant_is_stored_with_who_gave_it_when_and_why() -> None:
 
 
 def test_a_replaced_grant_ends_and_stays() -> None:
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny")], by=BOB, now=LATER)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], actor=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny")], actor=BOB, now=LATER)
     old, new = Grant.objects.order_by("id")
     assert (old.permission, old.expires_at) == ("allow", LATER)
     assert old.metadata["ended"]["replaced_by"] == new.pk
@@ -72,7 +72,7 @@ def test_a_replaced_grant_ends_and_stays() -> None:
 def test_inherit_ends_what_stood() -> None:
     grant("agent.a", "s")
     (done,) = grants.apply_grant_edits(
-        [GrantEdit("agent.a", "s", None, INHERIT, justification="Moved on.")], by=ALICE, now=NOW
+        [GrantEdit("agent.a", "s", None, INHERIT, justification="Moved on.")], actor=ALICE, now=NOW
     )
     assert done.after is None
     assert live() == []
@@ -81,23 +81,23 @@ def test_inherit_ends_what_stood() -> None:
 
 def test_saying_the_same_again_writes_nothing() -> None:
     edit = GrantEdit("agent.a", "s", None, "allow", LATER, "Why not.")
-    grants.apply_grant_edits([edit], by=ALICE, now=NOW)
+    grants.apply_grant_edits([edit], actor=ALICE, now=NOW)
     before = AuditLog.objects.count()
-    assert grants.apply_grant_edits([edit], by=BOB, now=NOW) == []
+    assert grants.apply_grant_edits([edit], actor=BOB, now=NOW) == []
     assert (Grant.objects.count(), AuditLog.objects.count()) == (1, before)
 
 
 def test_duplicates_of_other_programs_become_one() -> None:
     grant("agent.a", "s", "t")
     grant("agent.a", "s", "t", permission="deny")
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", "t", "allow")], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", "t", "allow")], actor=ALICE, now=NOW)
     assert live() == [("tool_grant", "agent.a", "t", "allow")]
 
 
 def test_each_row_of_a_change_set_has_its_audit_entry_with_before_and_after() -> None:
     grant("agent.a", "s")
     edits = [GrantEdit("agent.a", "s", None, "deny"), GrantEdit("agent.b", "s", "t", "allow")]
-    grants.apply_grant_edits(edits, by=ALICE, now=NOW)
+    grants.apply_grant_edits(edits, actor=ALICE, now=NOW)
     replaced, created = AuditLog.objects.filter(event_type__startswith="GRANT_").order_by("id")
     assert (replaced.event_type, replaced.target_id) == ("GRANT_REPLACED", "agent.a s *")
     assert replaced.metadata["before"][0]["permission"] == "allow"
@@ -119,7 +119,7 @@ def test_each_row_of_a_change_set_has_its_audit_entry_with_before_and_after() ->
 )
 def test_one_bad_edit_stops_the_whole_set(edit: GrantEdit, error: type[SignalboxError]) -> None:
     with pytest.raises(error):
-        grants.apply_grant_edits([GrantEdit("agent.b", "s", None, "allow"), edit], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit("agent.b", "s", None, "allow"), edit], actor=ALICE, now=NOW)
     assert not Grant.objects.exists()
 
 
@@ -127,21 +127,21 @@ def test_one_slot_may_not_be_named_twice() -> None:
     with pytest.raises(UnprocessableRequest):
         grants.apply_grant_edits(
             [GrantEdit("agent.a", "s", None, "allow"), GrantEdit("agent.a", "s", None, "deny")],
-            by=ALICE,
+            actor=ALICE,
             now=NOW,
         )
 
 
 def test_a_grant_of_an_agent_that_is_gone_can_be_taken_back() -> None:
     grant("agent.gone", "s")
-    assert grants.apply_grant_edits([GrantEdit("agent.gone", "s", None, INHERIT)], by=ALICE, now=NOW)
+    assert grants.apply_grant_edits([GrantEdit("agent.gone", "s", None, INHERIT)], actor=ALICE, now=NOW)
 
 
 def test_a_stale_save_is_refused_with_both_versions() -> None:
     seen = version()
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen=seen)], by=BOB, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen=seen)], actor=BOB, now=NOW)
     with pytest.raises(StaleEdit) as refused:
-        grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", seen=seen)], actor=ALICE, now=NOW)
     (clash,) = refused.value.detail["clashes"]
     assert clash["yours"]["permission"] == "allow"
     assert [row["permission"] for row in clash["theirs"]] == ["deny"]
@@ -152,7 +152,7 @@ def test_the_clock_alone_makes_no_version_stale() -> None:
     grant("agent.a", "s", expires_at=NOW + timedelta(seconds=1))
     seen = version()
     assert grants.apply_grant_edits(
-        [GrantEdit("agent.a", "s", None, "allow", seen=seen)], by=ALICE, now=LATER
+        [GrantEdit("agent.a", "s", None, "allow", seen=seen)], actor=ALICE, now=LATER
     )
 
 
@@ -160,11 +160,11 @@ def test_an_api_key_gives_and_takes_nothing() -> None:
     row = grant("agent.a", "s")
     for attempt in (
         lambda: grants.apply_grant_edits(
-            [GrantEdit("agent.a", "s", None, "deny")], by=key_actor_by_name("ci"), now=NOW
+            [GrantEdit("agent.a", "s", None, "deny")], actor=key_actor_by_name("ci"), now=NOW
         ),
-        lambda: grants.revoke_grant(row.pk, by=key_actor_by_name("ci"), now=NOW),
-        lambda: grants.prolong_grant(row.pk, until=LATER, by=key_actor_by_name("ci"), now=NOW),
-        lambda: grants.set_agent_servers("agent.a", [], by=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.revoke_grant(row.pk, actor=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.prolong_grant(row.pk, until=LATER, actor=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.set_agent_servers("agent.a", [], actor=key_actor_by_name("ci"), now=NOW),
     ):
         with pytest.raises(Forbidden):
             attempt()
@@ -173,7 +173,7 @@ def test_an_api_key_gives_and_takes_nothing() -> None:
 
 def test_revoking_ends_one_row_and_says_why() -> None:
     row = grant("agent.a", "s")
-    grants.revoke_grant(row.pk, by=ALICE, now=NOW, reason="Unused.")
+    grants.revoke_grant(row.pk, actor=ALICE, now=NOW, reason="Unused.")
     assert live() == []
     entry = AuditLog.objects.get(event_type="GRANT_REVOKED")
     assert (entry.actor_id, entry.reason) == ("user:alice", "Unused.")
@@ -181,14 +181,14 @@ def test_revoking_ends_one_row_and_says_why() -> None:
 
 def test_revoking_twice_is_a_conflict() -> None:
     row = grant("agent.a", "s")
-    grants.revoke_grant(row.pk, by=ALICE, now=NOW)
+    grants.revoke_grant(row.pk, actor=ALICE, now=NOW)
     with pytest.raises(Conflict):
-        grants.revoke_grant(row.pk, by=BOB, now=LATER)
+        grants.revoke_grant(row.pk, actor=BOB, now=LATER)
 
 
 def test_extending_replaces_the_row_and_keeps_its_reason() -> None:
     row = grant("agent.a", "s", "t", expires_at=LATER, justification="For the release.")
-    grants.prolong_grant(row.pk, until=LATER + timedelta(days=1), by=ALICE, now=NOW)
+    grants.prolong_grant(row.pk, until=LATER + timedelta(days=1), actor=ALICE, now=NOW)
     new = Grant.objects.order_by("-id")[0]
     assert (new.expires_at, new.justification) == (LATER + timedelta(days=1), "For the release.")
     assert live() == [("tool_grant", "agent.a", "t", "allow")]
@@ -196,14 +196,14 @@ def test_extending_replaces_the_row_and_keeps_its_reason() -> None:
 
 def test_an_expired_grant_can_be_given_anew() -> None:
     row = grant("agent.a", "s", expires_at=NOW - timedelta(days=1))
-    grants.prolong_grant(row.pk, until=None, by=ALICE, now=NOW)
+    grants.prolong_grant(row.pk, until=None, actor=ALICE, now=NOW)
     assert live() == [("server_grant", "agent.a", None, "allow")]
 
 
 def test_an_odd_permission_cannot_be_extended() -> None:
     row = grant("agent.a", "s", permission="perhaps")
     with pytest.raises(UnprocessableRequest):
-        grants.prolong_grant(row.pk, until=None, by=ALICE, now=NOW)
+        grants.prolong_grant(row.pk, until=None, actor=ALICE, now=NOW)
 
 
 def recorded(case_id: str) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_pa_1_replacing_a_servers_grants_keeps_capability_rows(srv_in: McpServer
     case = recorded("pa-1")
     add_grants(case["before"])
     grant("agent.b", "srv.in")
-    grants.apply_server_entries("srv.in", case["body"], by=ALICE, now=NOW)
+    grants.apply_server_entries("srv.in", case["body"], actor=ALICE, now=NOW)
     assert [kind for kind, *_ in live("srv.in")] == case["after_types"]
     assert live("srv.in")[-1] == ("server_grant", "agent.a", None, "deny")
 
@@ -244,7 +244,7 @@ def test_pa_3_to_5_bad_entries_change_nothing(srv_in: McpServer, entry: dict[str
     }
     grant("agent.a", "srv.in", "t")
     with pytest.raises(BadRequest):
-        grants.apply_server_entries("srv.in", [sound | entry], by=ALICE, now=NOW)
+        grants.apply_server_entries("srv.in", [sound | entry], actor=ALICE, now=NOW)
     assert live("srv.in") == [("tool_grant", "agent.a", "t", "allow")]
 
 
@@ -256,7 +256,7 @@ def test_pa_6_and_7_who_gave_it_and_when_is_set_here(srv_in: McpServer) -> None:
         "permission": "allow",
         "granted_by": "root",
     }
-    grants.apply_server_entries("srv.in", [entry], by=ALICE, now=NOW)
+    grants.apply_server_entries("srv.in", [entry], actor=ALICE, now=NOW)
     row = Grant.objects.get(server_id="srv.in")
     assert (row.granted_by, row.granted_at) == ("user:alice", NOW)
 
@@ -266,7 +266,7 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
     add_server("a")
     add_server("b")
     add_grants(case["before"])
-    grants.set_agent_servers("agent.a", case["body"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", case["body"], actor=ALICE, now=NOW)
     granted = sorted(name for name in ("a", "b", *case["body"]) if live(name))
     assert granted == case["after"]
     made = McpServer.objects.filter(command="config-loaded")
@@ -276,15 +276,15 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
 def test_pa_13_denials_survive_and_the_person_is_told() -> None:
     add_server("closed")
     grant("agent.a", "closed", permission="deny")
-    grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
     assert live("closed") == [("server_grant", "agent.a", None, "deny")]
     with pytest.raises(Conflict, match="closed"):
-        grants.set_agent_servers("agent.a", ["closed"], by=ALICE, now=NOW)
+        grants.set_agent_servers("agent.a", ["closed"], actor=ALICE, now=NOW)
 
 
 def test_an_agents_servers_are_given_for_the_default_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
-    grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
+    grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
     assert Grant.objects.get().expires_at == NOW + timedelta(days=30)
 
 
@@ -294,18 +294,18 @@ def test_what_the_schema_lets_through_is_refused_here(case_id: str) -> None:
     _, agent, server, permission, _granted_at = case["params"]
     assert not case["should_application_accept"]
     with pytest.raises(SignalboxError):
-        grants.apply_grant_edits([GrantEdit(agent, server, None, permission)], by=ALICE, now=NOW)
+        grants.apply_grant_edits([GrantEdit(agent, server, None, permission)], actor=ALICE, now=NOW)
 
 
 def test_sc_01_a_plain_grant_is_accepted() -> None:
-    assert grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW)
+    assert grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], actor=ALICE, now=NOW)
 
 
 def test_deleting_a_server_takes_its_grants_and_tools_along_each_audited() -> None:
     grant("agent.a", "s")
     grant("agent.b", "s", "t")
     add_tool("s", "t")
-    mcp_servers.delete_server_with_grants("s", by=ALICE, now=NOW)
+    mcp_servers.delete_server_with_grants("s", actor=ALICE, now=NOW)
     assert (Grant.objects.count(), McpTool.objects.count()) == (0, 0)
     assert AuditLog.objects.filter(event_type="GRANT_REVOKED").count() == 2
     assert AuditLog.objects.filter(event_type="MCP_SERVER_DELETED").count() == 1
@@ -313,7 +313,7 @@ def test_deleting_a_server_takes_its_grants_and_tools_along_each_audited() -> No
 
 def test_a_new_agent_of_the_same_name_inherits_nothing() -> None:
     grant("agent.a", "s")
-    agents.delete_agent_with_data("agent.a", by=ALICE, now=NOW)
+    agents.delete_agent_with_data("agent.a", actor=ALICE, now=NOW)
     add_agents("agent.a")
     assert not access.resolve_tool_access("agent.a", "s", "t", NOW).is_allowed
     assert AuditLog.objects.filter(event_type="GRANT_REVOKED", target_id="agent.a s *").exists()

@@ -34,7 +34,7 @@ def replace(number: int) -> None:
     edits = [
         GrantEdit(agent, "s", None, verdict, justification=str(number)) for agent in ("agent.a", "agent.b")
     ]
-    grants.apply_grant_edits(edits, by=ALICE, now=timezone.now())
+    grants.apply_grant_edits(edits, actor=ALICE, now=timezone.now())
 
 
 def newest() -> int:
@@ -43,15 +43,15 @@ def newest() -> int:
 
 def extend(number: int) -> None:
     until = timezone.now() + timedelta(hours=2 + number)
-    grants.prolong_grant(newest(), until=until, by=ALICE, now=timezone.now())
+    grants.prolong_grant(newest(), until=until, actor=ALICE, now=timezone.now())
 
 
 def revoke(_number: int) -> None:
-    grants.revoke_grant(newest(), by=ALICE, now=timezone.now())
+    grants.revoke_grant(newest(), actor=ALICE, now=timezone.now())
 
 
 def delete_agent(_number: int) -> None:
-    agents.delete_agent_with_data("agent.b", by=ALICE)
+    agents.delete_agent_with_data("agent.b", actor=ALICE)
 
 
 @pytest.mark.parametrize("other", [extend, revoke, delete_agent])

@@ -75,9 +75,9 @@ def test_a_preview_turns_what_saving_turns(
         before = decisions()
         told = {
             (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision
-            for turn in preview_access_changes(chosen, by=ALICE, now=NOW).turns
+            for turn in preview_access_changes(chosen, actor=ALICE, now=NOW).turns
         }
-        grants.apply_grant_edits(chosen, by=ALICE, now=NOW)
+        grants.apply_grant_edits(chosen, actor=ALICE, now=NOW)
         after = decisions()
         assert told == {cell: verdict for cell, verdict in after.items() if verdict != before[cell]}
         transaction.set_rollback(True)
@@ -87,7 +87,7 @@ def test_a_preview_turns_what_saving_turns(
 def test_ending_a_grant_of_a_server_that_is_not_registered_is_previewed() -> None:
     grant("agent.a", "srv.none", "t")
     (turn,) = preview_access_changes(
-        [GrantEdit("agent.a", "srv.none", "t", "inherit")], by=ALICE, now=NOW
+        [GrantEdit("agent.a", "srv.none", "t", "inherit")], actor=ALICE, now=NOW
     ).turns
     assert (turn.before.is_allowed, turn.after.is_allowed, turn.after.source) == (
         True,
@@ -107,7 +107,9 @@ class TestCalls:
         for days_ago in (1, 6, 8):
             call("mcp__srv_dotted__t", days_ago=days_ago)
         call("mcp__srv_dotted__t", agent="b")
-        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
+        shown = preview_access_changes(
+            [GrantEdit("agent.a", "srv.dotted", None, "deny")], actor=ALICE, now=NOW
+        )
         assert (shown.lost_call_count, shown.gained_call_count) == (2, 0)
 
     def test_a_call_told_at_both_ends_is_one(self) -> None:
@@ -119,12 +121,16 @@ class TestCalls:
     def test_calls_that_are_denied_already_are_not_lost(self) -> None:
         grant("agent.a", "srv.dotted", permission="deny")
         call("mcp__srv_dotted__t")
-        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", "t", "deny")], by=ALICE, now=NOW)
+        shown = preview_access_changes(
+            [GrantEdit("agent.a", "srv.dotted", "t", "deny")], actor=ALICE, now=NOW
+        )
         assert (shown.turns, shown.lost_call_count) == ([], 0)
 
     def test_a_tool_only_seen_in_calls_is_previewed_too(self) -> None:
         call("mcp__srv_dotted__unlisted")
-        shown = preview_access_changes([GrantEdit("agent.a", "srv.dotted", None, "deny")], by=ALICE, now=NOW)
+        shown = preview_access_changes(
+            [GrantEdit("agent.a", "srv.dotted", None, "deny")], actor=ALICE, now=NOW
+        )
         assert {turn.tool_name for turn in shown.turns} == {"t", "unlisted"}
 
 

@@ -37,7 +37,7 @@ def asked(tool: str | None = "t") -> PermissionRequest:
     ask = NewPermissionRequest(
         wish.permission_subject, justification="The release waits.", agent_id="agent.a"
     )
-    row = approvals.request_permission(ask, by=Actor("user", "vera"), now=NOW).request
+    row = approvals.request_permission(ask, actor=Actor("user", "vera"), now=NOW).request
     assert parse_access_request(row) == wish
     return row
 
@@ -56,14 +56,14 @@ def test_a_request_whose_words_say_something_else_than_its_input_grants_nothing(
 ) -> None:
     subject = replace(RequestedAccess("agent.a", "s", None).permission_subject, **change)
     ask = NewPermissionRequest(subject, justification="To look up the weather.", agent_id=speaks_as)
-    row = approvals.request_permission(ask, by=Actor("key", "k"), now=NOW).request
+    row = approvals.request_permission(ask, actor=Actor("key", "k"), now=NOW).request
     approve(row, approver)
     assert not Grant.objects.exists()
 
 
 def approve(row: PermissionRequest, by: User, validity: Validity = Validity.SHIFT) -> PermissionRequest:
     return approvals.decide_request(
-        row.request_id, by=by, verdict="approved", validity=validity, scope=Scope.EVERYWHERE, now=NOW
+        row.request_id, person=by, verdict="approved", validity=validity, scope=Scope.EVERYWHERE, now=NOW
     )
 
 
@@ -105,13 +105,13 @@ def test_approving_does_not_shorten_what_stands(approver: User) -> None:
 
 
 def test_denying_grants_nothing(approver: User) -> None:
-    approvals.decide_request(asked().request_id, by=approver, verdict="denied", now=NOW)
+    approvals.decide_request(asked().request_id, person=approver, verdict="denied", now=NOW)
     assert not Grant.objects.exists()
 
 
 def test_without_the_grant_there_is_no_approval(approver: User) -> None:
     row = asked()
-    mcp_servers.delete_server_with_grants("s", by=Actor("user", "alice"), now=NOW)
+    mcp_servers.delete_server_with_grants("s", actor=Actor("user", "alice"), now=NOW)
     with pytest.raises(NotFound):
         approve(row, approver)
     row.refresh_from_db()
@@ -121,6 +121,6 @@ def test_without_the_grant_there_is_no_approval(approver: User) -> None:
 def test_revoking_the_approval_ends_its_grant_and_no_other(approver: User) -> None:
     other = grant("agent.a", "s")
     row = approve(asked(), approver)
-    approvals.end_approval(row.request_id, by=approver, now=NOW + timedelta(minutes=1))
+    approvals.end_approval(row.request_id, person=approver, now=NOW + timedelta(minutes=1))
     standing = Grant.objects.not_ended(NOW + timedelta(minutes=1))
     assert [one.pk for one in standing] == [other.pk]

@@ -34,11 +34,11 @@ SLOT = ("agent.a", "s", "t")
 def _server_that_all_of_may_be_used() -> None:
     add_agents("agent.a")
     add_server("s")
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], by=ALICE, now=NOW - HOUR)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow")], actor=ALICE, now=NOW - HOUR)
 
 
 def put(permission: str, until: datetime | None = None, at: datetime = NOW) -> Grant:
-    grants.apply_grant_edits([GrantEdit(*SLOT, permission, until)], by=ALICE, now=at)
+    grants.apply_grant_edits([GrantEdit(*SLOT, permission, until)], actor=ALICE, now=at)
     return Grant.objects.order_by("-id")[0]
 
 
@@ -49,13 +49,13 @@ def decisions(*hours: float) -> Sequence[str]:
 def ask_for_access() -> PermissionRequest:
     subject = RequestedAccess(*SLOT).permission_subject
     ask = NewPermissionRequest(subject, justification="The release waits.", agent_id="agent.a")
-    return approvals.request_permission(ask, by=Actor("key", "bot"), now=NOW).request
+    return approvals.request_permission(ask, actor=Actor("key", "bot"), now=NOW).request
 
 
 def approve(validity: Validity, by: User | None = None) -> PermissionRequest:
     return approvals.decide_request(
         ask_for_access().request_id,
-        by=by or new_person("admin"),
+        person=by or new_person("admin"),
         verdict="approved",
         validity=validity,
         scope=Scope.EVERYWHERE,
@@ -92,7 +92,7 @@ def test_access_until_it_is_revoked_gives_way_when_it_is_revoked() -> None:
     admin = new_person("admin")
     row = approve(Validity.UNTIL_REVOKED, admin)
     assert decisions(0, 1000) == ["allow", "allow"]
-    approvals.end_approval(row.request_id, by=admin, now=NOW + HOUR)
+    approvals.end_approval(row.request_id, person=admin, now=NOW + HOUR)
     assert decisions(2) == ["ask"]
 
 
@@ -151,7 +151,7 @@ def test_metadata_of_other_programs_covers_nothing(metadata: object) -> None:
 def test_extending_the_temporary_grant_leaves_what_lies_beneath() -> None:
     put("ask", at=NOW - HOUR)
     top = put("allow", NOW + HOUR)
-    grants.prolong_grant(top.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
+    grants.prolong_grant(top.pk, until=NOW + 3 * HOUR, actor=ALICE, now=NOW)
     assert decisions(2, 4) == ["allow", "ask"]
 
 
@@ -162,7 +162,7 @@ def test_revoked_access_gives_way_to_a_denial_with_an_end(validity: Validity, le
     admin = new_person("admin")
     request = approve(validity, admin)
     assert decisions(0) == ["allow"]
-    approvals.end_approval(request.request_id, by=admin, now=NOW + HOUR / 10)
+    approvals.end_approval(request.request_id, person=admin, now=NOW + HOUR / 10)
     assert decisions(0.2) == ["deny"]
 
 
@@ -171,7 +171,7 @@ def test_extending_a_grant_ends_and_covers_no_denial_beside_it(word: str) -> Non
     temporary = put(word, NOW + HOUR, at=NOW - HOUR)
     grant(*SLOT, permission="deny", granted_at=NOW)
     with pytest.raises(Conflict, match="counts beside this one"):
-        grants.prolong_grant(temporary.pk, until=NOW + 5 * HOUR, by=ALICE, now=NOW)
+        grants.prolong_grant(temporary.pk, until=NOW + 5 * HOUR, actor=ALICE, now=NOW)
     assert decisions(0.5, 6) == ["deny", "deny"]
 
 
@@ -197,7 +197,7 @@ def test_what_lies_beneath_is_not_extended_unseen() -> None:
     permanent = put("ask", at=NOW - HOUR)
     put("allow", NOW + HOUR)
     with pytest.raises(Conflict, match="on top"):
-        grants.prolong_grant(permanent.pk, until=NOW + 3 * HOUR, by=ALICE, now=NOW)
+        grants.prolong_grant(permanent.pk, until=NOW + 3 * HOUR, actor=ALICE, now=NOW)
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
@@ -206,7 +206,7 @@ def test_renewing_an_ended_grant_ends_no_newer_denial(is_seen: bool) -> None:
     seen = grants.compute_grants_version(grants.load_slot_grants(ended)) if is_seen else None
     put("deny")
     with pytest.raises(Conflict):
-        grants.prolong_grant(ended.pk, until=NOW + HOUR, by=ALICE, now=NOW, seen=seen)
+        grants.prolong_grant(ended.pk, until=NOW + HOUR, actor=ALICE, now=NOW, seen_version=seen)
     assert decisions(0) == ["deny"]
 
 
@@ -215,7 +215,7 @@ def test_revoking_compares_the_slot() -> None:
     seen = grants.compute_grants_version(grants.load_slot_grants(row))
     put("allow", NOW + HOUR)
     with pytest.raises(Conflict):
-        grants.revoke_grant(row.pk, by=ALICE, now=NOW, seen=seen)
+        grants.revoke_grant(row.pk, actor=ALICE, now=NOW, seen_version=seen)
 
 
 def entry(permission: str, until: datetime | None = None) -> dict[str, str | None]:
@@ -230,7 +230,7 @@ def entry(permission: str, until: datetime | None = None) -> dict[str, str | Non
 
 
 def replace(*entries: dict[str, str | None]) -> int:
-    return len(grants.apply_server_entries("s", entries, by=ALICE, now=NOW))
+    return len(grants.apply_server_entries("s", entries, actor=ALICE, now=NOW))
 
 
 def test_replacing_a_servers_grants_by_what_stands_changes_nothing() -> None:
@@ -256,36 +256,36 @@ def server_decisions(*hours: float) -> Sequence[str]:
 
 
 def test_taking_a_server_from_an_agents_list_leaves_the_ask_beneath() -> None:
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "ask")], by=ALICE, now=NOW)
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", NOW + HOUR)], by=ALICE, now=NOW)
-    assert grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW) == []
-    assert len(grants.set_agent_servers("agent.a", [], by=ALICE, now=NOW)) == 1
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "ask")], actor=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", NOW + HOUR)], actor=ALICE, now=NOW)
+    assert grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW) == []
+    assert len(grants.set_agent_servers("agent.a", [], actor=ALICE, now=NOW)) == 1
     assert server_decisions(0, 2) == ["ask", "ask"]
 
 
 def test_taking_a_server_from_an_agents_list_leaves_the_denial_on_top() -> None:
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", NOW + HOUR)], by=ALICE, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", NOW + HOUR)], actor=ALICE, now=NOW)
     with pytest.raises(Conflict):
-        grants.set_agent_servers("agent.a", ["s"], by=ALICE, now=NOW)
-    grants.set_agent_servers("agent.a", [], by=ALICE, now=NOW)
+        grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
+    grants.set_agent_servers("agent.a", [], actor=ALICE, now=NOW)
     assert [row.effective_permission for row in Grant.objects.not_ended(NOW)] == ["deny"]
 
 
 def test_a_preview_resolves_as_the_saved_change_does() -> None:
     put("ask", at=NOW - HOUR)
     edit = GrantEdit(*SLOT, "allow", NOW + HOUR)
-    (turn,) = access_preview.preview_access_changes([edit], by=ALICE, now=NOW).turns
+    (turn,) = access_preview.preview_access_changes([edit], actor=ALICE, now=NOW).turns
     assert turn.after.then is not None
     assert (turn.before.decision, turn.after.decision, turn.after.then.decision) == ("ask", "allow", "ask")
-    grants.apply_grant_edits([edit], by=ALICE, now=NOW)
+    grants.apply_grant_edits([edit], actor=ALICE, now=NOW)
     assert decisions(0.5, 2) == ["allow", "ask"]
 
 
 def test_the_pages_show_the_layer_beneath() -> None:
     now = timezone.now()
-    grants.apply_grant_edits([GrantEdit(*SLOT, "ask")], by=ALICE, now=now)
+    grants.apply_grant_edits([GrantEdit(*SLOT, "ask")], actor=ALICE, now=now)
     beneath = Grant.objects.order_by("-id")[0]
-    grants.apply_grant_edits([GrantEdit(*SLOT, "allow", now + HOUR)], by=ALICE, now=now)
+    grants.apply_grant_edits([GrantEdit(*SLOT, "allow", now + HOUR)], actor=ALICE, now=now)
     top = Grant.objects.order_by("-id")[0]
     client = signed_in("approver")
     assert f"grant {beneath.pk}" in client.get(f"/ui/mcp/grants/{top.pk}/").content.decode()

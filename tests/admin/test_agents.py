@@ -32,7 +32,7 @@ def test_status_follows_the_heartbeat(case: dict[str, Any]) -> None:
 
 def busy_agent(agent_id: str = "agent.busy") -> Agent:
     """Return an agent with a message, an attachment, grants, a plugin and a key."""
-    agent = agents.create_agent(agent_id, name="Busy", default_engine_id="mind.deepseek", by=BY)
+    agent = agents.create_agent(agent_id, name="Busy", default_engine_id="mind.deepseek", actor=BY)
     message = ChatMessage.objects.create(
         id=f"m-{agent_id}", agent=agent, source="user", content=[], created_at=NOW
     )
@@ -47,14 +47,14 @@ def busy_agent(agent_id: str = "agent.busy") -> Agent:
         created_at=NOW,
     )
     Grant.objects.create(entry_type="server_grant", agent_id=agent_id, server_id="s", granted_at=NOW)
-    agents.assign_plugin(agent_id, "mind.deepseek", by=BY)
+    agents.assign_plugin(agent_id, "mind.deepseek", actor=BY)
     return agent
 
 
 def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
     busy_agent()
     busy_agent("agent.other")
-    agents.delete_agent_with_data("agent.busy", by=BY, now=NOW)
+    agents.delete_agent_with_data("agent.busy", actor=BY, now=NOW)
     for left in (
         ChatMessage.objects.filter(agent="agent.busy"),
         ChatAttachment.objects.filter(pk="a-agent.busy"),
@@ -74,7 +74,7 @@ def test_deleting_takes_everything_of_the_agent_and_nothing_of_others() -> None:
 
 def test_deleting_tells_what_went_along() -> None:
     busy_agent()
-    agents.delete_agent_with_data("agent.busy", by=BY, reason="retired")
+    agents.delete_agent_with_data("agent.busy", actor=BY, reason="retired")
     told = AuditLog.objects.get(event_type="AGENT_DELETED")
     assert (told.actor_id, told.target_id, told.reason) == ("user:ada", "agent.busy", "retired")
     assert told.metadata["before"]["name"] == "Busy"
@@ -83,67 +83,67 @@ def test_deleting_tells_what_went_along() -> None:
 
 def test_a_deleted_agents_key_opens_nothing_any_more() -> None:
     busy_agent()
-    _, raw = keys.issue_api_key(name="k", scopes=["agent"], by=BY, now=NOW, agent_id="agent.busy")
-    agents.delete_agent_with_data("agent.busy", by=BY, now=NOW)
+    _, raw = keys.issue_api_key(name="k", scopes=["agent"], actor=BY, now=NOW, agent_id="agent.busy")
+    agents.delete_agent_with_data("agent.busy", actor=BY, now=NOW)
     with pytest.raises(Unauthorized):
         keys.authenticate_api_key(raw, NOW)
 
 
 def test_the_default_agent_stays() -> None:
     with pytest.raises(Conflict, match="default agent"):
-        agents.delete_agent_with_data(agents.DEFAULT_AGENT, by=BY)
+        agents.delete_agent_with_data(agents.DEFAULT_AGENT, actor=BY)
     assert Agent.objects.filter(pk=agents.DEFAULT_AGENT).exists()
 
 
 def test_deleting_what_is_not_there() -> None:
     with pytest.raises(NotFound):
-        agents.delete_agent_with_data("agent.nobody", by=BY)
+        agents.delete_agent_with_data("agent.nobody", actor=BY)
 
 
 def test_an_id_is_taken_once() -> None:
-    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
     with pytest.raises(Conflict, match="already"):
-        agents.create_agent("agent.a", name="B", default_engine_id="e", by=BY)
+        agents.create_agent("agent.a", name="B", default_engine_id="e", actor=BY)
 
 
 @pytest.mark.parametrize("bad", ["", "  ", " a", "a" * 201])
 def test_an_id_must_name_something(bad: str) -> None:
     with pytest.raises(UnprocessableRequest):
-        agents.create_agent(bad, name="A", default_engine_id="e", by=BY)
+        agents.create_agent(bad, name="A", default_engine_id="e", actor=BY)
 
 
 def test_a_heartbeat_is_no_collision_but_an_edit_is() -> None:
-    agent = agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agent = agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
     seen = agents.compute_agent_version(agent)
     Agent.objects.filter(pk="agent.a").update(last_seen=NOW)
-    agents.update_agent("agent.a", {"name": "B"}, by=BY, seen=seen)
+    agents.update_agent("agent.a", {"name": "B"}, actor=BY, seen_version=seen)
     with pytest.raises(Conflict, match="somebody else"):
-        agents.update_agent("agent.a", {"description": "x"}, by=BY, seen=seen)
+        agents.update_agent("agent.a", {"description": "x"}, actor=BY, seen_version=seen)
     assert Agent.objects.get(pk="agent.a").description is None
 
 
 def test_an_update_tells_before_and_after_of_what_changed() -> None:
-    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
-    agents.update_agent("agent.a", {"name": "B", "default_engine_id": "e"}, by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
+    agents.update_agent("agent.a", {"name": "B", "default_engine_id": "e"}, actor=BY)
     told = AuditLog.objects.get(event_type="AGENT_UPDATED")
     assert told.metadata == {"before": {"name": "A"}, "after": {"name": "B"}}
 
 
 def test_an_update_of_nothing_writes_nothing() -> None:
-    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
-    agents.update_agent("agent.a", {"name": "A"}, by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
+    agents.update_agent("agent.a", {"name": "A"}, actor=BY)
     assert not AuditLog.objects.filter(event_type="AGENT_UPDATED").exists()
 
 
 def test_columns_beside_the_editable_ones_are_refused() -> None:
-    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
     with pytest.raises(UnprocessableRequest, match="power_password_hash"):
-        agents.update_agent("agent.a", {"power_password_hash": None}, by=BY)
+        agents.update_agent("agent.a", {"power_password_hash": None}, actor=BY)
 
 
 def test_a_guarded_power_switch_is_not_switched_past_its_password() -> None:
-    agents.create_agent("agent.a", name="A", default_engine_id="e", by=BY)
+    agents.create_agent("agent.a", name="A", default_engine_id="e", actor=BY)
     Agent.objects.filter(pk="agent.a").update(power_password_hash="$argon2id$x")
     with pytest.raises(Forbidden):
-        agents.update_agent("agent.a", {"enabled": False}, by=BY)
-    agents.update_agent("agent.a", {"name": "B"}, by=BY)
+        agents.update_agent("agent.a", {"enabled": False}, actor=BY)
+    agents.update_agent("agent.a", {"name": "B"}, actor=BY)

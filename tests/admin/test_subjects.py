@@ -14,7 +14,7 @@ from tests.people import signed_in
 
 def test_no_plural_is_made_by_an_s_alone_where_english_has_another() -> None:
     names = [str(model._meta.verbose_name_plural) for model in admin.site._registry]
-    assert [name for name in names if re.search(r"(?:[^aeiou]y|ss|sh|ch|x|f|ers of .*)s$", name)] == []
+    assert [name for name in names if re.search(r"(?:[^aeiou]y|ss|sh|ch|x|f|er of .*)s$", name)] == []
 
 
 def test_every_subject_names_tables_that_exist() -> None:

@@ -89,6 +89,8 @@ PACKAGES = {
         "2026.8.31",
         "@modelcontextprotocol/server-filesystem/dist/index.js",
     ),
+    # An authorization server, for MCP servers at which people sign in.
+    "oidc-provider": Package("oidc-provider", "~9.13.3", "oidc-provider/lib/index.js", 22),
     # The referee of MCP servers, for the versions of the protocol of 2025 and for that of 2026.
     "conformance-2025": Package(
         "@modelcontextprotocol/conformance", "0.1.16", "@modelcontextprotocol/conformance/dist/index.js", 22
@@ -179,6 +181,7 @@ def _install(words: str, place: Path, options: tuple[str, ...]) -> None:
             capture_output=True,
             text=True,
             timeout=INSTALLED_WITHIN,
+            umask=0o022,  # isolated servers run them as another user, and Signalbox's settings let in their own alone
         )
     except subprocess.TimeoutExpired:
         raise Missing(f"npm did not install {words} within {INSTALLED_WITHIN:.0f} s") from None

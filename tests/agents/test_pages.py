@@ -13,6 +13,7 @@ from coordinator.actions.people import keys
 from coordinator.actions.policy import agent_power
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, system_actor
+from coordinator.lib.identifiers import build_agent_id
 from coordinator.models import (
     Agent,
     AgentPlugin,
@@ -50,11 +51,11 @@ def new_agent(client: Any, **typed: str) -> Any:
     ],
 )
 def test_an_id_follows_from_the_name_and_is_safe_in_addresses(name, agent_id):
-    assert agents.build_agent_id(name) == agent_id
+    assert build_agent_id(name) == agent_id
 
 
 def test_names_without_plain_letters_get_ids_of_their_own():
-    ids = {agents.build_agent_id(name) for name in ("夜警", "昼警", "!!!")}
+    ids = {build_agent_id(name) for name in ("夜警", "昼警", "!!!")}
     assert len(ids) == 3
     assert all(one.isascii() for one in ids)
 
@@ -118,7 +119,7 @@ def test_an_edit_of_a_version_that_is_gone_is_refused():
     agent = add_agent()
     client = signed_in("admin")
     form = dict(client.get("/ui/agents/edit/agent.robot/").context["form"].initial)
-    agents.update_agent(agent.pk, {"name": "Other"}, by=BY)
+    agents.update_agent(agent.pk, {"name": "Other"}, actor=BY)
     answer = client.post("/ui/agents/edit/agent.robot/", form | {"description": "mine"})
     assert answer.status_code == 422
     assert "changed by somebody else" in body(answer)
@@ -133,7 +134,9 @@ def full_agent() -> Agent:
         entry_type="server_grant", agent_id=agent.pk, server_id="files", permission="allow", granted_at=now
     )
     Session.objects.create(session_id="ses_1", status="finished", created_at=now, agent_name="robot")
-    keys.issue_api_key(name="robots", scopes=["agent"], agent_id=agent.pk, by=system_actor("tests"), now=now)
+    keys.issue_api_key(
+        name="robots", scopes=["agent"], agent_id=agent.pk, actor=system_actor("tests"), now=now
+    )
     say("hello", now=now)
     return agent
 
@@ -167,12 +170,12 @@ def test_the_default_agent_is_not_deleted():
     answer = client.post(f"/ui/agents/delete/{agents.DEFAULT_AGENT}/", {"typed": agents.DEFAULT_AGENT})
     assert answer.status_code == 422
     with pytest.raises(Conflict):
-        agents.delete_agent_with_data(agents.DEFAULT_AGENT, by=BY)
+        agents.delete_agent_with_data(agents.DEFAULT_AGENT, actor=BY)
 
 
 def test_the_switch_asks_for_its_password():
     add_agent()
-    agent_power.set_power_password("agent.robot", "hunter2", by=BY, now=timezone.now())
+    agent_power.set_power_password("agent.robot", "hunter2", actor=BY, now=timezone.now())
     client = signed_in("approver")
     answer = client.post("/ui/agents/power/agent.robot/", {"on": "no"}, follow=True)
     assert "Password required" in body(answer)

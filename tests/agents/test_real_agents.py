@@ -124,7 +124,7 @@ def test_a_person_approves_in_a_browser(served, homes, start, person_at):
     page.goto("/ui/approvals/")
     card = page.locator("article.ask", has_text="touch approved")
     card.get_by_role("button", name="Approve").click()
-    expect(card).to_contain_text("Approver approved it")
+    expect(card).to_contain_text("Decided by you")
     run.ended()
     assert run.home.ran("approved")
 

@@ -57,14 +57,14 @@ def ask(number: int) -> str:
     subject = PermissionSubject("p", "NetworkAccess", f"https://{number}.example")
     wanted = approvals.NewPermissionRequest(subject=subject, justification="why")
     return approvals.request_permission(
-        wanted, by=key_actor_by_name("asker"), now=timezone.now()
+        wanted, actor=key_actor_by_name("asker"), now=timezone.now()
     ).request.request_id
 
 
 def client(scope: str) -> Client:
     accept_unbound_keys()
     _, raw = keys.issue_api_key(
-        name=f"of-{scope}", scopes=[scope], by=system_actor("tests"), now=timezone.now()
+        name=f"of-{scope}", scopes=[scope], actor=system_actor("tests"), now=timezone.now()
     )
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
@@ -101,7 +101,7 @@ def test_a_page_of_large_requests_ends_early_and_goes_on(monkeypatch: pytest.Mon
         wanted = approvals.NewPermissionRequest(subject=subject, justification="why")
         made.append(
             approvals.request_permission(
-                wanted, by=key_actor_by_name("asker"), now=timezone.now()
+                wanted, actor=key_actor_by_name("asker"), now=timezone.now()
             ).request.request_id
         )
     reader, cursor, seen = client("read"), "", []

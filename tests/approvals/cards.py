@@ -18,6 +18,16 @@ def values(page: str, name: str) -> list[str]:
     return [html.unescape(value) for value in found]
 
 
+def targets(page: str) -> list[str]:
+    """Return what each card on a page names as the target, in its headline or below it, in order."""
+    found = []
+    for article in re.findall(r"<article.*?</article>", page, re.DOTALL):
+        below = re.search(r'class="asked-value">([^<]*)<', article)
+        told = below or re.search(r'class="act-rest">(?:for |[^<]*\()([^<]*?)\)?</span>', article)
+        found.append(html.unescape(told[1]) if told else "")
+    return found
+
+
 def form(page: str, verdict: str = "approved", **more: Any) -> dict[str, Any]:
     """Return the form of the only card on a page."""
     ids = [one for one in values(page, "ids") if f":{one}" in "".join(values(page, "judged"))]

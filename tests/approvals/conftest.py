@@ -35,7 +35,7 @@ def call(db: None) -> Callable[..., HttpResponse]:
             _, made[scope, agent_id] = keys.issue_api_key(
                 name=f"{scope}-{agent_id}",
                 scopes=[scope],
-                by=Actor("user", "owner"),
+                actor=Actor("user", "owner"),
                 now=timezone.now(),
                 agent_id=agent_id,
             )

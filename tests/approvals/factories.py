@@ -43,7 +43,7 @@ def ask(**changes: Any) -> NewPermissionRequest:
 
 def asked(by: Actor = AGENT, now: datetime = NOW, **changes: Any) -> PermissionRequest:
     """Return the request of a question that was just asked."""
-    return approvals.request_permission(ask(**changes), by=by, now=now).request
+    return approvals.request_permission(ask(**changes), actor=by, now=now).request
 
 
 def approve(
@@ -57,7 +57,7 @@ def approve(
     scope = Scope.CALL if validity is Validity.ONCE else scope
     by = by or person()
     return approvals.decide_request(
-        row.request_id, by=by, verdict="approved", validity=validity, scope=scope, now=NOW
+        row.request_id, person=by, verdict="approved", validity=validity, scope=scope, now=NOW
     )
 
 

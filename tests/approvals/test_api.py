@@ -53,7 +53,7 @@ def test_a_living_approval_answers_200_at_once(call: Call) -> None:
     request_id = call("post", URL, BODY).json()["request_id"]
     approvals.decide_request(
         request_id,
-        by=person(),
+        person=person(),
         verdict="approved",
         validity=Validity.HOUR,
         scope=Scope.EVERYWHERE,
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_422_and_leaves_nothing(call: Call, fault: dict[str
 
 def test_looking_shows_the_verdict(call: Call) -> None:
     request_id = call("post", URL, BODY).json()["request_id"]
-    approvals.decide_request(request_id, by=person(), verdict="denied", reason="not today")
+    approvals.decide_request(request_id, person=person(), verdict="denied", reason="not today")
     told = call("get", f"{URL}/{request_id}", scope="read").json()
     assert (told["status"], told["approved_by"], told["reason"]) == ("denied", "alice", "not today")
 
@@ -114,7 +114,7 @@ def test_withdrawing_closes_the_request(call: Call) -> None:
 
 def test_withdrawing_too_late_is_409_and_says_who_decided(call: Call) -> None:
     request_id = call("post", URL, BODY).json()["request_id"]
-    approvals.decide_request(request_id, by=person(), verdict="approved")
+    approvals.decide_request(request_id, person=person(), verdict="approved")
     answer = call("delete", f"{URL}/{request_id}")
     assert answer.status_code == 409
     assert "alice approved it" in answer.json()["detail"]
@@ -157,7 +157,7 @@ def test_checking_says_whether_an_approval_covers_it_without_asking(call: Call) 
     }
     request_id = call("post", URL, BODY).json()["request_id"]
     approvals.decide_request(
-        request_id, by=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE
+        request_id, person=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE
     )
     assert not call("get", path, scope="read").json()["approved"]  # it covers its own asker alone
     told = call("get", f"{path}&asked_by=key:agent-None", scope="read").json()

@@ -31,8 +31,8 @@ def test_a_request_keeps_what_was_asked_and_by_whom() -> None:
 
 
 def test_the_same_question_joins_the_request_that_waits() -> None:
-    first = approvals.request_permission(ask(), by=AGENT, now=NOW)
-    twin = approvals.request_permission(ask(justification="in other words"), by=AGENT, now=NOW + MINUTE)
+    first = approvals.request_permission(ask(), actor=AGENT, now=NOW)
+    twin = approvals.request_permission(ask(justification="in other words"), actor=AGENT, now=NOW + MINUTE)
     assert (first.created, twin.created) == (True, False)
     assert twin.request == first.request
 
@@ -73,7 +73,7 @@ def test_a_twin_past_its_deadline_is_closed_and_not_joined() -> None:
 def test_an_approval_in_force_answers_the_same_question() -> None:
     row = asked()
     approve(row, validity=Validity.HOUR)
-    again = approvals.request_permission(ask(session_id="ses_other"), by=AGENT, now=NOW + MINUTE)
+    again = approvals.request_permission(ask(session_id="ses_other"), actor=AGENT, now=NOW + MINUTE)
     assert (again.created, again.request) == (False, row)
     assert trail(row)[-1] == "PERMISSION_APPROVAL_USED"
 
@@ -104,13 +104,13 @@ def test_an_approval_for_one_agent_does_not_cover_another() -> None:
 
 def test_a_denial_does_not_answer_the_next_question() -> None:
     row = asked()
-    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
     assert asked() != row
 
 
 def test_an_idempotency_key_gives_the_same_request_whatever_became_of_it() -> None:
     row = asked(idempotency_key="k1")
-    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
     assert asked(idempotency_key="k1") == row
     assert asked(idempotency_key="k2") != row
 
@@ -190,7 +190,7 @@ def test_types_an_operator_lists_are_approved_at_once_for_that_request_alone(set
 def test_concurrent_twins_join_one_request() -> None:
     def twin(_: int) -> tuple[str, bool]:
         try:
-            answer = approvals.request_permission(ask(), by=AGENT, now=NOW)
+            answer = approvals.request_permission(ask(), actor=AGENT, now=NOW)
             return answer.request.request_id, answer.created
         finally:
             connections.close_all()

@@ -86,16 +86,16 @@ def test_a_request_makes_a_notification_and_a_sound(served: Served, page: Page) 
     assert (
         page.evaluate("new Set(made.map(note => note.tag)).size") == 1
     )  # the second takes the first's place
-    expect(page).to_have_title("(2) Approvals, notifications · Signalbox")
+    expect(page).to_have_title("(2) Notifications · Signalbox")
 
 
 def test_a_verdict_calls_nobody(served: Served, page: Page) -> None:
     asked(served, target_resource="api.one")
     asked(served, target_resource="api.two")
-    expect(page).to_have_title("(2) Approvals, notifications · Signalbox")
+    expect(page).to_have_title("(2) Notifications · Signalbox")
     before = notes(page)
     served.sql("DELETE FROM permission_requests WHERE target_resource = 'api.one'")
-    expect(page).to_have_title("(1) Approvals, notifications · Signalbox")
+    expect(page).to_have_title("(1) Notifications · Signalbox")
     assert notes(page) == before
 
 

@@ -66,7 +66,7 @@ def test_every_lifecycle_case_has_a_test_here() -> None:
 
 def test_pr_01_approve() -> None:
     row = stored("pending")
-    approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     row = fresh(row)
     expected = LIFECYCLE["pr-01"]["expected"]
     assert (row.status, row.approved_by, row.approved_at) == (expected["status"], "alice", NOW)
@@ -78,7 +78,7 @@ def test_pr_03_04_a_decided_request_is_a_conflict(case_id: str) -> None:
     case = LIFECYCLE[case_id]
     row = stored(case["start"], approved_by="bob", approved_at=NOW)
     with pytest.raises(Conflict) as refused:
-        approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     assert refused.value.status == case["expected_http"]
 
 
@@ -86,7 +86,7 @@ def test_pr_11_a_pending_request_past_its_time_is_expired() -> None:
     row = stored("pending")
     raw("permission_requests", "expires_at", "2026-02-23T11:00:00Z", "id", row.pk)
     with pytest.raises(Conflict, match="deadline passed"):
-        approvals.decide_request(row.request_id, by=person(), verdict="approved", now=FROZEN)
+        approvals.decide_request(row.request_id, person=person(), verdict="approved", now=FROZEN)
     assert approvals.find_final_answer(row.request_id, FROZEN)["status"] == "expired"
 
 
@@ -119,11 +119,11 @@ def test_plugin_permissions(case: dict[str, Any]) -> None:
     )
     permission = case.get("grant") or case["revoke"]
     if case["expected"].startswith("["):
-        assert change("mind.p", permission, by=AGENT, now=NOW) == json.loads(case["expected"])
+        assert change("mind.p", permission, actor=AGENT, now=NOW) == json.loads(case["expected"])
         assert plugin_permissions.load_plugin_permissions("mind.p") == json.loads(case["expected"])
         return
     with pytest.raises((Conflict, NotFound)):
-        change("mind.p", permission, by=AGENT, now=NOW)
+        change("mind.p", permission, actor=AGENT, now=NOW)
     with connection.cursor() as cursor:
         cursor.execute("SELECT allowed_permissions FROM plugin_settings WHERE plugin_id = 'mind.p'")
         assert cursor.fetchone()[0] == case["before"]
@@ -132,7 +132,7 @@ def test_plugin_permissions(case: dict[str, Any]) -> None:
 def test_pg_10_permissions_never_leak_to_another_plugin() -> None:
     for name in ("mind.p", "mind.q"):
         PluginSetting.objects.create(plugin_id=name, allowed_permissions=[])
-    plugin_permissions.add_plugin_permission("mind.p", "FileRead", by=AGENT, now=NOW)
+    plugin_permissions.add_plugin_permission("mind.p", "FileRead", actor=AGENT, now=NOW)
     assert plugin_permissions.load_plugin_permissions("mind.q") == []
 
 
@@ -141,4 +141,4 @@ def test_pg_11_only_the_nine_permissions_can_be_granted() -> None:
     assert set(plugin_permissions.KNOWN) == set(case["enum"])
     PluginSetting.objects.create(plugin_id="mind.p", allowed_permissions=[])
     with pytest.raises(UnprocessableRequest):
-        plugin_permissions.add_plugin_permission("mind.p", "Everything", by=AGENT, now=NOW)
+        plugin_permissions.add_plugin_permission("mind.p", "Everything", actor=AGENT, now=NOW)

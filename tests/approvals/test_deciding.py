@@ -22,7 +22,9 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("verdict", ["approved", "denied"])
 def test_a_verdict_keeps_who_when_and_why(verdict: str) -> None:
     row = asked()
-    approvals.decide_request(row.request_id, by=person(), verdict=verdict, reason=" fine ", now=NOW + MINUTE)
+    approvals.decide_request(
+        row.request_id, person=person(), verdict=verdict, reason=" fine ", now=NOW + MINUTE
+    )
     row = fresh(row)
     assert (row.status, row.approved_by, row.approved_at) == (verdict, "alice", NOW + MINUTE)
     assert (row.context.reason, row.context.closed_by, row.context.pending_key) == (
@@ -45,7 +47,7 @@ def test_an_approval_ends_when_its_validity_says(validity: Validity, length: tim
     row = asked(deadline=NOW + 5 * MINUTE)
     scope = Scope.CALL if validity is Validity.ONCE else Scope.EVERYWHERE
     approvals.decide_request(
-        row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW
+        row.request_id, person=person(), verdict="approved", validity=validity, scope=scope, now=NOW
     )
     assert fresh(row).expires_at == NOW + length
     assert fresh(row).context.deadline == NOW + 5 * MINUTE
@@ -55,7 +57,7 @@ def test_an_approval_until_revoked_has_no_end() -> None:
     row = asked(deadline=NOW + MINUTE)
     approvals.decide_request(
         row.request_id,
-        by=person(),
+        person=person(),
         verdict="approved",
         validity=Validity.UNTIL_REVOKED,
         scope=Scope.EVERYWHERE,
@@ -67,7 +69,7 @@ def test_an_approval_until_revoked_has_no_end() -> None:
 def test_a_verdict_is_audited_with_before_after_reason_and_trace() -> None:
     row = asked()
     trace.begin_trace("trace-of-the-click")
-    approvals.decide_request(row.request_id, by=person(), verdict="denied", reason="no", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="denied", reason="no", now=NOW)
     trace.end_trace()
     entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_DENIED")
     assert (entry.actor_id, entry.target_id, entry.result) == ("user:alice", row.request_id, "denied")
@@ -84,9 +86,9 @@ def test_a_verdict_is_audited_with_before_after_reason_and_trace() -> None:
 @pytest.mark.parametrize("second", ["approved", "denied"])
 def test_who_comes_too_late_is_told_who_decided_what(first: str, second: str) -> None:
     row, bob = asked(), person("bob")
-    approvals.decide_request(row.request_id, by=person(), verdict=first, now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict=first, now=NOW)
     with pytest.raises(Conflict, match=f"alice {first} it 12s ago"):
-        approvals.decide_request(row.request_id, by=bob, verdict=second, now=NOW + timedelta(seconds=12))
+        approvals.decide_request(row.request_id, person=bob, verdict=second, now=NOW + timedelta(seconds=12))
     assert fresh(row).approved_by == "alice"
     assert trail(row)[-1] == "PERMISSION_REQUEST_REFUSED"
 
@@ -95,7 +97,7 @@ def test_who_comes_too_late_is_told_who_decided_what(first: str, second: str) ->
 def test_without_the_role_nobody_decides_and_the_attempt_is_audited(role: str | None) -> None:
     row = asked()
     with pytest.raises(Forbidden):
-        approvals.decide_request(row.request_id, by=person("eve", role), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=person("eve", role), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
     entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_REFUSED")
     assert (entry.actor_id, entry.result, entry.metadata["wanted"]) == ("user:eve", "failure", "approved")
@@ -105,7 +107,7 @@ def test_without_the_role_nobody_decides_and_the_attempt_is_audited(role: str | 
 def test_somebody_not_signed_in_decides_nothing(nobody: User) -> None:
     row = asked()
     with pytest.raises(Forbidden):
-        approvals.decide_request(row.request_id, by=nobody, verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=nobody, verdict="approved", now=NOW)
 
 
 def test_who_waited_for_the_row_past_the_deadline_comes_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,14 +121,14 @@ def test_who_waited_for_the_row_past_the_deadline_comes_too_late(monkeypatch: py
 
         monkeypatch.setattr(rows, "lock_permission_request", held_late)
         with pytest.raises(Conflict):
-            approvals.decide_request(row.request_id, by=person(), verdict="approved")
+            approvals.decide_request(row.request_id, person=person(), verdict="approved")
     assert fresh(row).status == "pending"
 
 
 def test_a_request_past_its_deadline_cannot_be_approved() -> None:
     row = asked(deadline=NOW + MINUTE)
     with pytest.raises(Conflict, match="its deadline passed"):
-        approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW + MINUTE)
+        approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW + MINUTE)
     assert fresh(row).status == "pending"
 
 
@@ -134,25 +136,25 @@ def test_a_request_past_its_deadline_cannot_be_approved() -> None:
 def test_nothing_but_approved_and_denied_is_a_verdict(verdict: str) -> None:
     row = asked()
     with pytest.raises(UnprocessableRequest):
-        approvals.decide_request(row.request_id, by=person(), verdict=verdict, now=NOW)
+        approvals.decide_request(row.request_id, person=person(), verdict=verdict, now=NOW)
     assert trail(row) == ["PERMISSION_REQUEST_CREATED"]
 
 
 def test_an_unknown_request_is_not_found() -> None:
     with pytest.raises(NotFound):
-        approvals.decide_request("req_nope", by=person(), verdict="approved", now=NOW)
+        approvals.decide_request("req_nope", person=person(), verdict="approved", now=NOW)
 
 
 def test_a_row_of_another_program_can_be_decided() -> None:
     row = stored()
-    approvals.decide_request(row.request_id, by=person(), verdict="approved", reason="ok", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="approved", reason="ok", now=NOW)
     assert fresh(row).status == "approved"
     assert fresh(row).context.reason == "ok"
 
 
 def test_approving_leaves_the_plugins_permissions_alone() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
-    approvals.decide_request(asked().request_id, by=person(), verdict="approved", now=NOW)
+    approvals.decide_request(asked().request_id, person=person(), verdict="approved", now=NOW)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == []
 
@@ -160,7 +162,7 @@ def test_approving_leaves_the_plugins_permissions_alone() -> None:
 def test_approving_with_a_grant_gives_the_plugin_the_permission() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=["FileRead"])
     row = asked()
-    approvals.decide_request(row.request_id, by=person(), verdict="approved", grant=True, now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="approved", grant=True, now=NOW)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == ["FileRead", "ProcessExecution"]
     assert fresh(row).context.granted
@@ -171,14 +173,14 @@ def test_a_grant_that_cannot_be_made_undoes_the_verdict_with_it() -> None:
     PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions={"odd": 1})
     row = asked()
     with pytest.raises(Conflict, match="cannot be read"):
-        approvals.decide_request(row.request_id, by=person(), verdict="approved", grant=True, now=NOW)
+        approvals.decide_request(row.request_id, person=person(), verdict="approved", grant=True, now=NOW)
     assert fresh(row).status == "pending"
     assert trail(row) == ["PERMISSION_REQUEST_CREATED"]
 
 
 def test_a_denial_cannot_grant() -> None:
     with pytest.raises(BadRequest):
-        approvals.decide_request(asked().request_id, by=person(), verdict="denied", grant=True, now=NOW)
+        approvals.decide_request(asked().request_id, person=person(), verdict="denied", grant=True, now=NOW)
 
 
 def test_people_may_be_kept_from_deciding_what_their_own_key_asked(settings) -> None:
@@ -188,8 +190,8 @@ def test_people_may_be_kept_from_deciding_what_their_own_key_asked(settings) -> 
     row, alice = asked(by=AGENT), person("alice")
     settings.DECIDE_OWN_REQUESTS = False
     with pytest.raises(Forbidden, match="Somebody else must decide"):
-        approvals.decide_request(row.request_id, by=alice, verdict="approved", now=NOW)
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=alice, verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "bob"
 
 
@@ -198,7 +200,7 @@ def test_people_may_decide_their_own_requests_by_default() -> None:
         name="agent-key", prefix="", key_hash="h", scopes=[], created_at=NOW, created_by="user:alice"
     )
     row = asked(by=AGENT)
-    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("alice"), verdict="approved", now=NOW)
     assert fresh(row).status == "approved"
 
 
@@ -210,7 +212,9 @@ def test_of_many_at_once_exactly_one_decides() -> None:
     def click(who: User) -> str:
         try:
             verdict = "approved" if who.username in {"p0", "p2", "p4", "p6"} else "denied"
-            approvals.decide_request(row.request_id, by=User.objects.get(pk=who.pk), verdict=verdict, now=NOW)
+            approvals.decide_request(
+                row.request_id, person=User.objects.get(pk=who.pk), verdict=verdict, now=NOW
+            )
         except Conflict as told:
             return str(told.detail)
         else:

@@ -66,7 +66,7 @@ def test_what_a_person_types_is_what_runs(served: Served, person_at: PersonAt) -
     found.get_by_role("button", name="Approve").click()
     found.page.locator("#confirm [value=yes]").click()  # what was asked for is marked as dangerous
     assert waiting.result() == {"behavior": "allow", "updatedInput": {"command": "ls /data\nls"}}
-    expect(found).to_contain_text("Approved with changes")
+    expect(found).to_contain_text("with an edited input")
 
 
 def test_without_a_script_the_scope_and_the_call_are_those_of_the_form(

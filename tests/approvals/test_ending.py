@@ -21,7 +21,7 @@ ASKER = Requester(asked_by=str(AGENT))
 
 def test_the_asker_withdraws_its_request() -> None:
     row = asked()
-    approvals.withdraw_request(row.request_id, by=AGENT, reason="answered elsewhere", now=NOW)
+    approvals.withdraw_request(row.request_id, actor=AGENT, reason="answered elsewhere", now=NOW)
     row = fresh(row)
     assert (row.status, row.context.closed_by, row.context.reason) == (
         "withdrawn",
@@ -33,19 +33,19 @@ def test_the_asker_withdraws_its_request() -> None:
 
 def test_withdrawing_twice_is_harmless() -> None:
     row = asked()
-    approvals.withdraw_request(row.request_id, by=AGENT, now=NOW)
-    assert approvals.withdraw_request(row.request_id, by=AGENT, now=NOW).status == "withdrawn"
+    approvals.withdraw_request(row.request_id, actor=AGENT, now=NOW)
+    assert approvals.withdraw_request(row.request_id, actor=AGENT, now=NOW).status == "withdrawn"
     assert trail(row).count("PERMISSION_REQUEST_WITHDRAWN") == 1
 
 
 def test_another_key_cannot_withdraw_unless_it_may_all() -> None:
     row = asked()
     with pytest.raises(Forbidden):
-        approvals.withdraw_request(row.request_id, by=key_actor_by_name("other"), now=NOW)
+        approvals.withdraw_request(row.request_id, actor=key_actor_by_name("other"), now=NOW)
     assert trail(row)[-1] == "PERMISSION_REQUEST_REFUSED"
     assert (
         approvals.withdraw_request(
-            row.request_id, by=key_actor_by_name("other"), may_all=True, now=NOW
+            row.request_id, actor=key_actor_by_name("other"), may_all=True, now=NOW
         ).status
         == "withdrawn"
     )
@@ -53,14 +53,14 @@ def test_another_key_cannot_withdraw_unless_it_may_all() -> None:
 
 def test_what_is_decided_cannot_be_withdrawn() -> None:
     row = asked()
-    approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     with pytest.raises(Conflict, match="alice approved it"):
-        approvals.withdraw_request(row.request_id, by=AGENT, now=NOW)
+        approvals.withdraw_request(row.request_id, actor=AGENT, now=NOW)
 
 
 def test_a_question_after_a_withdrawal_is_a_new_request() -> None:
     row = asked()
-    approvals.withdraw_request(row.request_id, by=AGENT, now=NOW)
+    approvals.withdraw_request(row.request_id, actor=AGENT, now=NOW)
     assert asked() != row
 
 
@@ -98,7 +98,13 @@ def approved(validity: Validity = Validity.WEEK, **changes: object):
     row = asked(tool_name=None, tool_input=None)
     scope = Scope.CALL if validity is Validity.ONCE else Scope.EVERYWHERE
     return approvals.decide_request(
-        row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW, **changes
+        row.request_id,
+        person=person(),
+        verdict="approved",
+        validity=validity,
+        scope=scope,
+        now=NOW,
+        **changes,
     )
 
 
@@ -106,7 +112,7 @@ def test_a_revoked_approval_covers_nothing_from_then_on() -> None:
     row = approved()
     question = ("mind.x", "ProcessExecution", "bash")
     assert is_call_approved(*question, NOW + MINUTE, requester=ASKER)
-    approvals.end_approval(row.request_id, by=person("bob"), reason="too much", now=NOW + MINUTE)
+    approvals.end_approval(row.request_id, person=person("bob"), reason="too much", now=NOW + MINUTE)
     assert not is_call_approved(*question, NOW + MINUTE, requester=ASKER)
     row = fresh(row)
     assert (row.status, row.expires_at, row.context.revoked_by) == ("approved", NOW + MINUTE, "bob")
@@ -126,7 +132,7 @@ def test_a_revoked_approval_allows_nothing_whatever_its_validity(validity: Valid
 def test_revoking_takes_back_the_permission_that_the_approval_granted() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=["FileRead"])
     row = approved(Validity.ONCE, grant=True)
-    approvals.end_approval(row.request_id, by=person("bob"), now=NOW + MINUTE)
+    approvals.end_approval(row.request_id, person=person("bob"), now=NOW + MINUTE)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == ["FileRead"]
 
@@ -135,20 +141,20 @@ def test_revoking_takes_back_the_permission_that_the_approval_granted() -> None:
 def test_what_is_over_cannot_be_revoked(validity: Validity) -> None:
     row = approved(validity)
     with pytest.raises(Conflict, match="nothing to revoke"):
-        approvals.end_approval(row.request_id, by=person("bob"), now=NOW + timedelta(hours=2))
+        approvals.end_approval(row.request_id, person=person("bob"), now=NOW + timedelta(hours=2))
 
 
 def test_only_an_approver_revokes() -> None:
     row = approved()
     with pytest.raises(Forbidden):
-        approvals.end_approval(row.request_id, by=person("eve", "viewer"), now=NOW)
+        approvals.end_approval(row.request_id, person=person("eve", "viewer"), now=NOW)
     assert is_call_approved("mind.x", "ProcessExecution", "bash", NOW, requester=ASKER)
 
 
 def test_only_an_approver_sees_a_request_and_only_the_first_time_counts() -> None:
     row = asked()
-    approvals.record_requests_seen([row.request_id], by=person("eve", "viewer"), now=NOW)
+    approvals.record_requests_seen([row.request_id], person=person("eve", "viewer"), now=NOW)
     assert fresh(row).context.seen_at is None
-    approvals.record_requests_seen([row.request_id], by=person("alice"), now=NOW)
-    approvals.record_requests_seen([row.request_id], by=person("bob"), now=NOW + MINUTE)
+    approvals.record_requests_seen([row.request_id], person=person("alice"), now=NOW)
+    approvals.record_requests_seen([row.request_id], person=person("bob"), now=NOW + MINUTE)
     assert (fresh(row).context.seen_by, fresh(row).context.seen_at) == ("alice", NOW)

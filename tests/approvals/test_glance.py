@@ -37,7 +37,7 @@ def ask(command: str, session: str | None = None, event: int | None = None):
     new = NewPermissionRequest(
         subject, justification="Why.", session_id=session, event_id=event, folder="/srv/shop"
     )
-    return approvals.request_permission(new, by=key_actor_by_name("k")).request
+    return approvals.request_permission(new, actor=key_actor_by_name("k")).request
 
 
 def told(session: Session, kind: str, **fields) -> Event:
@@ -100,7 +100,7 @@ def test_what_other_programs_wrote_is_told_as_it_stands():
 def test_earlier_answers_to_the_same_call_are_counted():
     anna = somebody("approver", "anna")
     for verdict in ("approved", "denied", "denied"):
-        approvals.decide_request(ask("make").request_id, by=anna, verdict=verdict)
+        approvals.decide_request(ask("make").request_id, person=anna, verdict=verdict)
     (glance,) = build_request_backgrounds([[ask("make")]])
     assert glance.before == "Asked 3 times before: 1 approved, 2 denied."
     assert build_request_backgrounds([[ask("make more")]])[0].before == ""
@@ -132,13 +132,13 @@ def test_what_bears_a_mark_is_shown_in_the_command_and_nothing_else_of_it_change
 
 def test_what_bears_a_mark_is_shown_in_a_diff_and_in_short_facts_too():
     root = person_actor(somebody("admin", "root"))
-    marks.create_danger_mark({"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now())
+    marks.create_danger_mark({"reason": "Deploys", "pattern": "make deploy"}, actor=root, now=timezone.now())
     change = {"file_path": "/srv/a.sh", "old_string": "a = 1\nb", "new_string": "a = 1\nmake deploy <b>"}
     for tool, given in (("Edit", change), ("Run", {"what": "make deploy now", "where": "here"})):
         new = NewPermissionRequest(
             PermissionSubject("claude-code", "ToolCall", None, tool, given), justification="Why."
         )
-        approvals.request_permission(new, by=key_actor_by_name("k"))
+        approvals.request_permission(new, actor=key_actor_by_name("k"))
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
     assert "+ <mark>make deploy</mark> &lt;b&gt;</span>" in page
     assert "<code><mark>make deploy</mark> now</code>" in page
@@ -148,7 +148,7 @@ def test_a_card_tells_what_the_rules_said():
     subject = PermissionSubject("claude-code", "ToolCall", "ls", "Bash", {"command": "ls"})
     for told in ({"hook": "PreToolUse", "rule": "rule 3"}, {"hook": "PermissionRequest", "rule": None}, None):
         new = NewPermissionRequest(subject, justification="Why.", metadata=told, session_id=f"ses_{told}")
-        approvals.request_permission(new, by=key_actor_by_name("k"))
+        approvals.request_permission(new, actor=key_actor_by_name("k"))
     found = [
         one.ruled
         for one in build_request_backgrounds(
@@ -233,7 +233,7 @@ def test_a_call_that_is_too_long_to_be_looked_through_says_so():
         "claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"}
     )
     approvals.request_permission(
-        NewPermissionRequest(subject, justification="Why."), by=key_actor_by_name("k")
+        NewPermissionRequest(subject, justification="Why."), actor=key_actor_by_name("k")
     )
     assert "only its first 200,000 characters" in signed_in("viewer").get("/ui/approvals/").content.decode()
 
@@ -245,20 +245,20 @@ def test_a_mark_that_cannot_be_read_marks_nothing():
 def test_an_admin_keeps_the_marks_and_each_change_is_audited():
     root = person_actor(somebody("admin", "root"))
     row = marks.create_danger_mark(
-        {"reason": "Deploys", "pattern": "make deploy"}, by=root, now=timezone.now()
+        {"reason": "Deploys", "pattern": "make deploy"}, actor=root, now=timezone.now()
     )
     seen = marks.compute_mark_version(row)
     marks.update_danger_mark(
-        row.pk, {"pattern": "make (deploy|release)"}, seen=seen, by=root, now=timezone.now()
+        row.pk, {"pattern": "make (deploy|release)"}, seen_version=seen, actor=root, now=timezone.now()
     )
     with pytest.raises(Conflict):
-        marks.update_danger_mark(row.pk, {"pattern": "x"}, seen=seen, by=root, now=timezone.now())
+        marks.update_danger_mark(row.pk, {"pattern": "x"}, seen_version=seen, actor=root, now=timezone.now())
     with pytest.raises(UnprocessableRequest, match="cannot be read"):
-        marks.create_danger_mark({"reason": "Odd", "pattern": "("}, by=root, now=timezone.now())
+        marks.create_danger_mark({"reason": "Odd", "pattern": "("}, actor=root, now=timezone.now())
     assert find_review_reasons(load_danger_marks(), "Bash", {"command": "make release"}, "", None) == [
         "Deploys"
     ]
-    marks.delete_danger_mark(row.pk, by=root, now=timezone.now())
+    marks.delete_danger_mark(row.pk, actor=root, now=timezone.now())
     assert not DangerMark.objects.filter(pk=row.pk).exists()
     told = AuditLog.objects.filter(target_id=f"danger_mark:{row.pk}").order_by("id")
     assert [one.event_type for one in told] == [

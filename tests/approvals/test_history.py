@@ -26,9 +26,9 @@ def shown(browser: Client, query: str = "") -> list[str]:
 def decided():
     rows = [asked(target_resource=name) for name in ("first", "second", "third")]
     approvals.decide_request(
-        rows[0].request_id, by=person("alice"), verdict="approved", reason="since you ask", now=NOW
+        rows[0].request_id, person=person("alice"), verdict="approved", reason="since you ask", now=NOW
     )
-    approvals.decide_request(rows[1].request_id, by=person("bob"), verdict="denied", now=NOW + MINUTE)
+    approvals.decide_request(rows[1].request_id, person=person("bob"), verdict="denied", now=NOW + MINUTE)
     return rows
 
 
@@ -96,10 +96,12 @@ def test_figures_are_counted_from_the_requests(settings) -> None:
     alice = person()
     for number, row in enumerate(rows[:3]):
         verdict = "denied" if number == 2 else "approved"
-        approvals.decide_request(row.request_id, by=alice, verdict=verdict, now=NOW + (number + 1) * MINUTE)
+        approvals.decide_request(
+            row.request_id, person=alice, verdict=verdict, now=NOW + (number + 1) * MINUTE
+        )
     unseen = asked(agent_id="u", deadline=NOW + MINUTE)
     seen = asked(agent_id="s", deadline=NOW + MINUTE)
-    approvals.record_requests_seen([seen.request_id], by=alice, now=NOW)
+    approvals.record_requests_seen([seen.request_id], person=alice, now=NOW)
     figures = compute_approval_statistics(NOW + 10 * MINUTE, 7)
     assert (figures.asked, figures.decided, figures.approved) == (7, 3, 2)
     assert figures.median == 2 * MINUTE
@@ -122,11 +124,33 @@ def test_the_figures_have_a_page(signed_in, query: str) -> None:
 def test_a_decision_counts_on_the_installation_s_own_day(settings) -> None:
     settings.LOCAL_ZONE = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead
     decided = asked(now=NOW)
-    approvals.decide_request(decided.request_id, by=person(), verdict="approved", now=NOW + MINUTE)
+    approvals.decide_request(decided.request_id, person=person(), verdict="approved", now=NOW + MINUTE)
     columns = compute_approval_statistics(NOW + MINUTE, 7).columns
     tomorrow = NOW.date() + timedelta(days=1)  # it is noon in UTC
     assert [one.day for one in columns if one.words] == [tomorrow]
     assert columns[-1].day == tomorrow
+
+
+def test_the_time_to_decision_is_told_by_the_reader_s_hour_of_the_request() -> None:
+    alice = person()
+    for number in range(10):
+        row = asked(agent_id=str(number), now=NOW)
+        at = NOW + (MINUTE if number < 6 else 30 * MINUTE)
+        approvals.decide_request(row.request_id, person=alice, verdict="approved", now=at)
+    later = NOW + timedelta(hours=1)
+    hours = compute_approval_statistics(later, 7, ZoneInfo("Asia/Tokyo")).hours
+    assert hours is not None
+    [row] = hours.rows
+    assert (row.hour, row.decisions) == (NOW.astimezone(ZoneInfo("Asia/Tokyo")).hour, 10)
+    assert (row.median, row.slowest_tenth) == (MINUTE, 30 * MINUTE)
+    assert [tick.label for tick in hours.ticks] == ["30m 00s", "15m 00s", "0"]
+    [column] = [column for column in hours.columns if column.pieces]
+    assert column.label == f"{row.hour}:00"
+    assert [piece.words for piece in column.pieces] == [
+        "Half decided within: 1m 00s",
+        "Nine of ten within: 30m 00s",
+    ]
+    assert round(sum(piece.height for piece in column.pieces)) == 100
 
 
 def test_figures_of_nothing_are_no_error(signed_in) -> None:

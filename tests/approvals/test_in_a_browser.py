@@ -58,7 +58,7 @@ def test_two_keys_free_the_agent_that_waits(served: Served, person_at: PersonAt)
         page.keyboard.press("a")
         told = waiter.told()
     assert (told["status"], told["approved_by"], told["validity"]) == ("approved", "approver", "once")
-    expect(card(page, "api.keys")).to_contain_text("Approver approved it")
+    expect(card(page, "api.keys")).to_contain_text("Decided by you")
 
 
 def test_a_dangerous_call_is_asked_about_once_more_before_it_runs(
@@ -111,7 +111,7 @@ def test_both_see_the_card_both_press_one_wins_and_the_other_is_told(
     loser.route("**/ui/approvals/decide/", hold)
     card(loser, "api.race").get_by_role("button", name="Deny").click()
     card(winner, "api.race").get_by_role("button", name="Approve").click()
-    expect(card(winner, "api.race")).to_contain_text("Approver approved it")
+    expect(card(winner, "api.race")).to_contain_text("Decided by you")
     on_the_way[0].continue_()
     expect(loser.locator("#toasts")).to_contain_text("approver approved it")
     expect(card(loser, "api.race")).to_contain_text("Approver approved it")
@@ -128,7 +128,7 @@ def test_a_verdict_on_one_card_leaves_the_others_alone(served: Served, person_at
     ids = {name: asked(served, target_resource=name) for name in names}
     page = at_inbox(person_at, served)
     card(page, "api.card1").get_by_role("button", name="Approve").click()
-    expect(card(page, "api.card1")).to_contain_text("Approver approved it")
+    expect(card(page, "api.card1")).to_contain_text("Decided by you")
     rows = served.sql("SELECT request_id FROM permission_requests WHERE status = 'approved'")
     assert rows == [(ids["api.card1"],)]
     expect(page.get_by_role("button", name="Approve a")).to_have_count(3)
@@ -152,7 +152,7 @@ def test_a_press_in_the_moment_in_which_cards_move_decides_nothing(
     assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(3,)]
     page.evaluate("() => (performance.now = () => 5501) && null")
     button.click()
-    expect(card(page, "api.lower")).to_contain_text("Approver approved it")
+    expect(card(page, "api.lower")).to_contain_text("Decided by you")
 
 
 def test_a_key_decides_nothing_for_who_has_just_joined_the_card(served: Served, person_at: PersonAt) -> None:
@@ -169,7 +169,7 @@ def test_a_key_decides_nothing_for_who_has_just_joined_the_card(served: Served, 
     assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(2,)]
     page.evaluate("() => (performance.now = () => 5501) && null")
     page.keyboard.press("a")
-    expect(card(page, "api.same")).to_contain_text("Approver approved it")
+    expect(card(page, "api.same")).to_contain_text("Decided by you")
     assert served.sql("SELECT count(*) FROM permission_requests WHERE status = 'pending'") == [(0,)]
 
 
@@ -235,7 +235,7 @@ def test_on_a_phone_a_thumb_decides(served: Served, person_at: PersonAt) -> None
         assert box["height"] >= 44
         assert box["width"] >= 120
     page.get_by_role("button", name="Deny").tap()
-    expect(page.locator("article.ask")).to_contain_text("Approver denied it")
+    expect(page.locator("article.ask")).to_contain_text("Decided by you")
 
 
 def test_a_viewer_sees_the_card_but_no_buttons(served: Served, person_at: PersonAt) -> None:

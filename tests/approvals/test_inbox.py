@@ -133,7 +133,7 @@ def test_a_card_that_was_decided_elsewhere_says_so_in_place(signed_in) -> None:
     rows = [ask_now(target_resource=name) for name in ("a", "b", "c")]
     browser = signed_in()
     approvals.decide_request(
-        rows[1].request_id, by=person("bob"), verdict="denied", reason="no", now=timezone.now()
+        rows[1].request_id, person=person("bob"), verdict="denied", reason="no", now=timezone.now()
     )
     query = "&".join(f"ids={row.request_id}" for row in rows)
     html = html_of(browser, f"{URL}?{query}", headers=HTMX)
@@ -148,7 +148,7 @@ def test_a_card_that_ended_without_a_verdict_says_so_in_place(signed_in, how: st
     if how == "expired":
         PermissionRequest.objects.update(expires_at=timezone.now())
     else:
-        approvals.withdraw_request(row.request_id, by=AGENT)
+        approvals.withdraw_request(row.request_id, actor=AGENT)
     html = html_of(browser, f"{URL}?ids={row.request_id}", headers=HTMX)
     assert ("Its deadline passed" if how == "expired" else "Its requester withdrew it") in html
     assert "data-key=" not in html
@@ -156,13 +156,13 @@ def test_a_card_that_ended_without_a_verdict_says_so_in_place(signed_in, how: st
 
 def test_a_loaded_page_shows_only_what_waits(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=timezone.now())
     assert ids_of(html_of(browser, f"{URL}?ids={row.request_id}")) == []
 
 
 def test_the_loser_of_a_race_gets_the_card_as_it_stands_and_is_told_who_won(signed_in) -> None:
     row, browser = ask_now(), signed_in()
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=timezone.now())
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=timezone.now())
     answer = browser.post(DECIDE, form_for(row), headers=HTMX)
     assert answer.status_code == 200
     assert "bob denied it" in answer["HX-Trigger"]
@@ -257,7 +257,7 @@ def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
     row, browser = ask_now(), signed_in()
     approvals.decide_request(
         row.request_id,
-        by=person("bob"),
+        person=person("bob"),
         verdict="approved",
         reason="why not",
         validity="8h",
@@ -277,7 +277,7 @@ def test_a_request_has_a_page_with_its_trail(signed_in) -> None:
 def test_revoking_from_the_page_ends_the_approval(signed_in) -> None:
     row, browser = ask_now(), signed_in()
     approvals.decide_request(
-        row.request_id, by=person("bob"), verdict="approved", validity="8h", scope="everywhere"
+        row.request_id, person=person("bob"), verdict="approved", validity="8h", scope="everywhere"
     )
     answer = browser.post(f"{URL}{row.request_id}/revoke/", {"reason": "changed my mind"}, follow=True)
     assert "The approval is revoked." in answer.content.decode()

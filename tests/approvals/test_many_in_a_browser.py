@@ -111,6 +111,7 @@ def test_what_is_chosen_open_and_focused_survives_what_arrives(served: Served, p
     card(page, "api.0").get_by_role("checkbox").check()
     page.locator("#arrange-filters summary").click()
     page.locator("#arrange-marked").focus()
+    card(page, "api.1").locator("h2 a").click()  # opens it in the pane
     card(page, "api.1").locator(".ask-tool summary").first.click()
     expect(page.locator("#choose")).to_contain_text("1 chosen")
     page.locator("#arrange-marked").focus()
@@ -144,7 +145,7 @@ def test_what_somebody_else_decides_under_the_open_question_is_told(
     page.keyboard.press("A")
     expect(page.locator("#set li")).to_have_count(3)
     card(other, "api.1").get_by_role("button", name="Deny").click()
-    expect(card(other, "api.1")).to_contain_text("Approver2 denied it")
+    expect(card(other, "api.1")).to_contain_text("Decided by you")
     page.locator("#set").get_by_role("button", name="Approve 3 requests").click()
     expect(page.locator("#set")).to_contain_text("Approved 2 requests. 1 was not decided.")
     expect(page.locator("#set")).to_contain_text("approver2 denied it")

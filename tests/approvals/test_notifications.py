@@ -43,7 +43,7 @@ def alice() -> User:
 
 
 def hook(user: User, url: str) -> NotificationTarget:
-    return notifications.create_notification_target(by=user, kind="webhook", address=url, now=NOW)
+    return notifications.create_notification_target(user=user, kind="webhook", address=url, now=NOW)
 
 
 def test_a_waiting_request_is_posted_signed_with_a_link_and_no_way_to_decide(
@@ -72,10 +72,10 @@ def test_addresses_follow_a_person_to_a_new_name_and_go_with_them(alice: User) -
     NotificationTarget.objects.create(  # left by an alicia who was deleted by other means
         person="alicia", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
     )
-    users.update_user(alice.pk, {"username": "alicia"}, by=by, now=NOW)
+    users.update_user(alice.pk, {"username": "alicia"}, actor=by, now=NOW)
     assert list(NotificationTarget.objects.values_list("pk", "person")) == [(target.pk, "alicia")]
     asked()
-    users.delete_user(alice.pk, by=by, now=NOW)
+    users.delete_user(alice.pk, actor=by, now=NOW)
     assert (NotificationTarget.objects.count(), Notification.objects.count()) == (0, 0)
 
 
@@ -83,8 +83,8 @@ def test_what_goes_with_a_person_is_in_the_audit_log_one_by_one(alice: User) -> 
     by = Actor("user", "ada")
     person("root", role="admin")
     target = hook(alice, "https://hooks.example/very-secret-path")
-    notifications.set_quiet_hours(by=alice, begins="22:00", ends="07:00", zone="UTC", now=NOW)
-    users.delete_user(alice.pk, by=by, now=NOW)
+    notifications.set_quiet_hours(user=alice, begins="22:00", ends="07:00", zone="UTC", now=NOW)
+    users.delete_user(alice.pk, actor=by, now=NOW)
     removed = AuditLog.objects.get(event_type="NOTIFICATION_TARGET_REMOVED")
     assert (removed.actor_id, removed.target_id) == (str(by), f"notification:{target.pk}")
     assert removed.metadata == {"person": "alice", "kind": "webhook", "host": "hooks.example"}
@@ -95,7 +95,7 @@ def test_a_new_person_gets_no_address_of_one_who_had_the_name() -> None:
     NotificationTarget.objects.create(
         person="alice", kind="webhook", address="https://example.org/", secret="x", created_at=NOW
     )
-    users.create_user("alice", password=PASSWORD, role="approver", by=Actor("user", "ada"), now=NOW)
+    users.create_user("alice", password=PASSWORD, role="approver", actor=Actor("user", "ada"), now=NOW)
     assert not NotificationTarget.objects.exists()
 
 
@@ -151,7 +151,7 @@ def test_a_redirect_is_not_followed(receiver: Receiver, alice: User, status: int
 def test_nobody_is_told_of_a_request_that_is_closed_by_then(receiver: Receiver, alice: User) -> None:
     hook(alice, receiver.url)
     row = asked()
-    approvals.decide_request(row.request_id, by=alice, verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=alice, verdict="denied", now=NOW)
     notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert receiver.came == []
     assert Notification.objects.get().state == "dropped"
@@ -168,7 +168,7 @@ def test_somebody_who_may_not_decide_any_more_is_not_told(receiver: Receiver, al
 
 def test_a_mail_has_the_link_and_no_way_to_decide(alice: User, settings) -> None:
     settings.EMAIL_HOST, settings.PUBLIC_URL = "mail.example", "https://box.example"
-    notifications.create_notification_target(by=alice, kind="email", address="alice@example.org", now=NOW)
+    notifications.create_notification_target(user=alice, kind="email", address="alice@example.org", now=NOW)
     row = asked(plugin_id="mind.x\nBcc: eve@example.org")
     notifications.deliver_notification(Notification.objects.get().pk, NOW)
     [letter] = mail.outbox
@@ -180,7 +180,7 @@ def test_a_mail_has_the_link_and_no_way_to_decide(alice: User, settings) -> None
 
 def test_without_a_mail_server_the_log_says_so(alice: User, settings) -> None:
     settings.EMAIL_HOST = ""
-    notifications.create_notification_target(by=alice, kind="email", address="alice@example.org", now=NOW)
+    notifications.create_notification_target(user=alice, kind="email", address="alice@example.org", now=NOW)
     asked()
     notifications.deliver_notification(Notification.objects.get().pk, NOW)
     assert "SIGNALBOX_SMTP_HOST" in Notification.objects.get().outcome
@@ -215,13 +215,13 @@ def test_an_address_is_its_owners_alone(alice: User) -> None:
     target, bob = hook(alice, "https://example.org/"), person("bob")
     for verb in (notifications.remove_notification_address, notifications.queue_test_notification):
         with pytest.raises(NotFound):
-            verb(target.pk, by=bob)
+            verb(target.pk, user=bob)
     assert NotificationTarget.objects.filter(pk=target.pk).exists()
 
 
 def test_the_audit_log_knows_of_an_address_but_not_the_address(alice: User) -> None:
     target = hook(alice, "https://hooks.example/very-secret-path")
-    notifications.remove_notification_address(target.pk, by=alice, now=NOW)
+    notifications.remove_notification_address(target.pk, user=alice, now=NOW)
     told = json.dumps(list(AuditLog.objects.filter(event_type__startswith="NOTIFICATION").values("metadata")))
     assert "hooks.example" in told
     assert "very-secret-path" not in told
@@ -322,7 +322,7 @@ def test_who_was_told_of_a_request_is_told_by_whom_it_was_decided(alice: User, t
     hook(bob, "https://b.example/")
     row = asked()
     deliver_all(NOW)
-    approvals.decide_request(row.request_id, by=bob, verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=bob, verdict="denied", now=NOW)
     deliver_all(NOW)
     asks = "Signalbox: mind.x asks for ProcessExecution"
     assert told == [
@@ -340,7 +340,7 @@ def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str
     if ending == "expired":
         approvals.expire_due_requests(NOW + MINUTE)
     else:
-        approvals.withdraw_request(row.request_id, by=AGENT, now=NOW)
+        approvals.withdraw_request(row.request_id, actor=AGENT, now=NOW)
     deliver_all(NOW + MINUTE)
     words = {"expired": "Expired without a decision.", "withdrawn": "Withdrawn by its requester."}[ending]
     assert [title for _, title in told][1:] == [f"Signalbox: {words} mind.x asked for ProcessExecution"]
@@ -349,7 +349,7 @@ def test_who_was_told_is_told_that_nobody_decided(alice: User, told, ending: str
 def test_who_was_not_told_in_time_is_not_told_of_the_end(alice: User, told) -> None:
     hook(alice, "https://a.example/")
     row = asked()
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=NOW)
     deliver_all(NOW)
     assert told == []
     assert [one.state for one in Notification.objects.all()] == ["dropped"]
@@ -363,7 +363,7 @@ def test_the_end_waits_for_a_message_that_is_just_being_sent(
     [first] = Notification.objects.all()
 
     def decided_meanwhile(message: Notification, *_: object) -> str:
-        approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+        approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=NOW)
         deliver_all(NOW)  # another worker is at the end already
         assert told == []
         return "answered 200"
@@ -379,7 +379,7 @@ def test_a_webhook_is_told_in_its_body_how_a_request_ended(receiver: Receiver, a
     hook(alice, receiver.url)
     row = asked()
     deliver_all(NOW)
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=NOW)
     deliver_all(NOW)
     waiting, settled = (json.loads(body) for _, body in receiver.came)
     assert "decided_by" not in waiting

@@ -60,7 +60,7 @@ def test_a_key_does_not_open_the_pages_that_decide(call: Call, scope: str, heade
     row = asked()
     approved = approvals.decide_request(
         asked(target_resource="b").request_id,
-        by=person(),
+        person=person(),
         verdict="approved",
         validity=Validity.UNTIL_REVOKED,
         scope=Scope.EVERYWHERE,

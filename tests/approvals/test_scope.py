@@ -95,7 +95,7 @@ def test_a_scope_and_a_validity_that_contradict_each_other_are_refused(
     row = asked()
     with pytest.raises(BadRequest, match="validity"):
         approvals.decide_request(
-            row.request_id, by=person(), verdict="approved", validity=validity, scope=scope, now=NOW
+            row.request_id, person=person(), verdict="approved", validity=validity, scope=scope, now=NOW
         )
 
 
@@ -117,7 +117,7 @@ def test_two_people_agree_on_the_narrower_scope(settings) -> None:
 def test_the_api_the_page_and_the_history_say_what_an_approval_covers(call, signed_in) -> None:
     row = asked(now=timezone.now(), **HERE)
     approvals.decide_request(
-        row.request_id, by=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.FOLDER
+        row.request_id, person=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.FOLDER
     )
     told = call("get", f"/api/permission-requests/{row.request_id}", scope="read").json()
     assert (told["scope"], told["folder"], told["host"]) == ("folder", "/home/me/toy", "laptop")
@@ -207,7 +207,7 @@ def test_asking_reads_as_much_with_a_thousand_approvals_in_force_as_with_none(
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
     with django_assert_max_num_queries(20) as captured:
-        approvals.request_permission(ask(), by=AGENT, now=NOW)
+        approvals.request_permission(ask(), actor=AGENT, now=NOW)
     read = [
         query["sql"]
         for query in captured

@@ -73,7 +73,7 @@ def test_what_changed_meanwhile_is_not_decided_and_is_told_by_name(signed_in) ->
     assert "1 request will not be decided" in " ".join(page.split())
     assert "It changed after you chose it" in page
     assert len(values(page, "ids")) == 2
-    approvals.decide_request(rows[1].request_id, by=person("bob"), verdict="denied")
+    approvals.decide_request(rows[1].request_id, person=person("bob"), verdict="denied")
     PermissionRequest.objects.filter(pk=rows[2].pk).update(justification="Another one")
     answer = browser.post(DECIDE, form(page), headers=HTMX)
     told = " ".join(answer.content.decode().split())

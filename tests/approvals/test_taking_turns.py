@@ -1,4 +1,4 @@
-"""No key fills the inbox: askers take turns, every request is on one of its pages, and each key has a limit."""
+"""No key fills the inbox: askers can take turns, every request is on one of its pages, and each key has a limit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.errors import TooManyRequests
 from coordinator.identity.actors import key_actor_by_name
+from tests.approvals.cards import targets
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
@@ -26,13 +27,8 @@ def flood(number: int, **more: object) -> None:
         asked(by=key_actor_by_name("flood"), target_resource=f"flood {place}", now=timezone.now(), **more)
 
 
-def targets(page: str) -> list[str]:
-    found = re.findall(r"<code class=\"asked-value\">(flood \d+|mine[^<]*|api[^<]*)</code>", page)
-    return [str(one) for one in found]
-
-
 def page_of(browser, number: int = 1, **options: object) -> str:
-    return str(browser.get(f"{URL}?page={number}", **options).content.decode())
+    return str(browser.get(f"{URL}?sort=fair&page={number}", **options).content.decode())
 
 
 def test_a_key_with_many_requests_does_not_hide_those_that_come_later(signed_in) -> None:
@@ -41,6 +37,14 @@ def test_a_key_with_many_requests_does_not_hide_those_that_come_later(signed_in)
     stored(target_resource="api of another program")
     first = targets(page_of(signed_in()))
     assert first[:3] == ["flood 0", "mine", "api of another program"]
+
+
+def test_as_long_as_nothing_else_is_chosen_who_waits_longest_comes_first(signed_in) -> None:
+    flood(2)
+    asked(by=key_actor_by_name("quiet"), target_resource="mine", now=timezone.now())
+    page = signed_in().get(URL).content.decode()
+    assert targets(page) == ["flood 0", "flood 1", "mine"]
+    assert "Longest waiting" in page
 
 
 def test_the_pages_hold_every_request_once(signed_in) -> None:
@@ -64,11 +68,11 @@ def test_what_arrives_moves_no_card_that_is_on_the_page(signed_in) -> None:
     browser = signed_in()
     before = page_of(browser)
     ids = re.findall(r'name="ids" value="([^"]+)"', before)
-    approvals.decide_request(ids[1], by=person("bob"), verdict="denied")
+    approvals.decide_request(ids[1], person=person("bob"), verdict="denied")
     asked(by=key_actor_by_name("quiet"), target_resource="mine", now=timezone.now())
     query = "&".join(f"ids={one}" for one in ids)
-    after = browser.get(f"{URL}?{query}", headers={"HX-Request": "true"}).content.decode()
-    assert targets(after)[:30] == targets(before)
+    after = browser.get(f"{URL}?sort=fair&{query}", headers={"HX-Request": "true"}).content.decode()
+    assert re.findall(r'name="ids" value="([^"]+)"', after)[:30] == ids
     assert "mine" in targets(after)[30:]
 
 
@@ -81,7 +85,7 @@ def test_a_key_has_so_many_requests_waiting_and_no_more(settings) -> None:
         asked(target_resource="3")
     assert asked(target_resource="0") == first  # who joins adds nothing
     asked(by=key_actor_by_name("another"), target_resource="3")
-    approvals.withdraw_request(first.request_id, by=AGENT, now=NOW)
+    approvals.withdraw_request(first.request_id, actor=AGENT, now=NOW)
     assert fresh(asked(target_resource="3")).status == "pending"
 
 

@@ -48,21 +48,23 @@ def call(call_id: str | None = "toolu_1", command: str = "git push", **changes: 
 
 def asks(asked: ToolCallRequest, now: Any = NOW, by: Actor = AGENT) -> PermissionRequest:
     """Have the call's hook ask, for a minute, and return the request that stands for it."""
-    return tool_calls.request_tool_approval(asked, RULE, by=by, deadline=now + MINUTE, outlasts=True, now=now)
+    return tool_calls.request_tool_approval(
+        asked, RULE, actor=by, deadline=now + MINUTE, outlasts=True, now=now
+    )
 
 
 def told_to_wait(asked: ToolCallRequest | None = None, now: Any = NOW) -> PermissionRequest:
     """Have the call ask, and be told to wait a minute later."""
     row = asks(asked or call(), now)
     assert (
-        tool_calls.defer_tool_call(row.request_id, by=AGENT, why="Nobody answered.", now=now + MINUTE)
+        tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=now + MINUTE)
         is not None
     )
     return fresh(row)
 
 
 def decide(row: PermissionRequest, verdict: Any = "approved", after: timedelta = HOUR, **more: Any) -> None:
-    approvals.decide_request(row.request_id, by=person(), verdict=verdict, now=NOW + after, **more)
+    approvals.decide_request(row.request_id, person=person(), verdict=verdict, now=NOW + after, **more)
 
 
 def settled(asked: ToolCallRequest, after: timedelta = 2 * HOUR) -> Settled | None:
@@ -72,7 +74,7 @@ def settled(asked: ToolCallRequest, after: timedelta = 2 * HOUR) -> Settled | No
     found = tool_calls.find_question_answer(row.request_id, asked, now)
     if found is None:
         return None
-    taken = tool_calls.take_call_verdict(row.request_id, asked, by=AGENT, now=now)
+    taken = tool_calls.take_call_verdict(row.request_id, asked, actor=AGENT, now=now)
     return found if taken or not found["allowed"] else None
 
 
@@ -100,11 +102,11 @@ def test_an_approval_lets_the_same_call_run_once() -> None:
 def test_an_approval_that_no_call_has_used_can_be_ended_without_a_person() -> None:
     unused, used = told_to_wait(), told_to_wait(call("toolu_9", "make"))
     decide(unused)
-    approvals.decide_request(used.request_id, by=person("bob"), verdict="approved", now=NOW + HOUR)
+    approvals.decide_request(used.request_id, person=person("bob"), verdict="approved", now=NOW + HOUR)
     assert settled(call("toolu_8", "make")) is not None
     by = system_actor("restore")
-    assert approvals.revoke_unused_approvals(by=by, reason="It may have run.", now=NOW + 2 * HOUR) == 1
-    assert approvals.revoke_unused_approvals(by=by, reason="It may have run.", now=NOW + 2 * HOUR) == 0
+    assert approvals.revoke_unused_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR) == 1
+    assert approvals.revoke_unused_approvals(actor=by, reason="It may have run.", now=NOW + 2 * HOUR) == 0
     context = fresh(unused).context
     assert (context.revoked_by, context.revoke_reason) == ("system:restore", "It may have run.")
     assert trail(unused)[-1] == "PERMISSION_APPROVAL_REVOKED"
@@ -145,7 +147,7 @@ def test_an_approval_is_for_nothing_but_the_very_call(changes: dict[str, Any]) -
     other = call("toolu_2", **changes)
     assert settled(other) is None
     assert not tool_calls.take_call_verdict(
-        row.request_id, call("toolu_2", "git push --force"), by=AGENT, now=NOW + 2 * HOUR
+        row.request_id, call("toolu_2", "git push --force"), actor=AGENT, now=NOW + 2 * HOUR
     )
     assert settled(call("toolu_3")) is not None
 
@@ -182,7 +184,7 @@ def test_a_call_made_again_while_the_request_waits_joins_it() -> None:
     assert fresh(row).context.waits_until == NOW + HOUR + MINUTE
     assert tool_calls.find_question_answer(row.request_id, again, NOW + HOUR) is None
     assert (
-        tool_calls.defer_tool_call(row.request_id, by=AGENT, why="Nobody answered.", now=NOW + HOUR)
+        tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW + HOUR)
         is not None
     )
     assert trail(row).count("PERMISSION_REQUEST_HELD") == 1
@@ -208,7 +210,7 @@ def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict
 def test_the_hook_that_still_waits_uses_the_approval_up() -> None:
     row = asks(call())
     decide(row, after=timedelta(seconds=30))
-    assert tool_calls.take_call_verdict(row.request_id, call(), by=AGENT, now=NOW + MINUTE)
+    assert tool_calls.take_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
     assert trail(row)[-1] == "PERMISSION_REQUEST_APPROVED"
     assert settled(call("toolu_2"), MINUTE) is None
 
@@ -219,23 +221,25 @@ def test_the_same_call_may_be_told_its_own_verdict_again() -> None:
     decide(row)
     prompted = call("toolu_2", asks="PermissionRequest", is_prompted=True)
     assert settled(call("toolu_2")) is not None
-    shown = tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + MINUTE, by=AGENT)
+    shown = tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + MINUTE, actor=AGENT)
     assert shown is not None
     assert shown["allowed"]
-    assert tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + 3 * MINUTE, by=AGENT) is None
+    assert tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + 3 * MINUTE, actor=AGENT) is None
     other = replace(prompted, tool_input={"command": "git push --force"})
-    assert tool_calls.take_earlier_answer(other, NOW + 2 * HOUR + MINUTE, by=AGENT) is None
+    assert tool_calls.take_earlier_answer(other, NOW + 2 * HOUR + MINUTE, actor=AGENT) is None
     assert tool_calls.take_call_verdict(
-        row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR + MINUTE
+        row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
     assert not tool_calls.take_call_verdict(
-        row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR + 3 * MINUTE
+        row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + 3 * MINUTE
     )
     assert not tool_calls.take_call_verdict(
-        row.request_id, call("toolu_3"), by=AGENT, now=NOW + 2 * HOUR + MINUTE
+        row.request_id, call("toolu_3"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
     nameless = call(None)
-    assert not tool_calls.take_call_verdict(row.request_id, nameless, by=AGENT, now=NOW + 2 * HOUR + MINUTE)
+    assert not tool_calls.take_call_verdict(
+        row.request_id, nameless, actor=AGENT, now=NOW + 2 * HOUR + MINUTE
+    )
 
 
 def test_an_approval_that_nobody_used_ends() -> None:
@@ -246,16 +250,16 @@ def test_an_approval_that_nobody_used_ends() -> None:
         over,
         None,
     )
-    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), by=AGENT, now=over)
+    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
     assert asks(call("toolu_2"), over) != row
 
 
 def test_an_approval_that_nobody_used_can_be_taken_back() -> None:
     row = told_to_wait()
     decide(row)
-    approvals.end_approval(row.request_id, by=person("bob"), now=NOW + 2 * HOUR)
+    approvals.end_approval(row.request_id, person=person("bob"), now=NOW + 2 * HOUR)
     assert settled(call("toolu_2")) is None
-    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR)
+    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR)
 
 
 def test_a_wider_approval_goes_on_as_it_says_and_ends_as_it_says() -> None:
@@ -272,7 +276,7 @@ def test_an_edited_call_runs_as_it_was_edited() -> None:
     row = told_to_wait()
     additions = tool_calls.ApprovalAdditions(edited="git push --dry-run", edited_field="command")
     tool_calls.decide_call_with_additions(
-        row.request_id, verdict="approved", additions=additions, by=person(), now=NOW + HOUR
+        row.request_id, verdict="approved", additions=additions, person=person(), now=NOW + HOUR
     )
     again = settled(call("toolu_2"))
     assert again is not None
@@ -282,13 +286,13 @@ def test_an_edited_call_runs_as_it_was_edited() -> None:
 def test_an_agent_that_leaves_again_does_not_close_what_it_was_told_to_wait_for() -> None:
     row = told_to_wait()
     tool_calls.withdraw_call_question(
-        row.request_id, by=AGENT, reason="gone", unless_held=True, now=NOW + HOUR
+        row.request_id, actor=AGENT, reason="gone", unless_held=True, now=NOW + HOUR
     )
     assert fresh(row).status == "pending"
     first = asks(call(command="ls"))
-    tool_calls.withdraw_call_question(first.request_id, by=AGENT, reason="gone", unless_held=True, now=NOW)
+    tool_calls.withdraw_call_question(first.request_id, actor=AGENT, reason="gone", unless_held=True, now=NOW)
     assert fresh(first).status == "withdrawn"
-    assert tool_calls.defer_tool_call(first.request_id, by=AGENT, why="too late", now=NOW) is None
+    assert tool_calls.defer_tool_call(first.request_id, actor=AGENT, reason="too late", now=NOW) is None
 
 
 def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
@@ -299,7 +303,7 @@ def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
     )  # fmt: skip
     row = asks(call())
     assert silence.find_silent_session_ids(NOW + MINUTE / 2) == []
-    tool_calls.defer_tool_call(row.request_id, by=AGENT, why="Nobody answered.", now=NOW)
+    tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW)
     assert silence.find_silent_session_ids(NOW + MINUTE) == ["ses_1"]
 
 
@@ -309,7 +313,7 @@ def test_of_many_who_make_the_call_again_one_runs_it(transactional_db: None) -> 
     decide(row)
     here = [call(f"toolu_{number}") for number in range(2, 8)]
     tasks: list[Callable[[], bool]] = [
-        lambda one=one: tool_calls.take_call_verdict(row.request_id, one, by=AGENT, now=NOW + 2 * HOUR)
+        lambda one=one: tool_calls.take_call_verdict(row.request_id, one, actor=AGENT, now=NOW + 2 * HOUR)
         for one in here
     ]
     assert sorted(at_once(tasks)) == [False] * 5 + [True]
@@ -322,8 +326,10 @@ def test_a_call_that_runs_and_a_person_who_takes_it_back_cannot_both_win(transac
     decide(row)
     bob = person("bob")
     tasks: list[Callable[[], Any]] = [
-        lambda: tool_calls.take_call_verdict(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 2 * HOUR),
-        lambda: approvals.end_approval(row.request_id, by=bob, now=NOW + 2 * HOUR),
+        lambda: tool_calls.take_call_verdict(
+            row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR
+        ),
+        lambda: approvals.end_approval(row.request_id, person=bob, now=NOW + 2 * HOUR),
     ]
     ran, _ = at_once(tasks)
     assert ran is (fresh(row).context.revoked_at is None)
@@ -340,7 +346,7 @@ def test_the_card_says_what_approving_does(signed_in: Any) -> None:
         decide(row)
         assert "It has not run yet." in words(client.get(page))
         assert "Revoke approval" in words(client.get(page))
-        tool_calls.take_call_verdict(row.request_id, call("toolu_2"), by=AGENT, now=NOW + HOUR)
+        tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + HOUR)
         assert "It has not run yet." not in words(client.get(page))
         assert "Revoke approval" not in words(client.get(page))
         assert "Sent to the agent" in words(client.get(page))

@@ -36,7 +36,7 @@ def two_people_for_processes(settings) -> None:
 
 def test_the_first_approval_leaves_the_request_waiting() -> None:
     row = asked()
-    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("alice"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
     assert approvals.find_final_answer(row.request_id, NOW) is None
     assert trail(row)[-1] == "PERMISSION_REQUEST_VOTED"
@@ -46,7 +46,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
     row = asked()
     approvals.decide_request(
         row.request_id,
-        by=person("alice"),
+        person=person("alice"),
         verdict="approved",
         reason="read it",
         validity=Validity.HOUR,
@@ -55,7 +55,7 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
     )
     approvals.decide_request(
         row.request_id,
-        by=person("bob"),
+        person=person("bob"),
         verdict="approved",
         reason="me too",
         validity=Validity.WEEK,
@@ -71,24 +71,24 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
 
 def test_one_person_does_not_count_twice() -> None:
     row, alice = asked(), person("alice")
-    approvals.decide_request(row.request_id, by=alice, verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=alice, verdict="approved", now=NOW)
     with pytest.raises(Conflict, match="A second person"):
-        approvals.decide_request(row.request_id, by=alice, verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=alice, verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
 def test_one_denial_is_enough() -> None:
     row = asked()
-    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=NOW)
     assert (fresh(row).status, fresh(row).approved_by) == ("denied", "bob")
 
 
 def test_a_grant_takes_the_wish_of_both() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=[])
     row = asked()
-    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", grant=False, now=NOW)
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="approved", grant=True, now=NOW)
+    approvals.decide_request(row.request_id, person=person("alice"), verdict="approved", grant=False, now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="approved", grant=True, now=NOW)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == []
 
@@ -96,7 +96,7 @@ def test_a_grant_takes_the_wish_of_both() -> None:
 def test_loosening_the_rule_does_not_loosen_what_already_waits(settings) -> None:
     row = asked()
     settings.TWO_PERSON_TYPES = []
-    approvals.decide_request(row.request_id, by=person("alice"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("alice"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -117,7 +117,7 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
     def click(who: User) -> None:
         try:
             approvals.decide_request(
-                row.request_id, by=User.objects.get(pk=who.pk), verdict="approved", now=NOW
+                row.request_id, person=User.objects.get(pk=who.pk), verdict="approved", now=NOW
             )
         finally:
             connections.close_all()
@@ -131,30 +131,30 @@ def test_two_who_approve_at_the_same_moment_do_not_both_count_as_first(
 
 def test_an_approval_of_somebody_who_was_switched_off_does_not_count(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.update_user(anna.pk, {"is_active": False}, by=admin, role="")
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=anna, verdict="approved", now=NOW)
+    users.update_user(anna.pk, {"is_active": False}, actor=admin, role="")
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
-    approvals.decide_request(row.request_id, by=person("carol"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("carol"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "bob, carol"
 
 
 def test_a_new_name_makes_no_second_person(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.update_user(anna.pk, {"username": "annie"}, by=admin)
+    approvals.decide_request(row.request_id, person=anna, verdict="approved", now=NOW)
+    users.update_user(anna.pk, {"username": "annie"}, actor=admin)
     anna.refresh_from_db()
     with pytest.raises(Conflict, match="A second person"):
-        approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
-    approvals.decide_request(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=anna, verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person("anna"), verdict="approved", now=NOW)
     assert fresh(row).approved_by == "annie, anna", "the name is somebody else's now"
 
 
 def test_whoever_takes_a_name_that_became_free_takes_no_approvals_with_it(admin: Actor) -> None:
     row, anna = asked(), person("anna")
-    approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
-    users.delete_user(anna.pk, by=admin)
-    approvals.decide_request(row.request_id, by=person("anna"), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=anna, verdict="approved", now=NOW)
+    users.delete_user(anna.pk, actor=admin)
+    approvals.decide_request(row.request_id, person=person("anna"), verdict="approved", now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -163,10 +163,10 @@ def test_a_new_name_lets_nobody_decide_what_they_asked_for(settings, admin: Acto
     anna = person("anna")
     row = asked()
     PermissionContext.objects.filter(request=row).update(owner="anna")
-    users.update_user(anna.pk, {"username": "annie"}, by=admin)
+    users.update_user(anna.pk, {"username": "annie"}, actor=admin)
     anna.refresh_from_db()
     with pytest.raises(Forbidden, match="asked for this"):
-        approvals.decide_request(row.request_id, by=anna, verdict="approved", now=NOW)
+        approvals.decide_request(row.request_id, person=anna, verdict="approved", now=NOW)
 
 
 def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_decide() -> None:

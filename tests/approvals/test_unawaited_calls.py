@@ -32,7 +32,7 @@ def asks(by: str, *, outlasts: bool = False, now: datetime = NOW, **changes: Any
     asked = call(**changes)
     ends = now + 5 * MINUTE
     return tool_calls.request_tool_approval(
-        asked, RULE, by=AGENT, deadline=ends, outlasts=outlasts, waited_by=by, now=now
+        asked, RULE, actor=AGENT, deadline=ends, outlasts=outlasts, waited_by=by, now=now
     )
 
 
@@ -85,13 +85,17 @@ def test_an_approval_meanwhile_runs_the_call_that_is_made_again() -> None:
     assert unawaited_calls.close_abandoned_requests(NOW + 2 * MINUTE) == 0
     again = asks(HERE, outlasts=True, now=NOW + 3 * MINUTE, call_id="toolu_2")
     assert again == row
-    assert tool_calls.take_call_verdict(row.request_id, call("toolu_2"), by=AGENT, now=NOW + 3 * MINUTE)
-    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_3"), by=AGENT, now=NOW + 3 * MINUTE)
+    assert tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 3 * MINUTE)
+    assert not tool_calls.take_call_verdict(
+        row.request_id, call("toolu_3"), actor=AGENT, now=NOW + 3 * MINUTE
+    )
 
 
 def test_an_agent_that_was_told_to_wait_keeps_its_card_whatever_dies() -> None:
     row = asks(DEAD, outlasts=True)
-    assert tool_calls.defer_tool_call(row.request_id, by=AGENT, why="Nobody answered.", now=NOW + MINUTE)
+    assert tool_calls.defer_tool_call(
+        row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW + MINUTE
+    )
     assert unawaited_calls.close_abandoned_requests(NOW + 60 * MINUTE) == 0
     assert status(row) == ("pending", None)
 
@@ -144,7 +148,9 @@ def test_equal_calls_that_outlive_their_hooks_have_cards_of_their_own_and_are_co
     with time_machine.travel(NOW + SECOND, tick=False):
         assert "2 equal calls wait" in html_of(signed_in())
     for row in rows[:2]:
-        tool_calls.defer_tool_call(row.request_id, by=AGENT, why="Nobody answered.", now=NOW + 6 * MINUTE)
+        tool_calls.defer_tool_call(
+            row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW + 6 * MINUTE
+        )
     again = [asks(HERE, outlasts=True, call_id=name, now=NOW + 7 * MINUTE) for name in ("c", "d", "e")]
     assert {row.pk for row in again[:2]} == {row.pk for row in rows}
     assert again[2] not in rows

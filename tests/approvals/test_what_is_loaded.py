@@ -52,7 +52,7 @@ def requests(decoded_bytes: list[int]) -> list[PermissionRequest]:
     ]
     decider = person("bob")
     for row in rows[::2]:
-        approvals.decide_request(row.request_id, by=decider, verdict="denied", now=timezone.now())
+        approvals.decide_request(row.request_id, person=decider, verdict="denied", now=timezone.now())
     decoded_bytes.clear()
     return rows
 
@@ -82,7 +82,7 @@ def test_arranging_requests_reads_no_large_input(
     names = [row.request_id for row in requests[1::2]]
     alice = person("alice")
     now = timezone.now()
-    assert approvals.snooze_requests(names, now + timedelta(hours=1), by=alice, now=now) == len(names)
+    assert approvals.snooze_requests(names, now + timedelta(hours=1), person=alice, now=now) == len(names)
     assert sum(decoded_bytes) < ALLOWED
 
 

@@ -42,7 +42,7 @@ def edit(row: PermissionRequest, command: str, **more: Any) -> PermissionRequest
     """Approve the call with another command."""
     additions = ApprovalAdditions(command, "command")
     return tool_calls.decide_call_with_additions(
-        row.request_id, by=person(), verdict="approved", additions=additions, now=NOW, **more
+        row.request_id, person=person(), verdict="approved", additions=additions, now=NOW, **more
     )
 
 
@@ -66,7 +66,7 @@ def test_a_request_that_is_not_what_was_shown_is_not_decided(change: dict[str, A
     seen = judged_card_digest(row)
     PermissionContext.objects.update(**change)
     with pytest.raises(Conflict, match="differs from what your page showed"):
-        approvals.decide_request(row.request_id, by=person(), verdict="approved", judged=seen, now=NOW)
+        approvals.decide_request(row.request_id, person=person(), verdict="approved", judged=seen, now=NOW)
     assert fresh(row).status == "pending"
 
 
@@ -129,7 +129,7 @@ def test_two_secrets_behind_one_mask_are_two_calls(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("coordinator.secrets.masking.secret_digest", lambda secret: "0" * 64)
     rows = [asked(tool_input={"command": f"login --token ghp_{letter * 36}"}) for letter in "ab"]
     assert rows[0].context.tool_input == rows[1].context.tool_input
-    approvals.decide_request(rows[0].request_id, by=person(), verdict="approved", **LASTING, now=NOW)
+    approvals.decide_request(rows[0].request_id, person=person(), verdict="approved", **LASTING, now=NOW)
     again = asked(tool_input={"command": f"login --token ghp_{'b' * 36}"})
     assert (again, again.status) == (rows[1], "pending")
     assert asked(tool_input={"command": f"login --token ghp_{'a' * 36}"}) == rows[0]

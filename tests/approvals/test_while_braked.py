@@ -28,12 +28,12 @@ LASTING: dict[str, Any] = {"validity": Validity.HOUR, "scope": Scope.EVERYWHERE}
 
 
 def put_on(reach: str = "everything", name: str = "") -> int:
-    return brakes.apply_brake(reach, name, "Odd.", by=BOB, now=timezone.now()).id
+    return brakes.apply_brake(reach, name, "Odd.", actor=BOB, now=timezone.now()).id
 
 
 def approved(call: Call, **changes: Any) -> str:
     request_id = str(call("post", URL, BODY | changes).json()["request_id"])
-    approvals.decide_request(request_id, by=person(), verdict="approved", **LASTING)
+    approvals.decide_request(request_id, person=person(), verdict="approved", **LASTING)
     return request_id
 
 
@@ -52,7 +52,7 @@ def test_every_machine_door_says_that_nothing_may_run_and_why(call: Call) -> Non
     words = {one["brake"] for one in (*told, check)}
     assert len(words) == 1
     assert words.pop().startswith("bob put the brake on everything: Odd. No call runs until")
-    brakes.lift_brake(brake, by=BOB, now=timezone.now())
+    brakes.lift_brake(brake, actor=BOB, now=timezone.now())
     after = call("get", f"{URL}/{request_id}").json()
     assert (after["allowed"], after["brake"]) == (True, None)
 

@@ -25,7 +25,7 @@ def test_no_more_than_a_strangers_body_is_taken_in() -> None:
         taken += 4096
         return {"type": "http.request", "body": b"x" * 4096, "more_body": True}
 
-    door = HookEndpoint(Mock(), Mock(), Mock(), Mock(), RequestBodies(), gate=Mock(), notes=Mock())
+    endpoint = HookEndpoint(Mock(), Mock(), Mock(), Mock(), RequestBodies(), gate=Mock(), notes=Mock())
     with pytest.raises(RequestTooLarge):
-        asyncio.run(door.read_hook(GuardedCall(), SCOPE, receive))
+        asyncio.run(endpoint.read_stranger_hook(GuardedCall(), SCOPE, receive))
     assert taken <= STRANGER.sent + 4096

@@ -149,7 +149,7 @@ def test_access_is_denied_to_an_agent_that_may_be_on_a_braked_host(
 @pytest.mark.django_db
 class TestInTheDatabase:
     def put_on(self, reach: str = "everything", name: str = "") -> brakes.BrakeResult:
-        return brakes.apply_brake(reach, name, "", by=person_actor(self.anna), now=timezone.now())
+        return brakes.apply_brake(reach, name, "", actor=person_actor(self.anna), now=timezone.now())
 
     @pytest.fixture(autouse=True)
     def people(self, db: None) -> None:
@@ -161,17 +161,17 @@ class TestInTheDatabase:
                 approvals.NewPermissionRequest(
                     PermissionSubject("p", "FileRead", target), justification="Why."
                 ),
-                by=key_actor_by_name("k"),
+                actor=key_actor_by_name("k"),
             ).request.request_id
             for target in ("a", "b")
         ]
         brake = self.put_on()
         with pytest.raises(Conflict, match="the brake is on"):
-            approvals.decide_request(asked[0], by=self.anna, verdict="approved")
+            approvals.decide_request(asked[0], person=self.anna, verdict="approved")
         assert PermissionRequest.objects.get(request_id=asked[0]).status == "pending"
-        approvals.decide_request(asked[1], by=self.anna, verdict="denied")
-        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
-        assert approvals.decide_request(asked[0], by=self.anna, verdict="approved").status == "approved"
+        approvals.decide_request(asked[1], person=self.anna, verdict="denied")
+        brakes.lift_brake(brake.id, actor=person_actor(self.anna), now=timezone.now())
+        assert approvals.decide_request(asked[0], person=self.anna, verdict="approved").status == "approved"
 
     def test_a_host_s_brake_holds_agents_at_work_there_and_those_of_whom_nobody_knows_where(self) -> None:
         for number, (agent, host) in enumerate([("here", "h"), ("there", "other"), ("hidden", None)]):
@@ -197,11 +197,11 @@ class TestInTheDatabase:
             approvals.NewPermissionRequest(
                 PermissionSubject("p", "FileRead", "a"), "Why.", session_id=session.pk
             ),
-            by=key_actor_by_name("k"),
+            actor=key_actor_by_name("k"),
         ).request
         self.put_on("host", "h")
         with pytest.raises(Conflict, match="the brake is on") if is_held else nullcontext():
-            approvals.decide_request(asked.request_id, by=self.anna, verdict="approved")
+            approvals.decide_request(asked.request_id, person=self.anna, verdict="approved")
 
     def test_no_run_begins_and_a_running_turn_is_stopped(self) -> None:
         fleet = Fleet()
@@ -218,7 +218,7 @@ class TestInTheDatabase:
             RunQueueState.load_queue_state(fleet.now).explain_waiting_run(waiting)
             == "The brake is on. The run starts once a person releases it."
         )
-        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
+        brakes.lift_brake(brake.id, actor=person_actor(self.anna), now=timezone.now())
         assert fleet.poll(runner)["run"]["run_id"] == waiting.run_id
 
     def test_a_brake_on_a_program_holds_the_runs_of_a_driven_agent(self) -> None:
@@ -282,17 +282,17 @@ class TestInTheDatabase:
     def test_only_people_put_it_on_and_release_it(self) -> None:
         for program in (key_actor_by_name("k"), system_actor("s")):
             with pytest.raises(BadRequest):
-                brakes.apply_brake("everything", "", "", by=program, now=timezone.now())
+                brakes.apply_brake("everything", "", "", actor=program, now=timezone.now())
             with pytest.raises(BadRequest):
-                brakes.lift_brake(self.put_on("host", str(program)).id, by=program, now=timezone.now())
+                brakes.lift_brake(self.put_on("host", str(program)).id, actor=program, now=timezone.now())
 
     def test_it_is_put_on_once_and_released_once_and_both_are_audited(self) -> None:
         brake = self.put_on()
         with pytest.raises(Conflict, match="already on"):
             self.put_on()
-        brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
+        brakes.lift_brake(brake.id, actor=person_actor(self.anna), now=timezone.now())
         with pytest.raises(Conflict, match="already released it"):
-            brakes.lift_brake(brake.id, by=person_actor(self.anna), now=timezone.now())
+            brakes.lift_brake(brake.id, actor=person_actor(self.anna), now=timezone.now())
         told = AuditLog.objects.filter(target_id=f"brake:{brake.id}").order_by("id")
         assert [(row.event_type, row.actor_id) for row in told] == [
             ("BRAKE_PUT_ON", "user:anna"),
@@ -323,10 +323,10 @@ class TestInTheDatabase:
 @pytest.mark.django_db
 def test_who_loses_a_race_to_release_a_brake_is_told_who_was_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     now = timezone.now()
-    brake = brakes.apply_brake("everything", "", "Stop.", by=Actor("user", "ann"), now=now)
+    brake = brakes.apply_brake("everything", "", "Stop.", actor=Actor("user", "ann"), now=now)
     as_it_was = Brake.objects.get(pk=brake.id)
-    brakes.lift_brake(brake.id, by=Actor("user", "bob"), now=now)
+    brakes.lift_brake(brake.id, actor=Actor("user", "bob"), now=now)
     rows = Brake.objects.filter(pk=brake.id)
     monkeypatch.setattr(type(rows), "first", lambda _rows: as_it_was)  # read just before bob released it
     with pytest.raises(Conflict, match="user:bob has already released it"):
-        brakes.lift_brake(brake.id, by=Actor("user", "carol"), now=now)
+        brakes.lift_brake(brake.id, actor=Actor("user", "carol"), now=now)

@@ -30,7 +30,9 @@ NOW = timezone.now()
 
 def add(measure: str = "calls", amount: float = 10, at_limit: str = "hold", **more: Any) -> Budget:
     said = {"reach": "everything", "name": "", "span": "day"} | more
-    return budgets.create_budget(**said, measure=measure, amount=amount, at_limit=at_limit, by=ANNA, now=NOW)
+    return budgets.create_budget(
+        **said, measure=measure, amount=amount, at_limit=at_limit, actor=ANNA, now=NOW
+    )
 
 
 def session(number: int = 1, **columns: Any) -> Session:
@@ -47,13 +49,13 @@ def call(of: Session, times: int = 1, now: datetime = NOW) -> None:
 def test_programs_set_none(by: Actor) -> None:
     made = add()
     with pytest.raises(BadRequest):
-        budgets.create_budget("everything", "", "day", "calls", amount=1, at_limit="hold", by=by, now=NOW)
+        budgets.create_budget("everything", "", "day", "calls", amount=1, at_limit="hold", actor=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.update_budget(made.pk, amount=99, at_limit="warn", by=by, now=NOW)
+        budgets.update_budget(made.pk, amount=99, at_limit="warn", actor=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.allow_budget_today(made.pk, by=by, now=NOW)
+        budgets.allow_budget_today(made.pk, actor=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.remove_budget(made.pk, by=by, now=NOW)
+        budgets.remove_budget(made.pk, actor=by, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,8 @@ def test_programs_set_none(by: Actor) -> None:
         {"amount": float("inf")},
         {"measure": "miles"},
         {"at_limit": "explode"},
-        {"span": "month"},
+        {"span": "year"},
+        {"reach": "model", "name": "claude-opus-4-6"},
         {"reach": "agent"},
         {"name": "codex"},
         {"reach": "agent", "name": "x\x00"},
@@ -77,11 +80,11 @@ def test_what_cannot_be_counted_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_each_step_is_audited_with_what_was_before() -> None:
     made = add()
-    budgets.update_budget(made.pk, amount=20, at_limit="ask", by=ANNA, now=NOW)
-    budgets.allow_budget_today(made.pk, by=ANNA, now=NOW)
-    budgets.remove_budget(made.pk, by=ANNA, now=NOW)
+    budgets.update_budget(made.pk, amount=20, at_limit="ask", actor=ANNA, now=NOW)
+    budgets.allow_budget_today(made.pk, actor=ANNA, now=NOW)
+    budgets.remove_budget(made.pk, actor=ANNA, now=NOW)
     with pytest.raises(NotFound):
-        budgets.update_budget(made.pk, amount=30, at_limit="ask", by=ANNA, now=NOW)
+        budgets.update_budget(made.pk, amount=30, at_limit="ask", actor=ANNA, now=NOW)
     rows = AuditLog.objects.filter(target_id=f"budget:{made.pk}").order_by("id")
     assert [row.event_type for row in rows] == [
         "BUDGET_SET",
@@ -108,7 +111,7 @@ def test_80_and_100_percent_are_noted_once_a_day_and_anew_after_a_change() -> No
         AuditLog.objects.filter(actor_id="system:budgets").order_by("id").values_list("event_type", flat=True)
     )
     assert list(told) == ["BUDGET_NEARLY_USED", "BUDGET_USED_UP"]
-    budgets.update_budget(made.pk, amount=12, at_limit="hold", by=ANNA, now=NOW)
+    budgets.update_budget(made.pk, amount=12, at_limit="hold", actor=ANNA, now=NOW)
     budgets.record_reached_budgets(NOW)
     assert list(BudgetMark.objects.values_list("level", flat=True)) == [80]
 
@@ -136,10 +139,10 @@ def test_a_call_is_denied_asked_or_let_through_by_what_is_used() -> None:
     assert ruling() == ("ask", f"budget {asked.pk}")
     call(one)
     assert ruling() == ("deny", f"budget {held.pk}")
-    until = budgets.allow_budget_today(held.pk, by=ANNA, now=NOW)
+    until = budgets.allow_budget_today(held.pk, actor=ANNA, now=NOW)
     assert ruling() == ("ask", f"budget {asked.pk}")
     assert ruling(until + timedelta(seconds=1)) == ("observe", "")  # another day
-    budgets.update_budget(asked.pk, amount=100, at_limit="ask", by=ANNA, now=NOW)
+    budgets.update_budget(asked.pk, amount=100, at_limit="ask", actor=ANNA, now=NOW)
     assert ruling() == ("observe", "")
     assert policy.current_budget_state(policy.convert_budget_row(warned), NOW).is_reached
 
@@ -160,7 +163,7 @@ def test_a_person_s_and_an_agent_s_budget_hold_theirs_alone() -> None:
 
 def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     def order(by: Actor = ANNA, **more: Any) -> Run:
-        return ordering.queue_ordered_run(kind=START, prompt="x", by=by, now=NOW, **more)
+        return ordering.queue_ordered_run(kind=START, prompt="x", actor=by, now=NOW, **more)
 
     mine = order()
     assert SessionOwner.objects.get().person == "anna"
@@ -173,9 +176,9 @@ def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
     order(Actor("user", "bob"))
     with pytest.raises(Conflict):  # it is hers, whoever orders its next turn
         runs.queue_ordered_run(
-            kind=RESUME, session_id=mine.session_id, prompt="x", by=Actor("user", "bob"), now=NOW
+            kind=RESUME, session_id=mine.session_id, prompt="x", actor=Actor("user", "bob"), now=NOW
         )
-    budgets.allow_budget_today(Budget.objects.get().pk, by=ANNA, now=NOW)
+    budgets.allow_budget_today(Budget.objects.get().pk, actor=ANNA, now=NOW)
     order()
 
 
@@ -233,3 +236,8 @@ def test_looking_at_budgets_reads_sums_and_no_events() -> None:
         policy.decide_by_budgets(in_force, ["codex"], one.pk, NOW)
     assert len(queries) == 3
     assert not any("event" in query["sql"] for query in queries)
+
+
+def test_an_empty_page_tells_administrators_where_to_set_one() -> None:
+    page = " ".join(signed_in("viewer").get("/ui/budgets/").content.decode().split())
+    assert 'tool calls. <span class="for-admins">Set one below.</span>' in page

@@ -71,7 +71,7 @@ def test_other_calls_wait_for_a_person(call: Call, rule: ToolRule) -> None:  # n
 def test_a_rule_outdoes_an_earlier_approval(call: Call) -> None:  # noqa: F811
     request_id = ask(call).json()["request_id"]
     approvals.decide_request(
-        request_id, by=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE
+        request_id, person=person(), verdict="approved", validity=Validity.HOUR, scope=Scope.EVERYWHERE
     )
     assert ask(call).json()["allowed"] is True
     ToolRule.objects.create(

@@ -39,6 +39,7 @@ HARM = {
         "brew install x"],
     "network": ["curl https://a.example", "wget a.example/x", "git clone https://a.example/x",
         "ssh a.example ls"],
+    "new-hosts": ["curl https://a.example", "pip install --index-url https://b.example x"],
     "own-settings": ["echo {} > .claude/settings.json", "rm -rf .git/hooks",
         "sed -i s/a/b/ ~/.claude/settings.json"],
     "connects": ["signalbox disconnect claude-code", "git config core.hooksPath /dev/null",
@@ -56,7 +57,8 @@ def decide(tool: str, tool_input: dict[str, Any], rules: Any = RULES) -> str:
 def test_each_ready_made_rule_can_be_saved() -> None:
     for rule in RULES:
         tool_rules.validate_tool_rule(rule)
-    assert set(HARM) == set(ready_made.BY_NAME)
+    repetitions = {"same-call", "same-error"}  # tests/calls/test_repetitions.py
+    assert {*HARM, *repetitions} == set(ready_made.BY_NAME)
 
 
 @pytest.mark.parametrize("command", DAILY)
@@ -81,27 +83,29 @@ def test_other_tools_are_asked_about_as_well() -> None:
 
 
 @pytest.mark.django_db
-def test_a_switch_adds_one_rule_at_the_top_and_is_audited() -> None:
+def test_a_switch_adds_one_rule_behind_the_first_denials_and_is_audited() -> None:
     approver = signed_in("approver")
-    ToolRule.objects.create(
-        position=1,
-        tool="Bash",
-        verdict="deny",
-        pattern="x",
-        changed_by="a",
-        changed_at="2026-01-01T00:00:00Z",
-    )
+    for position, verdict in enumerate(("deny", "allow"), 1):
+        ToolRule.objects.create(
+            position=position,
+            tool="Bash",
+            verdict=verdict,
+            pattern="x",
+            changed_by="a",
+            changed_at="2026-01-01T00:00:00Z",
+        )
     for _ in range(2):
         assert approver.post(URL.format("publishes"), {"is_on": "1"}).status_code == 302
     saved = tool_rules.load_saved_tool_rules()
     assert [(rule.number, rule.ready_made, rule.verdict) for rule in saved] == [
-        (1, "publishes", "ask"),
-        (2, "", "deny"),
+        (1, "", "deny"),
+        (2, "publishes", "ask"),
+        (3, "", "allow"),
     ]
     switched = AuditLog.objects.filter(event_type="READY_MADE_RULE_SWITCHED")
     assert [row.metadata["is_on"] for row in switched] == [True]
     assert approver.post(URL.format("publishes"), {"is_on": "0"}).status_code == 302
-    assert [rule.ready_made for rule in tool_rules.load_saved_tool_rules()] == [""]
+    assert [rule.ready_made for rule in tool_rules.load_saved_tool_rules()] == ["", ""]
 
 
 @pytest.mark.django_db

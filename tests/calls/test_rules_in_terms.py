@@ -31,8 +31,8 @@ def decide_command(rule: DecisionRule, command: str) -> str:
     return decide(rule, "Bash", {"command": command}).decision
 
 
-def rule(verdict: str, **terms: str) -> DecisionRule:
-    made = DecisionRule(1, terms.pop("tool", "*"), verdict, **terms)  # type: ignore[arg-type]
+def rule(verdict: str, **terms: Any) -> DecisionRule:
+    made = DecisionRule(1, terms.pop("tool", "*"), verdict, **terms)
     tool_rules.validate_tool_rule(made)
     return made
 
@@ -261,6 +261,77 @@ def test_allow_by_paths_and_hosts() -> None:
     assert decide(inside, "Read", {"file_path": "a.py"}, None).decision == OBSERVE  # nobody knows where
 
 
+def test_an_allow_rule_holds_in_its_folders_alone() -> None:
+    here = rule(ALLOW, runs="git status", touches="in /home/bob/shop", tool="Bash")
+    assert decide_command(here, "git status") == ALLOW
+    assert decide_command(here, "cd src && git status") == ALLOW
+    assert decide_command(here, "cd .. && git status") == OBSERVE
+    assert decide_command(here, "cd ../shopping && git status") == OBSERVE
+    for folder in ("/home/bob", "/home/bob/shopping", None):
+        assert decide(here, "Bash", {"command": "git status"}, folder).decision == OBSERVE
+    assert decide(here, "Bash", {"command": "git status"}, "/home/bob/shop/src").decision == ALLOW
+
+
+def test_a_rule_that_restricts_may_be_about_folders() -> None:
+    prod = rule(ASK, runs="make", touches="in /srv/prod")
+    assert decide(prod, "Bash", {"command": "make"}, "/srv/prod/a").decision == ASK
+    assert decide(prod, "Bash", {"command": "make"}, "/srv/test").decision == OBSERVE
+    assert decide(prod, "Bash", {"command": "cd /srv/prod && make"}, "/srv/test").decision == ASK
+    assert decide(prod, "Bash", {"command": "make"}, None).decision == ASK  # it may be there
+
+
+def test_a_line_that_ends_covers_no_other_word() -> None:
+    make = rule(ALLOW, runs="make test !*", tool="Bash")
+    assert decide_command(make, "make test") == ALLOW
+    for command in ("make test deploy", "make", "make test -B", "make deploy"):
+        assert decide_command(make, command) == OBSERVE, command
+    bare = rule(DENY, runs="make !*")
+    assert decide_command(bare, "make") == DENY
+    assert decide_command(bare, "make test") == OBSERVE
+    assert decide_command(bare, "make $x") == DENY  # it may be no word
+
+
+def test_a_sign_stands_for_numbers() -> None:
+    tail = rule(ALLOW, runs="tail -#\nsed -n #,#p", tool="Bash")
+    for command in ("tail -5 a.py", "tail -200 a.py", "sed -n 1,80p a.py"):
+        assert decide_command(tail, command) == ALLOW, command
+    for command in ("tail -f a.py", "sed -n 1,80w a.py", "sed -n '1,80p;1e rm' a.py"):
+        assert decide_command(tail, command) == OBSERVE, command
+
+
+def test_what_the_shell_writes_needs_a_line_that_says_so() -> None:
+    inside = rule(ALLOW, runs="git log", touches="inside", tool="Bash")
+    assert decide_command(inside, "git log src") == ALLOW
+    assert decide_command(inside, "git log > Makefile") == OBSERVE
+    logs = rule(ALLOW, runs="git log", touches="inside\nwrites build", tool="Bash")
+    assert decide_command(logs, "git log > build/log.txt") == ALLOW
+    assert decide_command(logs, "git log > Makefile") == OBSERVE
+
+
+def test_what_is_excepted_is_excepted_wherever_it_may_be() -> None:
+    reading = rule(ALLOW, touches="/var/log\ninside\n!.env*", tool="Read")
+    assert decide(reading, "Read", {"file_path": "/var/log/shop/a.log"}).decision == ALLOW
+    assert decide(reading, "Read", {"file_path": "/var/log/shop/.env.old"}).decision == OBSERVE
+    assert decide(reading, "Read", {"file_path": "src/.env.old"}).decision == OBSERVE
+
+
+def test_a_program_that_starts_another_is_covered_with_its_own_words() -> None:
+    checks = rule(ALLOW, runs="uv run\npytest -q", tool="Bash")
+    assert decide_command(checks, "uv run pytest -q tests") == ALLOW
+    for command in (
+        "uv run rm x",
+        "uv run --with evil pytest -q",
+        "uv run pytest -p evil",
+        "uv pip install x",
+    ):
+        assert decide_command(checks, command) == OBSERVE, command
+
+
+def test_a_rule_that_is_off_decides_nothing() -> None:
+    assert decide_command(rule(DENY, runs="git push", is_off=True), "git push") == OBSERVE
+    assert decide_command(rule(ALLOW, runs="git status", is_off=True), "git status") == OBSERVE
+
+
 def test_allow_says_nothing_of_tools_that_nobody_knows() -> None:
     everything = rule(ALLOW, runs="ls", touches="*", reaches="*", tool="*")
     assert decide(everything, "mcp__fs__read", {"path": "/x"}).decision == OBSERVE
@@ -282,6 +353,7 @@ def test_a_call_of_which_only_a_text_is_known_is_restricted_and_never_covered() 
         ({"runs": "--force"}, "names no program"),
         ({"touches": "../x"}, "names no path"),
         ({"touches": "writes"}, "names no path"),
+        ({"touches": "in shop"}, "names no folder"),
         ({"reaches": "a b"}, "names no host"),
         ({"runs": "\n".join(["x"] * 101)}, "at most 100 lines"),
         ({"unreadable": "perhaps"}, "is not known"),

@@ -40,7 +40,7 @@ def text(words: str) -> list[dict[str, Any]]:
 
 
 def say(words: str, agent_id: str = "agent.robot", *, by: ChatSpeaker = ANNA, **values: Any) -> ChatMessage:
-    return chat.submit_chat_message(agent_id, text(words), by=by, **{"now": NOW, **values})
+    return chat.submit_chat_message(agent_id, text(words), speaker=by, **{"now": NOW, **values})
 
 
 def add_messages(count: int, agent_id: str = "agent.robot") -> None:

@@ -28,7 +28,9 @@ def folder(settings, tmp_path) -> Path:
 
 
 def send(data: bytes, filename: str = "f.bin", mime_type: str = "image/png") -> ChatAttachment:
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, filename, mime_type)], now=NOW)
+    chat.submit_chat_message(
+        "agent.robot", [], speaker=ANNA, files=[upload(data, filename, mime_type)], now=NOW
+    )
     return ChatAttachment.objects.get()
 
 
@@ -61,7 +63,7 @@ def test_up_to_64_kib_are_kept_in_the_row(folder, size):
 def test_at_5_broken_base64_is_told(folder):
     block = {"type": "image", "url": "data:image/png;base64,@@@"}
     with pytest.raises(BadRequest, match="base64"):
-        chat.submit_chat_message("agent.robot", [block], by=ANNA, now=NOW)
+        chat.submit_chat_message("agent.robot", [block], speaker=ANNA, now=NOW)
     assert not ChatMessage.objects.exists()
 
 
@@ -79,7 +81,7 @@ def test_at_5_broken_base64_is_told(folder):
 def test_a_data_url_becomes_an_attachment_and_no_second_copy(block):
     data = base64.b64encode(png()).decode()
     as_sent = json.loads(json.dumps(block).replace("DATA", data))
-    message = chat.submit_chat_message("agent.robot", [as_sent], by=ANNA, now=NOW)
+    message = chat.submit_chat_message("agent.robot", [as_sent], speaker=ANNA, now=NOW)
     row = ChatAttachment.objects.get()
     (kept,) = ChatMessage.objects.get(pk=message.pk).content
     assert bytes(row.inline_data) == png()
@@ -140,7 +142,7 @@ def test_a_message_that_fails_leaves_no_file(folder):
     taken = ChatMessage.objects.get().pk
     with pytest.raises(Exception, match="already"):
         chat.submit_chat_message(
-            "agent.robot", [], by=ANNA, files=[upload(b"y" * 70_000)], message_id=taken, now=NOW
+            "agent.robot", [], speaker=ANNA, files=[upload(b"y" * 70_000)], message_id=taken, now=NOW
         )
     assert len(files(folder)) == 1
 
@@ -149,13 +151,13 @@ def test_a_message_that_fails_leaves_no_file(folder):
 def test_at_9_files_go_with_their_agent_message_and_thread(folder, request):
     for number in range(3):
         chat.submit_chat_message(
-            "agent.robot", [], by=ANNA, files=[upload(bytes([number]) * 70_000)], now=NOW
+            "agent.robot", [], speaker=ANNA, files=[upload(bytes([number]) * 70_000)], now=NOW
         )
     first = ChatMessage.objects.order_by("created_at").first()
     assert first is not None
-    chat.remove_chat_message(first.pk, by=ANNA.actor, now=NOW)
+    chat.remove_chat_message(first.pk, actor=ANNA.actor, now=NOW)
     assert len(files(folder)) == 2
-    agents.delete_agent_with_data("agent.robot", by=ANNA.actor, now=NOW)
+    agents.delete_agent_with_data("agent.robot", actor=ANNA.actor, now=NOW)
     assert not files(folder)
     assert not ChatAttachment.objects.exists()
 
@@ -174,7 +176,7 @@ def test_a_path_outside_the_folder_is_never_read(folder, tmp_path):
 
 def test_the_command_finds_orphans_missing_and_damaged_files(folder, capsys):
     lost, changed = send(b"a" * 70_000), None
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(b"b" * 70_000)], now=NOW)
     changed = ChatAttachment.objects.exclude(pk=lost.pk).get()
     (folder.parent / lost.disk_path).unlink()
     (folder.parent / changed.disk_path).write_bytes(b"c" * 70_000)

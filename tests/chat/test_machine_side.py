@@ -34,7 +34,7 @@ def client(*scopes: str, agent_id: str | None = None) -> Client:
         name=f"k-{agent_id}-{'-'.join(scopes)}",
         scopes=scopes or ("operator",),
         agent_id=agent_id,
-        by=system_actor("tests"),
+        actor=system_actor("tests"),
         now=timezone.now(),
     )
     return Client(headers={"authorization": f"Bearer {raw}"})
@@ -129,7 +129,7 @@ def test_files_come_by_multipart():
 def attached(data: bytes, name: str = "f.bin", mime_type: str = "") -> ChatAttachment:
     from coordinator.actions.chat import chat
 
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, name, mime_type)], now=NOW)
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(data, name, mime_type)], now=NOW)
     return ChatAttachment.objects.latest("created_at")
 
 
@@ -217,7 +217,7 @@ def test_an_agents_key_fetches_no_file_of_another_thread():
 
 
 def test_a_message_to_an_agent_that_is_off_is_refused_visibly():
-    agent_power.switch_agent("agent.robot", False, by=ANNA.actor, now=NOW)
+    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
     answer = post({"content": text("x")})
     assert answer.status_code == 409
     assert "switched off" in answer.json()["detail"]
@@ -227,13 +227,13 @@ def test_a_heartbeat_keeps_an_agent_online_and_tells_it_that_it_is_off():
     by = client("agent", agent_id="agent.robot")
     answer = by.post("/api/agents/agent.robot/heartbeat").json()
     assert (answer["status"], answer["enabled"]) == ("online", True)
-    agent_power.switch_agent("agent.robot", False, by=ANNA.actor, now=NOW)
+    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
     assert by.post("/api/agents/agent.robot/heartbeat").json()["status"] == "offline"
     assert by.post("/api/agents/agent.other/heartbeat").status_code == 403
 
 
 def test_pw_8_the_hash_of_a_switch_is_never_told():
-    agent_power.set_power_password("agent.robot", "hunter2", by=ANNA.actor, now=NOW)
+    agent_power.set_power_password("agent.robot", "hunter2", actor=ANNA.actor, now=NOW)
     answer = client("read").get("/api/agents")
     assert b"argon2" not in answer.content
     by_id = {one["id"]: one for one in answer.json()}
@@ -250,7 +250,7 @@ def test_waiting_answers_what_stands_already():
 
 def test_an_agent_that_is_deleted_leaves_no_messages_to_its_successor():
     say("secret")
-    agents.delete_agent_with_data("agent.robot", by=ANNA.actor)
+    agents.delete_agent_with_data("agent.robot", actor=ANNA.actor)
     add_agent()
     assert client("read").get(THREAD).json()["messages"] == []
     assert AuditLog.objects.filter(event_type="AGENT_DELETED").exists()

@@ -62,6 +62,31 @@ def test_a_permalink_shows_the_part_around_its_message():
     assert signed_in("approver").get(THREAD, {"message": "gone"}).status_code == 404
 
 
+def test_a_thread_says_how_far_the_newest_message_is_on_its_way():
+    client = signed_in("approver")
+    assert "Not delivered yet" not in body(client.get(THREAD))
+    client.post(f"{THREAD}say/", {"text": "hi"})
+    place = reading.message_position(ChatMessage.objects.get())
+    assert "Not delivered yet" in body(client.get(THREAD))
+    chat.mark_sent_to_agent("agent.robot", place)
+    assert "Delivered to" in body(client.get(f"{THREAD}delivery/"))
+    chat.mark_read_by_agent("agent.robot", place)
+    assert "Seen by" in body(client.get(f"{THREAD}delivery/"))
+    client.post(f"{THREAD}say/", {"text": "and this"})
+    assert "Not delivered yet" in body(client.get(f"{THREAD}delivery/"))
+    say("It is done.", by=ROBOT, now=timezone.now())
+    assert "Not delivered yet" not in body(client.get(f"{THREAD}delivery/"))
+
+
+def test_an_agent_that_claims_to_have_read_the_future_has_read_what_there_is():
+    client = signed_in("approver")
+    client.post(f"{THREAD}say/", {"text": "hi"})
+    chat.mark_read_by_agent("agent.robot", reading.parse_message_position("9999999999999"))
+    assert "Seen by" in body(client.get(THREAD))
+    client.post(f"{THREAD}say/", {"text": "later"})
+    assert "Not delivered yet" in body(client.get(THREAD))
+
+
 def test_an_unknown_agent_is_404():
     assert signed_in("viewer").get("/ui/chat/with/agent.nobody/").status_code == 404
 
@@ -133,7 +158,7 @@ def test_files_are_said_with_their_words():
     ],
 )
 def test_every_kind_of_block_is_drawn(block, drawn):
-    chat.submit_chat_message("agent.robot", [block], by=ROBOT)
+    chat.submit_chat_message("agent.robot", [block], speaker=ROBOT)
     page = body(signed_in("viewer").get(THREAD))
     assert drawn in page
     assert "<script>x" not in page
@@ -149,7 +174,7 @@ def test_content_of_another_program_that_is_no_list_is_shown(content):
 
 def test_svg_is_a_file_to_download_and_never_an_image():
     svg = upload(b"<svg onload='x()'/>", "x.svg", "image/svg+xml")
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[svg])
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[svg])
     row = ChatAttachment.objects.get()
     client = signed_in("viewer")
     assert "<img" not in body(client.get(THREAD)).split("chat-messages")[1].split("</ol>")[0]
@@ -160,7 +185,7 @@ def test_svg_is_a_file_to_download_and_never_an_image():
 
 
 def test_an_image_opens_in_the_browser_and_has_a_small_picture():
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(png((3000, 2000)), "big.png")])
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(png((3000, 2000)), "big.png")])
     row = ChatAttachment.objects.get()
     client = signed_in("viewer")
     assert client.get(f"/ui/chat/files/{row.pk}/")["Content-Disposition"].startswith("inline")
@@ -172,13 +197,13 @@ def test_an_image_opens_in_the_browser_and_has_a_small_picture():
 
 def test_an_image_of_too_many_pixels_has_no_small_picture(monkeypatch):
     monkeypatch.setattr("coordinator.chat.thumbnails.MOST_PIXELS", 100)
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(png((300, 200)), "big.png")])
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(png((300, 200)), "big.png")])
     row = ChatAttachment.objects.get()
     assert signed_in("viewer").get(f"/ui/chat/files/{row.pk}/thumbnail/").status_code == 404
 
 
 def test_files_are_for_people_who_are_signed_in():
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(b"x")])
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(b"x")])
     assert Client().get(f"/ui/chat/files/{ChatAttachment.objects.get().pk}/").status_code == 302
 
 
@@ -246,7 +271,7 @@ def test_messages_are_found_by_their_words_and_forgotten_with_them():
     message = say("the pool ran dry at midnight", now=timezone.now())
     assert "<mark>midnight</mark>" in found("midnight pool")
     User.objects.all().delete()
-    chat.remove_chat_message(message.pk, by=ANNA.actor)
+    chat.remove_chat_message(message.pk, actor=ANNA.actor)
     assert "No messages match" in found("midnight")
 
 
@@ -297,7 +322,7 @@ def test_a_page_of_messages_takes_a_query_for_all_their_files_and_one_for_their_
     django_assert_num_queries,
 ):
     for _ in range(3):
-        chat.submit_chat_message("agent.robot", text("x"), by=ANNA, files=[upload(b"x")])
+        chat.submit_chat_message("agent.robot", text("x"), speaker=ANNA, files=[upload(b"x")])
     messages = list(ChatMessage.objects.all())
     with django_assert_num_queries(2):
         assert all(len(one.message_blocks) == 2 for one in prepare_chat_messages(messages, "Robot"))

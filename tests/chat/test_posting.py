@@ -32,7 +32,9 @@ def test_a_message_is_kept_as_it_was_said():
         {"type": "code", "language": "py", "code": "x = 1"},
         {"type": "hologram", "depth": 3},
     ]
-    message = chat.submit_chat_message("agent.robot", blocks, by=ANNA, metadata={"mood": "calm"}, now=NOW)
+    message = chat.submit_chat_message(
+        "agent.robot", blocks, speaker=ANNA, metadata={"mood": "calm"}, now=NOW
+    )
     stored = ChatMessage.objects.get(pk=message.pk)
     assert (stored.content, stored.metadata, stored.source, stored.user_id, stored.created_at) == (
         blocks,
@@ -58,7 +60,7 @@ def test_a_message_is_kept_as_it_was_said():
 )
 def test_what_is_no_message_is_refused(content):
     with pytest.raises(BadRequest):
-        chat.submit_chat_message("agent.robot", content, by=ANNA, now=NOW)
+        chat.submit_chat_message("agent.robot", content, speaker=ANNA, now=NOW)
     assert not ChatMessage.objects.exists()
 
 
@@ -86,7 +88,7 @@ def test_an_unknown_agent_is_not_found():
 
 
 def test_an_agent_that_is_switched_off_is_told_nothing_but_may_end_its_sentence():
-    agent_power.switch_agent("agent.robot", False, by=ANNA.actor, now=NOW)
+    agent_power.switch_agent("agent.robot", False, actor=ANNA.actor, now=NOW)
     with pytest.raises(Conflict, match="switched off"):
         say("hi")
     assert say("bye", by=ROBOT).source == "agent"
@@ -141,6 +143,6 @@ def test_what_a_deleted_message_said_is_not_in_the_audit_log():
     from coordinator.models import AuditLog
 
     message = say("the secret plan")
-    chat.remove_chat_message(message.pk, by=ANNA.actor)
+    chat.remove_chat_message(message.pk, actor=ANNA.actor)
     row = AuditLog.objects.get(event_type="CHAT_MESSAGE_DELETED")
     assert "secret" not in str(row.metadata)

@@ -62,7 +62,7 @@ def s3(s3_server: S3, settings, monkeypatch, tmp_path) -> S3:
 
 def send(data: bytes, filename: str = "f.bin") -> ChatAttachment:
     message = chat.submit_chat_message(
-        "agent.robot", [], by=ANNA, files=[upload(data, filename, "image/png")], now=NOW
+        "agent.robot", [], speaker=ANNA, files=[upload(data, filename, "image/png")], now=NOW
     )
     return ChatAttachment.objects.select_related("stored").get(message=message)
 
@@ -187,7 +187,7 @@ def test_objects_go_with_their_message_and_orphans_are_found(s3: S3) -> None:
     found = attachments.check_attachment_files(NOW)
     assert [one.name for one in found.orphans] == ["attachments/ab/stray.bin"]
     assert attachments.remove_orphan_files(found, NOW) == 1
-    chat.remove_chat_message(row.message_id, by=ANNA.actor, now=NOW)
+    chat.remove_chat_message(row.message_id, actor=ANNA.actor, now=NOW)
     assert sorted(s3.objects) == [
         "box/here/attachments/ab/young.bin",
         "box/other/attachments/ab/not-ours.bin",

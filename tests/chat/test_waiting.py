@@ -47,6 +47,22 @@ def test_an_agent_that_waits_hears_a_message_when_it_is_said(served):
     assert said(answers[0]) == ["hello"]
 
 
+def test_a_message_is_delivered_by_the_answer_and_seen_by_the_next_wait(served):
+    robot, person, reader = agents_client(served), served.client("operator"), served.sign_in("viewer")
+
+    def delivery() -> str:
+        return " ".join(reader.get(f"/ui/chat/with/{AGENT}/delivery/").text.split())
+
+    person.post(THREAD, json={"content": text("hello")})
+    assert "Not delivered yet" in delivery()
+    person.get(f"{THREAD}/wait", params={"timeout": 0})  # somebody else's look at the thread
+    assert "Not delivered yet" in delivery()
+    heard = robot.get(f"{THREAD}/wait", params={"timeout": 0}).json()
+    assert "Delivered to" in delivery()
+    robot.get(f"{THREAD}/wait", params={"timeout": 0, "after": heard["after"]})
+    assert "Seen by" in delivery()
+
+
 def test_what_is_said_around_a_restart_is_heard_once(served):
     robot, person = agents_client(served), served.client("operator")
     person.post(THREAD, json={"content": text("before")})

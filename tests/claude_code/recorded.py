@@ -23,6 +23,7 @@ from tests.people import person
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)  # a Friday
 SHOP = "agent.shop"
+FOLDER = "/srv/shop"
 
 
 def reader(stretch: int = 3) -> CallHistoryReader:
@@ -38,11 +39,16 @@ def agent(name: str = SHOP) -> str:
 
 
 def called(
-    tool: str, *inputs: dict[str, Any], by: str = SHOP, at: datetime = NOW, source: str = "claude-code"
+    tool: str,
+    *inputs: dict[str, Any],
+    by: str = SHOP,
+    at: datetime = NOW,
+    source: str = "claude-code",
+    folder: str | None = FOLDER,
 ) -> list[int]:
     """Record calls of one tool; return the ids of their events."""
     made = reported_sessions.find_or_create_session(
-        f"session of {by}", SessionLocation(agent_name=by), at
+        f"session of {by} in {folder}", SessionLocation(agent_name=by, project_dir=folder), at
     ).session_id
     last = Event.objects.order_by("-id").values_list("id", flat=True).first() or 0
     events = [
@@ -90,8 +96,11 @@ def answered(
 ) -> PermissionRequest:
     """Let somebody ask for a call, and a person approve or deny it."""
     ask = NewPermissionRequest(
-        PermissionSubject(program, "ToolCall", None, tool, given), justification="Wants to.", agent_id=by
+        PermissionSubject(program, "ToolCall", None, tool, given),
+        justification="Wants to.",
+        agent_id=by,
+        folder=FOLDER,
     )
-    asked = approvals.request_permission(ask, by=key_actor_by_name("hooks"), now=NOW)
+    asked = approvals.request_permission(ask, actor=key_actor_by_name("hooks"), now=NOW)
     judge = User.objects.filter(username="judge").first() or person("approver", "judge")
-    return approvals.decide_request(asked.request.request_id, by=judge, verdict=verdict, now=NOW)
+    return approvals.decide_request(asked.request.request_id, person=judge, verdict=verdict, now=NOW)

@@ -32,8 +32,8 @@ def tell(*bodies: dict[str, Any]) -> None:
     )
     for number, body in enumerate(bodies):
         at = f"2026-11-26T18:13:{30 + number:02}.000000+00:00"
-        hook = hooks.read_claude_hook(json.dumps(body).encode(), at)
-        record_events(hooks.build_claude_events(hook, made.session_id), timezone.now())
+        hook = hooks.DIALECT.read_hook(json.dumps(body).encode(), at)
+        record_events([*hooks.DIALECT.build_events(hook, made.session_id)], timezone.now())
 
 
 def transcript(place: Path) -> Path:

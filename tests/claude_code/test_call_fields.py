@@ -10,7 +10,7 @@ from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.rules import call_text, tool_rules
 from coordinator.policy.rules.call_text import text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
-from coordinator.policy.suggestions.shapes import escape_pattern_text
+from coordinator.policy.suggestions.search import escape_pattern_text
 
 PATCH = (
     "*** Begin Patch\n*** Update File: notes/a.txt\n@@\n+copy .env.example to .env first\n*** Add File: notes/new.txt\n"
@@ -20,7 +20,7 @@ PATCH = (
 
 def decide(rule: DecisionRule, source: str, tool: str, tool_input: dict[str, Any]) -> str:
     tool_rules.validate_tool_rule(rule)
-    text = DIALECTS[source].subject(tool, tool_input)
+    text = DIALECTS[source].find_call_subject(tool, tool_input)
     return tool_rules.decide_by_tool_rules([rule], tool, text, "agent.bot", source).decision
 
 
@@ -100,7 +100,9 @@ def test_an_allow_rule_covers_no_field_that_it_does_not_name(added: dict[str, An
         1,
         "Bash",
         ALLOW,
-        escape_pattern_text(text_for_allow_rules(DIALECTS["claude-code"].subject("Bash", call | added))),
+        escape_pattern_text(
+            text_for_allow_rules(DIALECTS["claude-code"].find_call_subject("Bash", call | added))
+        ),
     )
     assert decide(exact, "claude-code", "Bash", call | added) == ALLOW
     assert decide(exact, "claude-code", "Bash", call) == OBSERVE

@@ -73,14 +73,28 @@ def claude(served: Served) -> Claude:
 def rules(served: Served, *wanted: dict[str, Any]) -> None:
     """Put these rules in place, as a person's saving would, and wait until every worker knows."""
     served.sql("DELETE FROM tool_rules")
-    columns = ("tool", "pattern", "verdict", "reason", "wait_seconds", "program", "deny_at_deadline")
+    columns = (
+        "tool",
+        "pattern",
+        "verdict",
+        "reason",
+        "wait_seconds",
+        "program",
+        "touches",
+        "deny_at_deadline",
+    )
     for number, rule in enumerate(wanted, 1):
-        values = tuple(rule.get(name, None if name == "wait_seconds" else "") for name in columns[:6])
+        values = tuple(rule.get(name, None if name == "wait_seconds" else "") for name in columns[:-1])
         served.sql(
             f"INSERT INTO tool_rules (position, {', '.join(columns)}, changed_at, changed_by)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, '2026-02-20T00:00:00.000000+00:00', 'user:admin')",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '2026-02-20T00:00:00.000000+00:00', 'user:admin')",
             (number, *values, bool(rule.get("deny_at_deadline"))),
         )
+    let_workers_read_rules()
+
+
+def let_workers_read_rules() -> None:
+    """Wait until every worker has read rules that were just written."""
     time.sleep(0.4)  # the feed's pace where nobody waits: the workers' memory of the rules is not to be asked
 
 
@@ -143,7 +157,7 @@ def test_a_grant_allows_and_its_absence_denies_in_words(served: Served, claude: 
     assert "ann" in allowed["permissionDecisionReason"]
     denied = claude.before(claude.new_call("mcp__shopdb__drop_orders", {}))
     assert denied["permissionDecision"] == "deny"
-    assert "default policy" in denied["permissionDecisionReason"]
+    assert "denies calls without a grant" in denied["permissionDecisionReason"]
     through_plugin = claude.before(claude.new_call("mcp__plugin_shop_shopdb__drop_orders", {}))
     assert through_plugin["permissionDecision"] == "deny"
 
@@ -179,6 +193,49 @@ def test_a_call_through_the_gateway_is_judged_as_what_it_means_and_asked_there(
     assert unknown["permissionDecision"] == "deny"
 
 
+def test_a_call_by_the_gateways_call_tool_is_judged_as_the_call_that_it_names(
+    served: Served, claude: Claude
+) -> None:
+    def judged(name: str, arguments: dict) -> dict:
+        call = claude.new_call("mcp__signalbox__call_tool", {"name": name, "arguments": arguments})
+        return claude.before(call)
+
+    assert judged("shopdb__read_orders", {"day": 11})["permissionDecision"] == "allow"
+    assert judged("shopdb__drop_orders", {})["permissionDecision"] == "deny"
+    assert judged("unheard__of", {})["permissionDecision"] == "deny"
+    rules(served, {"tool": "mcp__shopdb__*", "verdict": "deny", "reason": "Stocktaking.", "pattern": "12"})
+    assert "Stocktaking." in judged("shopdb__read_orders", {"day": 12})["permissionDecisionReason"]
+    assert judged("shopdb__read_orders", {"day": 13})["permissionDecision"] == "allow"
+    rules(served, {"tool": "mcp__shopdb__*", "verdict": "ask"})
+    with at_gateway(served):
+        assert judged("shopdb__read_orders", {"day": 14}) == {}
+    rules(served, {"tool": "mcp__signalbox__call_tool", "verdict": "deny", "reason": "Not by this."})
+    assert "Not by this." in judged("shopdb__read_orders", {"day": 15})["permissionDecisionReason"]
+
+
+def test_find_tools_needs_no_grant_of_an_agent_that_is_to_search_at_the_gateway(
+    served: Served, claude: Claude
+) -> None:
+    def found() -> dict:
+        return claude.before(claude.new_call("mcp__signalbox__find_tools", {"query": "orders"}))
+
+    assert found()["permissionDecision"] == "deny"
+    (agent_id,) = served.sql(
+        "SELECT coalesce(agent_id, 'a') FROM api_keys WHERE key_hash = ?", (hash_api_key(AGENT_KEY),)
+    )[0]
+    with at_gateway(served):
+        assert found()["permissionDecision"] == "deny"
+        now = instants.format_canonical_instant(timezone.now())
+        served.sql("INSERT INTO agent_tool_listings VALUES (?, 'search', '[]', 'test', ?)", (agent_id, now))
+        rules(served)
+        try:
+            assert found() == {}
+            rules(served, {"tool": "mcp__signalbox__*", "verdict": "deny", "reason": "Not now."})
+            assert "Not now." in found()["permissionDecisionReason"]
+        finally:
+            served.sql("DELETE FROM agent_tool_listings")
+
+
 def test_the_first_rule_that_fits_decides(served: Served, claude: Claude) -> None:
     rules(
         served,
@@ -210,7 +267,7 @@ def test_a_server_is_found_under_the_name_that_claude_gives_it(served: Served, c
     time.sleep(0.4)
     for name in ("my__server", "tool_terminal", "claude_ai_Gmail"):
         denied = claude.before(claude.new_call(f"mcp__{name}__run", {}))
-        assert "default policy" in denied["permissionDecisionReason"]
+        assert "denies calls without a grant" in denied["permissionDecisionReason"]
 
 
 def test_a_rule_and_a_grant_together_let_less_happen(served: Served, claude: Claude) -> None:

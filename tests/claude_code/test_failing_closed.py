@@ -165,7 +165,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def key() -> str:
     accept_unbound_keys()
-    _row, raw = keys.issue_api_key(name="claude", scopes=["agent"], by=ANN, now=NOW)
+    _row, raw = keys.issue_api_key(name="claude", scopes=["agent"], actor=ANN, now=NOW)
     return raw
 
 
@@ -216,7 +216,7 @@ def hook(tool: str, **tool_input: Any) -> bytes:
 
 def lay_down(*rules: DecisionRule) -> None:
     tool_rules.replace_tool_rules(
-        rules, seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=ANN, now=NOW
+        rules, seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()), actor=ANN, now=NOW
     )
 
 
@@ -314,7 +314,7 @@ def test_what_cannot_be_read_and_says_that_it_is_no_call_is_refused_as_ever(key:
 def test_a_key_that_is_over_frees_no_call_and_a_stranger_learns_nothing(key: str) -> None:
     lay_down(RULES["danger"])
     row = keys.ApiKey.objects.get()
-    keys.invalidate_api_key(row.pk, by=ANN, now=NOW)
+    keys.invalidate_api_key(row.pk, actor=ANN, now=NOW)
     assert answer(key, Steps(), hook("Bash", command="danger")) == "ask"
     assert answer(key, Steps(), hook("Bash", command="ls")) is None
     assert answer("sbx_unknown", Steps(), hook("Bash", command="danger")) is None

@@ -158,7 +158,7 @@ def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once(
 
 def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() -> None:
     agent()
-    ids = ran(*["make deploy"] * 60, *["ls"] * 60)
+    ids = ran(*["make lint"] * 60, *["ls"] * 60)
     rejected_in_the_terminal(ids[0])
     whole = reader(2_000)
     search, learnt = SuggestionSearch.start_search(whole), []
@@ -166,7 +166,7 @@ def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() 
         search.continue_search(whole, (), NOW, spent())
         learnt.append(search.calls)
     assert (learnt[:3], search.refused, search.refused_calls) == ([50, 100, 120], [ids[0]], 1)
-    assert [(one.pattern, one.calls) for one in search.tried] == [("ls", 60)]
+    assert [(one.runs, one.calls) for one in search.tried] == [("ls -*", 60)]
 
 
 def test_refused_calls_are_read_in_two_queries(django_assert_num_queries: Any) -> None:
@@ -245,7 +245,7 @@ def test_rules_on_trial_go_along_from_piece_to_piece_and_to_the_calls(small_piec
 def test_every_number_leads_to_its_calls() -> None:
     a_history()
     tool_rules.replace_tool_rules(
-        [NO_PUSH, LOOKING], seen=policy.tool_rules_version([]), by=Actor("user", "ann"), now=NOW
+        [NO_PUSH, LOOKING], seen_version=policy.tool_rules_version([]), actor=Actor("user", "ann"), now=NOW
     )
     client = signed_in("viewer")
     page = client.get("/ui/rules/")
@@ -289,7 +289,7 @@ def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
     answer = client.post("/ui/rules/trial/", form)
     assert (answer.status_code, "At most 50 unsaved rules" in answer.content.decode()) == (422, True)
     tool_rules.replace_tool_rules(
-        rules[1:2], seen=policy.tool_rules_version([]), by=Actor("user", "ann"), now=NOW
+        rules[1:2], seen_version=policy.tool_rules_version([]), actor=Actor("user", "ann"), now=NOW
     )
     assert client.post("/ui/rules/trial/", form).status_code == 200
 

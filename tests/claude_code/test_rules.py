@@ -142,20 +142,20 @@ def test_no_pattern_takes_long_on_any_text() -> None:
 )
 def test_a_rule_that_cannot_be_followed_is_not_saved(rule: DecisionRule) -> None:
     with pytest.raises(UnprocessableRequest, match="ule 1"):
-        tool_rules.replace_tool_rules([rule], seen=policy.tool_rules_version([]), by=ANN, now=NOW)
+        tool_rules.replace_tool_rules([rule], seen_version=policy.tool_rules_version([]), actor=ANN, now=NOW)
     assert not ToolRule.objects.exists()
 
 
 def test_two_editors_do_not_overwrite_one_another() -> None:
     seen = policy.tool_rules_version(policy.load_saved_tool_rules())
-    tool_rules.replace_tool_rules([DENY_ENV], seen=seen, by=ANN, now=NOW)
+    tool_rules.replace_tool_rules([DENY_ENV], seen_version=seen, actor=ANN, now=NOW)
     with pytest.raises(Conflict, match="Somebody else"):
-        tool_rules.replace_tool_rules([], seen=seen, by=Actor("user", "ben"), now=NOW)
+        tool_rules.replace_tool_rules([], seen_version=seen, actor=Actor("user", "ben"), now=NOW)
     assert policy.load_saved_tool_rules() == (DENY_ENV,)
 
 
 def test_saving_is_audited_with_before_and_after() -> None:
-    tool_rules.replace_tool_rules([DENY_ENV], seen=policy.tool_rules_version([]), by=ANN, now=NOW)
+    tool_rules.replace_tool_rules([DENY_ENV], seen_version=policy.tool_rules_version([]), actor=ANN, now=NOW)
     row = AuditLog.objects.get(event_type="TOOL_RULES_SAVED")
     assert (row.actor_id, row.metadata["before"]) == ("user:ann", [])
     assert row.metadata["after"][0]["pattern"] == DENY_ENV.pattern
@@ -230,8 +230,8 @@ def test_addresses_that_people_have_kept_lead_to_where_the_pages_are_now(former:
 def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> None:
     tool_rules.replace_tool_rules(
         [DecisionRule(1, "mcp__shopdb__drop", "deny", reason="Never.")],
-        seen=policy.tool_rules_version([]),
-        by=ANN,
+        seen_version=policy.tool_rules_version([]),
+        actor=ANN,
         now=NOW,
     )
     client = signed_in("viewer")
@@ -244,7 +244,7 @@ def test_the_page_tells_what_would_happen_to_a_call(agent_with_a_grant: str) -> 
     assert "Allowed for this tool by user:ann: For the report." in read
     assert "The call runs without asking anyone." in read
     assert "Rule 1: Never." in answer("mcp__shopdb__drop")
-    assert "default policy (opt-in) denies" in answer("mcp__shopdb__read", "")
+    assert "denies calls without a grant" in answer("mcp__shopdb__read", "")
     assert "There is no MCP server 'elsewhere' here." in answer("mcp__elsewhere__read").replace("&#x27;", "'")
     McpServer.objects.update(default_policy="opt-out")
     Grant.objects.all().delete()
@@ -313,8 +313,8 @@ def test_a_rule_for_a_program_that_nobody_knows_is_not_saved() -> None:
     with pytest.raises(UnprocessableRequest, match="hal-9000"):
         tool_rules.replace_tool_rules(
             [DecisionRule(1, "*", "deny", program="hal-9000")],
-            seen=policy.tool_rules_version([]),
-            by=ANN,
+            seen_version=policy.tool_rules_version([]),
+            actor=ANN,
             now=NOW,
         )
 

@@ -15,14 +15,17 @@ from django.test import Client
 from time_machine import TimeMachineFixture
 
 from coordinator.actions.policy import tool_rules
+from coordinator.dialects.loaded import find_call_subject
 from coordinator.identity.actors import Actor
-from coordinator.models import AuditLog, Grant, McpServer, PermissionRequest
+from coordinator.models import Agent, AuditLog, Event, Grant, McpServer, PermissionRequest
 from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.call_text import set_call_folder
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.search import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
 from tests.claude_code.recorded import (
+    FOLDER,
     NOW,
     SHOP,
     agent,
@@ -60,9 +63,18 @@ def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
     raise AssertionError("The search does not end.")
 
 
-def lets_run(found: Sequence[RuleSuggestion], tool: str, text: str, by: str = SHOP) -> bool:
+def call_text(tool: str, text: str, folder: str = FOLDER) -> str:
+    field = "command" if tool == "Bash" else "file_path"
+    return set_call_folder(find_call_subject("claude-code", tool, {field: text}), folder)
+
+
+def lets_run(
+    found: Sequence[RuleSuggestion], tool: str, text: str, by: str = SHOP, program: str = "claude-code"
+) -> bool:
     return any(
-        one.suggested_rule(1).matches_call(tool, text, by, "claude-code") for one in found if not one.is_grant
+        one.suggested_rule(1).matches_call(tool, call_text(tool, text), by, program)
+        for one in found
+        if not one.is_grant
     )
 
 
@@ -71,36 +83,40 @@ def test_what_made_up_people_said_counts_for_nothing() -> None:
     for verdict, command in (("approved", "git log -9"), ("denied", "git log -8")):
         row = answered(verdict, "Bash", {"command": command})
         PermissionRequest.objects.filter(pk=row.pk).update(approved_by="maria (demo)")
-    log = next(one for one in searched().tried if "log" in one.pattern)
+    log = next(one for one in searched().tried if "log" in one.runs)
     assert (log.calls, log.approved, log.refused) == (3, 0, 0)
 
 
 def test_the_narrowest_rules_that_let_the_calls_run_come_with_their_evidence() -> None:
     ran("git log -5", "git log --oneline -3", "git log -2 cart", "pytest -q", "pytest -q", "pytest -q")
-    called("Read", {"file_path": "/srv/work/shop/a.py"}, {"file_path": "/srv/work/shop/b/c.py"})
+    called("Read", {"file_path": "/srv/shop/a.py"}, {"file_path": "/srv/shop/b/c.py"})
     answered("approved", "Bash", {"command": "git log -9"})
     search = searched()
-    found = {(one.tool, one.pattern): one for one in search.tried}
-    assert {tool for tool, _ in found} == {"Bash", "Read"}
-    assert ("Bash", "pytest -q") in found  # the same each time: word for word
-    log = next(one for one in search.tried if "log" in one.pattern)
+    assert [(one.tool, one.runs) for one in search.tried] == [
+        ("Bash", "git log -*"), ("Bash", "pytest -q"), ("Read", ""),
+    ]  # fmt: skip
+    log = next(one for one in search.tried if "log" in one.runs)
     assert (log.calls, log.approved, log.refused, log.agents) == (3, 1, 0, [SHOP])
     assert (len(log.examples), log.callers, log.now) == (3, {SHOP: 3}, {"observe": 3})
     assert "other numbers" in log.loosely
+    assert log.touches == "in /srv/shop\n!.env*"
     assert (search.unasked_share(search.tried), search.count_unasked_calls(search.tried)) == (1.0, 8)
     assert lets_run(search.tried, "Bash", "git log -7")
     assert not lets_run(search.tried, "Bash", "git log -7", by="agent.other")
-    assert not lets_run(search.tried, "Read", "/srv/work/shop/.env")
+    assert lets_run(search.tried, "Read", "/srv/shop/c.py")
+    assert not lets_run(search.tried, "Read", "/srv/shop/.env")
+    assert not lets_run(search.tried, "Read", "/srv/other/a.py")
 
 
 def test_what_people_denied_here_is_never_suggested() -> None:
-    ran("make deploy", "make deploy", "git log -1", "git log -2", "git log -2", "git log -2")
-    answered("denied", "Bash", {"command": "make deploy"}, by="agent.other")
+    ran("make lint", "make lint", "git log -1", "git log -2", "git status", "git status")
+    answered("denied", "Bash", {"command": "make lint"}, by="agent.other")
     answered("denied", "Bash", {"command": "git log -1"})
     found = searched().tried
-    assert not lets_run(found, "Bash", "make deploy")
+    assert not lets_run(found, "Bash", "make lint")
     assert not lets_run(found, "Bash", "git log -1")
-    assert lets_run(found, "Bash", "git log -2")  # word for word, what nobody denied
+    assert not lets_run(found, "Bash", "git log -2")  # nor others of the same sub-command
+    assert lets_run(found, "Bash", "git status")
 
 
 @pytest.mark.parametrize(
@@ -112,10 +128,10 @@ def test_what_people_denied_here_is_never_suggested() -> None:
     ],
 )
 def test_what_people_refused_in_the_terminal_is_never_suggested(words: str) -> None:
-    ids = ran("make deploy", "make deploy", "make deploy", "ls", "ls")
+    ids = ran("make lint", "make lint", "make lint", "ls", "ls")
     rejected_in_the_terminal(ids[1], words)
     search = searched()
-    assert not lets_run(search.tried, "Bash", "make deploy")
+    assert not lets_run(search.tried, "Bash", "make lint")
     assert lets_run(search.tried, "Bash", "ls")
     assert (search.refused_calls, search.askable_call_count) == (1, 4)
 
@@ -135,7 +151,7 @@ def test_an_approval_that_was_taken_back_counts_as_a_no_and_an_edited_one_as_not
     edited.answer = {"updated_input": {"command": "pwd -P"}}
     edited.save()
     found = searched().tried
-    assert [(one.pattern, one.approved) for one in found] == [("pwd", 0)]
+    assert [(one.runs, one.approved) for one in found] == [("pwd -*", 0)]
 
 
 def test_what_a_rule_denies_stays_denied_and_what_one_asks_may_be_let_run() -> None:
@@ -150,7 +166,7 @@ def test_what_a_rule_denies_stays_denied_and_what_one_asks_may_be_let_run() -> N
     # Behind the rule that denies, the first rule asks already: a suggestion makes no difference there.
     assert search.tried == []
     search = searched([saved[1], replace_number(saved[0], 2), saved[2]])
-    assert [one.pattern for one in search.tried] == ["git status"]
+    assert [one.runs for one in search.tried] == ["git status -*"]
     assert (search.denied, search.askable_call_count, search.tried[0].now) == (2, 2, {"ask rule 2": 2})
 
 
@@ -162,7 +178,7 @@ def test_what_is_asked_is_suggested_only_where_a_person_approved_one() -> None:
     ran("make", "make", "ls", "ls")
     answered("approved", "Bash", {"command": "ls"})
     search = searched([DecisionRule(1, "*", "ask")])
-    assert [(one.pattern, one.asked, one.approved) for one in search.tried] == [("ls", 2, 1)]
+    assert [(one.runs, one.asked, one.approved) for one in search.tried] == [("ls -*", 2, 1)]
 
 
 def test_that_nobody_approved_what_was_never_asked_is_said() -> None:
@@ -176,37 +192,58 @@ def test_that_nobody_approved_what_was_never_asked_is_said() -> None:
     )
 
 
-def test_a_rule_is_for_the_agents_that_are_known_and_never_for_all() -> None:
+def test_a_rule_is_for_the_registered_agents_and_else_for_their_program() -> None:
     ran("make", "make", "ls", "ls")
-    ran("make", "make", "pwd", "pwd", by="nobody.known")
+    ran("make", "make", "pwd", "pwd", by="claude-code")
     ran("make", by="agent.second")
+    ran("make", "make", by="nobody.known", source="transcript")
     agent("agent.second")
     search = searched()
-    assert {one.pattern: one.agents for one in search.tried} == {"make": ["agent.second", SHOP], "ls": [SHOP]}
-    assert search.strangers == 4
+    assert {(one.runs, *(one.agents or ()), one.program) for one in search.tried} == {
+        ("make !*", "agent.second", SHOP, "claude-code"),
+        ("make !*", "claude-code"),
+        ("ls -*", SHOP, "claude-code"),
+        ("pwd -*", "claude-code"),
+    }
+    assert search.strangers == 2
     page = searched_by(signed_in("viewer"))
-    assert "4 calls come from agents that are not registered here" in " ".join(page.split())
+    assert "2 calls come from agents that are not registered here" in " ".join(page.split())
+
+
+def test_something_is_suggested_though_no_agent_is_registered() -> None:
+    Agent.objects.all().delete()
+    ran("git status", "git status", by="claude-code")
+    (one,) = searched().tried
+    assert (one.agents, one.program, one.touches) == (None, "claude-code", "in /srv/shop")
+    # The endpoint knows no agent of a key that has none.
+    assert one.suggested_rule(1).matches_call("Bash", call_text("Bash", "git status"), None, "claude-code")
+    assert not one.suggested_rule(1).matches_call("Bash", call_text("Bash", "git status"), None, "codex")
 
 
 def test_a_rule_is_for_the_program_of_which_its_calls_are_and_for_all_where_there_are_several() -> None:
-    ran("git log -5", "git log -6", "git log -7", "git log -8")
+    ran("make test", "make test")
     ran("git diff -5", "git diff -6")
     ran("git diff -7", "git diff -8", source="codex")
-    answered("approved", "Bash", {"command": "git log -9"})
-    answered("approved", "Bash", {"command": "git log -4"}, program="codex")
-    found = {"log" if "log" in one.pattern else "diff": one for one in searched().tried}
+    answered("approved", "Bash", {"command": "make test"})
+    answered("approved", "Bash", {"command": "make test"}, program="codex")
+    found = {"make" if "make" in one.runs else "diff": one for one in searched().tried}
     assert {name: (one.program, one.approved) for name, one in found.items()} == {
-        "log": ("claude-code", 1), "diff": ("", 0),
+        "make": ("claude-code", 1), "diff": ("", 0),
     }  # fmt: skip
-    assert not found["log"].suggested_rule(1).matches_call("Bash", "git log -1", SHOP, "codex")
-    assert found["diff"].suggested_rule(1).matches_call("Bash", "git diff -1", SHOP, "codex")
-    assert "in Claude Code" in signed_in("viewer").get(PAGE).content.decode()
+    diff = call_text("Bash", "git diff -1")
+    assert (
+        not found["make"]
+        .suggested_rule(1)
+        .matches_call("Bash", call_text("Bash", "make test"), SHOP, "codex")
+    )
+    assert found["diff"].suggested_rule(1).matches_call("Bash", diff, SHOP, "codex")
+    assert "in Claude Code" in searched_by(signed_in("viewer"))
 
 
 def test_what_people_refused_in_one_program_is_suggested_in_none() -> None:
-    ran("make deploy", "make deploy", "ls", "ls")
-    answered("denied", "Bash", {"command": "make deploy"}, program="codex")
-    assert not lets_run(searched().tried, "Bash", "make deploy")
+    ran("make lint", "make lint", "ls", "ls")
+    answered("denied", "Bash", {"command": "make lint"}, program="codex")
+    assert not lets_run(searched().tried, "Bash", "make lint")
 
 
 def test_a_rule_for_many_agents_names_each() -> None:
@@ -243,8 +280,8 @@ def test_tools_of_managed_servers_are_granted_to_the_agents_that_called_them() -
 
 
 def test_the_first_grant_says_that_it_closes_unregistered_servers() -> None:
-    called("mcp__elsewhere__read", {"q": 1}, {"q": 2})
-    assert [(one.tool, one.pattern) for one in searched().tried] == [("mcp__elsewhere__read", "")]
+    called("mcp__elsewhere__read", {"q": 1}, {"q": 1})
+    assert [(one.tool, one.pattern) for one in searched().tried] == [("mcp__elsewhere__read", r'\{"q": 1\}')]
     McpServer.objects.create(name="shopdb", command="x", args=[], default_policy="opt-out", created_at=NOW)
     called("mcp__shopdb__read", {"q": 1}, {"q": 2}, {"q": 3})
     (grant,) = searched().tried  # no rule opens what the first grant closes
@@ -260,9 +297,9 @@ def test_what_a_servers_default_denies_is_suggested_only_where_people_approved_i
 
 
 def test_no_more_is_suggested_than_reaches_the_goal() -> None:
-    ran(*["ls"] * 96, *["pwd"] * 4)
+    ran(*["ls"] * 96, *["make"] * 4)
     search = searched()
-    assert [one.pattern for one in search.tried] == ["ls"]
+    assert [one.runs for one in search.tried] == ["ls -*"]
     assert search.unasked_share(search.tried) == 0.96
 
 
@@ -283,7 +320,7 @@ def test_masked_and_lonely_calls_are_not_suggested() -> None:
 
 def cards(page: str) -> list[str]:
     """Return what the cards' forms would send."""
-    return [unescape(value) for value in re.findall(r'name="suggestion"\s+value="([^"]*)"', page)]
+    return list(dict.fromkeys(unescape(v) for v in re.findall(r'name="suggestion"\s+value="([^"]*)"', page)))
 
 
 def searched_by(client: Client, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
@@ -326,8 +363,8 @@ def test_one_suggestion_is_accepted_as_a_rule_behind_the_denials_and_audited() -
     saved = [DecisionRule(1, "Bash", "deny", "push"), DecisionRule(2, "Bash", "ask")]
     tool_rules.replace_tool_rules(
         saved,
-        seen=policy.tool_rules_version([]),
-        by=Actor("user", "a"),
+        seen_version=policy.tool_rules_version([]),
+        actor=Actor("user", "a"),
         now=NOW,
     )
     ran("git log -5", "git log -3", "make", "make")
@@ -364,7 +401,10 @@ def test_a_suggestion_made_against_other_rules_conflicts() -> None:
     since = since_of(client.post(ACCEPT, {"suggestion": first}, headers={"HX-Request": "true"}))
     mine = (*policy.load_saved_tool_rules(), DecisionRule(2, "Bash", "ask", "make"))
     tool_rules.replace_tool_rules(
-        mine, seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=Actor("user", "ann"), now=NOW
+        mine,
+        seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()),
+        actor=Actor("user", "ann"),
+        now=NOW,
     )
     for fields in ({}, {"since": since}):
         answer = client.post(ACCEPT, {"suggestion": second} | fields, headers={"HX-Request": "true"})
@@ -398,8 +438,8 @@ def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> 
     page = client.get(PAGE)
     tool_rules.replace_tool_rules(
         [DecisionRule(1, "Bash", "deny", "make")],
-        seen=policy.tool_rules_version([]),
-        by=Actor("user", "a"),
+        seen_version=policy.tool_rules_version([]),
+        actor=Actor("user", "a"),
         now=NOW,
     )
     page = client.post(PAGE, {"carried": page.context["carried"]}, headers={"HX-Request": "true"})
@@ -410,7 +450,7 @@ def test_a_search_begins_anew_where_the_rules_changed_meanwhile(monkeypatch) -> 
 
 
 def test_one_suggestion_is_accepted_as_a_grant_of_the_default_length(monkeypatch) -> None:
-    monkeypatch.setattr(grant_lengths, "DEFAULT", "30d")
+    monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
     McpServer.objects.create(name="shopdb", command="x", args=[], default_policy="opt-out", created_at=NOW)
     called("mcp__shopdb__read", {"q": 1}, {"q": 2})
     client = signed_in("approver")
@@ -439,10 +479,10 @@ def test_a_grant_that_somebody_changed_meanwhile_is_not_overwritten() -> None:
 
 
 def test_what_somebody_denied_meanwhile_cannot_be_accepted_any_more() -> None:
-    ran("make deploy", "make deploy")
+    ran("make lint", "make lint")
     client = signed_in("approver")
     (card,) = cards(searched_by(client))
-    answered("denied", "Bash", {"command": "make deploy"})
+    answered("denied", "Bash", {"command": "make lint"})
     answer = client.post(ACCEPT, {"suggestion": card}, headers={"HX-Request": "true"})
     assert "has denied such a call since" in answer.headers["HX-Trigger"]
     assert policy.load_saved_tool_rules() == ()
@@ -458,3 +498,55 @@ def test_only_what_was_suggested_can_be_accepted_and_only_by_approvers() -> None
         answer = approver.post(ACCEPT, {"suggestion": text}, headers={"HX-Request": "true"})
         assert (answer.status_code, "HX-Trigger" in answer.headers) == (204, True)
     assert policy.load_saved_tool_rules() == ()
+
+
+def test_several_suggestions_are_accepted_at_once_or_none() -> None:
+    ran("git log -5", "git log -3", "make", "make")
+    client = signed_in("approver")
+    suggested = cards(searched_by(client))
+    assert len(suggested) == 2
+    answer = client.post(ACCEPT, {"suggestion": suggested}, follow=True)
+    assert "2 rules are saved and apply from now on." in answer.content.decode()
+    assert [rule.runs for rule in policy.load_saved_tool_rules()] == ["git log -*", "make !*"]
+    answer = client.post(ACCEPT, {"suggestion": suggested}, follow=True)
+    assert "This rule already exists." in answer.content.decode()
+    answer = client.post(ACCEPT, {}, follow=True)
+    assert "Select a suggestion first." in answer.content.decode()
+    assert len(policy.load_saved_tool_rules()) == 2
+
+
+def test_a_dismissed_suggestion_is_not_made_again_until_somebody_restores_it() -> None:
+    ran("git log -5", "git log -3")
+    client = signed_in("approver")
+    (card,) = cards(searched_by(client))
+    answer = client.post(f"{PAGE}dismiss/", {"suggestion": card}, headers={"HX-Request": "true"})
+    assert "Dismissed" in answer.content.decode()
+    assert AuditLog.objects.filter(event_type="SUGGESTION_DISMISSED").count() == 1
+    ran("git diff -1", "git diff -2")
+    page = " ".join(searched_by(client).split())
+    assert (cards(page), "1 suggestion is dismissed." in page) == ([], True)
+    assert signed_in("viewer").post(f"{PAGE}dismiss/", {"restore": "1"}).status_code == 403
+    client.post(f"{PAGE}dismiss/", {"restore": "1"})
+    assert len(cards(searched_by(client))) == 1
+    assert AuditLog.objects.filter(event_type="SUGGESTIONS_RESTORED").count() == 1
+
+
+def test_a_suggestion_shows_the_calls_that_it_would_allow_and_the_nearest_that_it_would_not() -> None:
+    ran("git log -5", "git log -3", "git log --all -2 x", "git log --output=x", "git push", "make")
+    called(
+        "Read", {"file_path": "/srv/shop/a.py"}, {"file_path": "/srv/shop/b.py"}, {"file_path": "/srv/x/a.py"}
+    )
+    search = searched()
+    by_tool = {one.tool: one for one in search.tried}
+    texts = {
+        call.event_id: str(call.about)
+        for call in reader().read_calls_by_id(list(Event.objects.values_list("id", flat=True)))
+    }
+    bash, read = by_tool["Bash"], by_tool["Read"]
+    assert {texts[event] for event in bash.examples.values()} == {
+        "git log -5",
+        "git log -3",
+        "git log --all -2 x",
+    }
+    assert {texts[int(event)] for _, event in bash.nearest.values()} == {"git log --output=x", "git push"}
+    assert [texts[int(event)] for _, event in read.nearest.values()] == ["/srv/x/a.py"]

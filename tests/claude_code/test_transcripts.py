@@ -16,7 +16,7 @@ from django.utils import timezone
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code as hooks
-from coordinator.dialects import otlp
+from coordinator.dialects.otlp_logs import read_otlp_logs
 from coordinator.importing import transcripts
 from coordinator.models import AuditLog, Event, EventContext, Session, SessionTitle
 from coordinator.sessions import titles
@@ -174,8 +174,8 @@ def record_hooks(*told: dict[str, Any], at: str) -> Session:
         FIXED, SessionLocation("/home/dev/shop"), timezone.now()
     ).session_id
     for fields in told:
-        hook = hooks.read_claude_hook(json.dumps({"session_id": FIXED, **fields}).encode(), at)
-        record_events(hooks.build_claude_events(hook, made), timezone.now())
+        hook = hooks.DIALECT.read_hook(json.dumps({"session_id": FIXED, **fields}).encode(), at)
+        record_events([*hooks.DIALECT.build_events(hook, made)], timezone.now())
     return Session.objects.get(pk=made)
 
 
@@ -236,7 +236,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
             ("api_request", {"model": model, "request_id": "req_01A1", "input_tokens": 4, "output_tokens": 1}),
         ])
     ]  # fmt: skip
-    for told in otlp.read_otlp_logs(logs(*records), timezone.now()):
+    for told in read_otlp_logs(logs(*records), timezone.now()):
         for event in told.events:
             event.session_id = made
         record_events(told.events, timezone.now())

@@ -32,12 +32,12 @@ def test_every_agent_is_known() -> None:
 @pytest.mark.parametrize("agent", CALLED)
 def test_the_same_hooks_are_calls(agent: str) -> None:
     assert set(HOOK_AGENTS[agent].calls) == set(DIALECTS[agent].calls)
-    assert HOOK_AGENTS[agent].strictest_event == DIALECTS[agent].call_in(None)
+    assert HOOK_AGENTS[agent].strictest_event == DIALECTS[agent].guess_call_hook(None)
 
 
 @pytest.mark.parametrize(("agent", "event"), CALLS)
 def test_a_denial_and_a_question_read_the_same(agent: str, event: str) -> None:
-    say = DIALECTS[agent].say
+    say = DIALECTS[agent].build_reply
     assert HOOK_AGENTS[agent].build_denial(event, WHY) == answer_of(say(event, DENY, WHY, {}))
     assert HOOK_AGENTS[agent].build_terminal_question(event, WHY) == answer_of(say(event, ASK, WHY, {}))
     assert WORDS not in json.dumps(HOOK_AGENTS[agent].build_denial(event, WHY), ensure_ascii=False)
@@ -55,7 +55,7 @@ def recorded(agent: str) -> list[dict[str, Any]]:
 def test_recorded_calls_are_of_the_same_tool(agent: str) -> None:
     dialect, compared = DIALECTS[agent], 0
     for payload in recorded(agent):
-        hook = dialect.read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
+        hook = dialect.read_hook(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
         if hook.name in dialect.calls:
             assert HOOK_AGENTS[agent].tool(payload) == hook.tool_name
             compared += 1
@@ -65,5 +65,5 @@ def test_recorded_calls_are_of_the_same_tool(agent: str) -> None:
 def test_a_tool_of_an_mcp_server_is_known_by_the_name_that_rules_use() -> None:
     named = {"tool_name": "shop_drop", "mcp_context": {"server_name": "shop", "tool_name": "drop"}}
     payload = {"session_id": "s", "hook_event_name": "BeforeTool", **named}
-    hook = DIALECTS["gemini"].read(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
+    hook = DIALECTS["gemini"].read_hook(json.dumps(payload).encode(), "2026-03-01T00:00:00.000000+00:00")
     assert HOOK_AGENTS["gemini"].tool(payload) == hook.tool_name == "mcp__shop__drop"

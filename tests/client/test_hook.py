@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,23 @@ def test_a_hook_that_is_killed_is_a_no_and_one_whose_agent_ends_asks_no_longer(
     agent.home.end(process)
     quick = agent.home.start("codex", agent.call("ls"), command=command)
     assert agent.home.end(quick).code == 0
+
+
+@pytest.mark.parametrize("name", ["codex", "claude-code"])
+def test_a_call_through_a_link_is_judged_by_where_it_leads(
+    agents: Callable[..., Agent], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "shop" / "link").symlink_to(tmp_path / "kept")
+    agent = agents(
+        name, {"tool": "*", "touches": f"{tmp_path}/kept", "verdict": "deny", "reason": "Not there."}
+    )
+    call = agent.call("cat link/notes") | {"cwd": f"{tmp_path}/shop"}
+    said = agent.home.hook(name, call)
+    assert said.decision == "deny"
+    assert "Not there." in said.why
+    assert agent.home.hook(name, call | {"tool_input": {"command": "cat other/notes"}}).decision != "deny"
 
 
 def test_nobody_s_answer_is_a_denial_before_the_agent_s_deadline(agents: Callable[..., Agent]) -> None:

@@ -51,6 +51,25 @@ def test_only_what_the_agent_said_goes_along(tmp_path: Path) -> None:
     assert lines_along(path, CODEX) == [codex_line("One."), codex_line("Two.")]
 
 
+def test_of_lines_with_limits_the_newest_goes_along(tmp_path: Path) -> None:
+    def limits_line(used: float | None) -> str:
+        limits = None if used is None else {"primary": {"used_percent": used}}
+        payload = {"type": "token_count", "info": None, "rate_limits": limits}
+        return json.dumps({"type": "event_msg", "payload": payload}, separators=(",", ":"))
+
+    path = tmp_path / "rollout.jsonl"
+    lines = [
+        limits_line(7.0),
+        codex_line("One."),
+        limits_line(9.0),
+        limits_line(None),
+        codex_line("Two."),
+        "",
+    ]
+    path.write_text("\n".join(lines))
+    assert lines_along(path, CODEX) == [codex_line("One."), limits_line(9.0), codex_line("Two.")]
+
+
 def test_of_a_chat_neither_calls_nor_their_results_go_along(tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     answers = '{"id":"r","type":"user","content":[{"functionResponse":{"response":{"output":"secret"}}}]}'

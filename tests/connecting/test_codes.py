@@ -29,7 +29,7 @@ def ann(db: None) -> User:
 
 
 def code_for(ann: User, **more: Any) -> str:
-    return connecting.issue_connect_code(key_name="ann-laptop", by=ann, now=NOW, **more)[1]
+    return connecting.issue_connect_code(key_name="ann-laptop", user=ann, now=NOW, **more)[1]
 
 
 def exchange(code: str, at: datetime = NOW, source: str = "192.0.2.1") -> tuple[ApiKey, str]:
@@ -94,10 +94,10 @@ def test_who_is_no_admin_any_more_connects_nothing(ann: User, change: dict[str, 
 
 def test_only_admins_make_codes_with_a_free_name_for_an_agent_that_there_is(ann: User) -> None:
     with pytest.raises(Forbidden):
-        connecting.issue_connect_code(key_name="x", by=person("approver", "bob"), now=NOW)
+        connecting.issue_connect_code(key_name="x", user=person("approver", "bob"), now=NOW)
     for name, agent_id in (("  ", None), ("x", "agent.nobody")):
         with pytest.raises(UnprocessableRequest):
-            connecting.issue_connect_code(key_name=name, agent_id=agent_id, by=ann, now=NOW)
+            connecting.issue_connect_code(key_name=name, agent_id=agent_id, user=ann, now=NOW)
     exchange(code_for(ann))
     with pytest.raises(Conflict):
         code_for(ann)
@@ -105,7 +105,7 @@ def test_only_admins_make_codes_with_a_free_name_for_an_agent_that_there_is(ann:
 
 def test_a_name_that_was_taken_meanwhile_leaves_the_code_good(ann: User) -> None:
     code = code_for(ann)
-    other = keys.issue_api_key(name="ann-laptop", scopes=["read"], by=actor(ann), now=NOW)[0]
+    other = keys.issue_api_key(name="ann-laptop", scopes=["read"], actor=actor(ann), now=NOW)[0]
     with pytest.raises(Conflict):
         exchange(code)
     assert ConnectCode.objects.get().used_at is None
@@ -130,7 +130,7 @@ def test_the_database_holds_no_code_and_old_ones_go(ann: User) -> None:
     held = str(list(ConnectCode.objects.values())) + str(list(AuditLog.objects.values()))
     assert code not in held
     assert code.replace("-", "") not in held
-    connecting.issue_connect_code(key_name="later", by=ann, now=NOW + timedelta(days=2))
+    connecting.issue_connect_code(key_name="later", user=ann, now=NOW + timedelta(days=2))
     assert ConnectCode.objects.get().key_name == "later"
 
 

@@ -141,7 +141,7 @@ def filled(path: str, parts: dict[str, Any]) -> str:
 @pytest.fixture
 def client(db: None) -> Client:
     accept_unbound_keys()
-    _, raw = keys.issue_api_key(name="fuzz", scopes=SCOPES, by=system_actor("tests"), now=timezone.now())
+    _, raw = keys.issue_api_key(name="fuzz", scopes=SCOPES, actor=system_actor("tests"), now=timezone.now())
     return Client(headers={"Authorization": f"Bearer {raw}"}, raise_request_exception=True)
 
 
@@ -150,7 +150,7 @@ def known(db: None) -> dict[str, list[str]]:
     """Ids that exist, so that requests get beyond 404."""
     now = timezone.now()
     runner = runners.enroll_runner(runners.RunnerRegistration("vm", "/p", "test"), now)
-    run = runs.queue_ordered_run(kind=START, prompt="x", by=system_actor("tests"), now=now)
+    run = runs.queue_ordered_run(kind=START, prompt="x", actor=system_actor("tests"), now=now)
     return {
         "session_id": [run.session_id],
         "run_id": [run.run_id],

@@ -46,7 +46,12 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 # What asks for no key, and what it answers to a stranger who sends nothing that it knows: a code that connects a
 # machine is refused, and an unknown agent has no plugin.
-WITHOUT_KEY = {"/health": {200}, "/api/connect/exchange": {422}, "/hooks/{agent}/plugin.js": {404}}
+WITHOUT_KEY = {
+    "/health": {200},
+    "/api/connect/exchange": {422},
+    "/hooks/{agent}/plugin.js": {404},
+    "/client/signalbox.pyz": {200},
+}
 
 
 def test_every_recorded_request_is_described(document: dict[str, Any]) -> None:

@@ -260,9 +260,9 @@ def test_a_request_not_theirs_is_not_noted_as_seen_by_somebody_who_could_decide(
     anna, bob = person("anna"), person("bob")
     row(anna)
     request = asked(now=timezone.now())
-    approvals.record_requests_seen([request.request_id], by=bob)
+    approvals.record_requests_seen([request.request_id], person=bob)
     assert fresh(request).context.seen_by is None
-    approvals.record_requests_seen([request.request_id], by=anna)
+    approvals.record_requests_seen([request.request_id], person=anna)
     assert fresh(request).context.seen_by == "anna"
 
 

@@ -28,14 +28,14 @@ GLIMPSE = 0.5  # seconds in which what must not happen would
 
 def emptied(ops: Group) -> None:
     groups.update_decider_group(
-        ops.pk, ops.name, [], seen=groups.compute_group_version(ops), by=ADMIN, now=NOW
+        ops.pk, ops.name, [], seen_version=groups.compute_group_version(ops), actor=ADMIN, now=NOW
     )
 
 
 def decided(request: PermissionRequest, user: User) -> str:
     try:
         by = User.objects.get(pk=user.pk)
-        return approvals.decide_request(request.request_id, by=by, verdict="approved", now=NOW).status
+        return approvals.decide_request(request.request_id, person=by, verdict="approved", now=NOW).status
     except Forbidden as refusal:
         return str(refusal.detail)
     finally:
@@ -91,7 +91,7 @@ def test_who_decides_while_the_right_is_being_taken_decides_nothing(
                 emptied(ops)
             else:
                 person("boss", "admin")
-                users.update_user(anna.pk, {}, role="viewer", by=ADMIN, now=NOW)
+                users.update_user(anna.pk, {}, role="viewer", actor=ADMIN, now=NOW)
             deciding_ = pool.submit(decided, request, anna)
             # On SQLite it does not come so far: the whole database has one writer.
             asking.wait(GLIMPSE)

@@ -41,7 +41,7 @@ def names(request: PermissionRequest, now=NOW) -> list[str]:
 
 
 def decide(request: PermissionRequest, by: User, verdict: str = "approved", now=NOW) -> PermissionRequest:
-    return approvals.decide_request(request.request_id, by=by, verdict=verdict, now=now)
+    return approvals.decide_request(request.request_id, person=by, verdict=verdict, now=now)
 
 
 def test_without_rows_every_active_approver_decides() -> None:
@@ -290,7 +290,7 @@ def test_nobody_decides_what_they_asked_for_nor_does_their_delegate_for_them(set
     anna, bob, carol = person("anna"), person("bob"), person("carol")
     row(anna, carol)
     handed(anna, bob)
-    own = approvals.request_permission(ask(), by=actor(anna), now=NOW).request
+    own = approvals.request_permission(ask(), actor=actor(anna), now=NOW).request
     assert names(own) == ["carol"]
     with pytest.raises(Forbidden, match="Somebody else must decide"):
         decide(own, anna)
@@ -320,7 +320,7 @@ def test_a_card_says_when_too_few_are_left_beside_who_asked(settings) -> None:
     settings.DECIDE_OWN_REQUESTS = False
     anna, bob = person("anna"), person("bob")
     row(anna, bob, needed=2)
-    own = approvals.request_permission(ask(), by=actor(anna), now=NOW).request
+    own = approvals.request_permission(ask(), actor=actor(anna), now=NOW).request
     words = deciders.load_decider_description(own, NOW)
     assert words.endswith(
         "anna asked for this and may not decide it, so two people must approve and only bob is left. "
@@ -388,7 +388,7 @@ def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
     def pick(request: PermissionRequest, by: User, verdict: Any = "approved") -> PermissionRequest:
         picked = ApprovalAdditions(picked={offered})
         return tool_calls.decide_call_with_additions(
-            request.request_id, by=by, verdict=verdict, additions=picked, now=NOW
+            request.request_id, person=by, verdict=verdict, additions=picked, now=NOW
         )
 
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
@@ -417,7 +417,7 @@ def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     assert browser.post("/ui/rules/save/", trial | {"do": "save"}).status_code == 403
     assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
-        approvals.approve_permanently(asked().request_id, LastingAnswer(None, "", ()), by=anna, judged="")
+        approvals.approve_permanently(asked().request_id, LastingAnswer(None, "", ()), person=anna, judged="")
 
 
 def test_pages_of_rules_and_grants_say_beforehand_who_may_change_them() -> None:
@@ -455,6 +455,6 @@ def test_of_several_requests_only_what_may_be_decided_is_arranged() -> None:
     row(anna)
     theirs, not_theirs = asked(tool_name="Bash"), asked(tool_name="Edit", target_resource="/other")
     both = [theirs.request_id, not_theirs.request_id]
-    assert approvals.assign_requests(both, "anna", by=bob, now=NOW) == 1
-    assert approvals.assign_requests(both, "anna", by=anna, now=NOW) == 1
-    assert approvals.unassign_requests(both, by=bob, now=NOW) == 1
+    assert approvals.assign_requests(both, "anna", person=bob, now=NOW) == 1
+    assert approvals.assign_requests(both, "anna", person=anna, now=NOW) == 1
+    assert approvals.unassign_requests(both, person=bob, now=NOW) == 1

@@ -40,7 +40,9 @@ def test_no_story_reaches_beyond_now_and_every_child_has_its_parent(seed: int) -
 def test_rules_that_are_there_are_left_alone(db: None) -> None:
     Session.objects.create(session_id="ses_real", status="finished", created_at=NOW)
     mine = DecisionRule(1, "Bash", "deny", "mine")
-    tool_rules.replace_tool_rules([mine], seen=tool_rules_version([]), by=system_actor("test"), now=NOW)
+    tool_rules.replace_tool_rules(
+        [mine], seen_version=tool_rules_version([]), actor=system_actor("test"), now=NOW
+    )
     fill.fill_demo_database(seed=7, days=1, now=NOW, anyway=True)
     assert load_saved_tool_rules() == (mine,)
 

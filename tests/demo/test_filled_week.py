@@ -10,7 +10,8 @@ from django.db import transaction
 from pytest_django import DjangoDbBlocker
 
 from coordinator.demo import fill, programs
-from coordinator.demo.cast import AT_TERMINALS
+from coordinator.demo.cast import AT_TERMINALS, PEOPLE
+from coordinator.demo.long_session import plan_long_session
 from coordinator.models import (
     AuditLog,
     ChatAttachment,
@@ -20,6 +21,7 @@ from coordinator.models import (
     PermissionRequest,
     Run,
     Session,
+    SessionOwner,
 )
 from coordinator.policy.rules.tool_rules import load_saved_tool_rules
 from coordinator.policy.suggestions.history import WalkTimeLimit
@@ -55,8 +57,28 @@ def test_week_has_some_of_everything(filled: fill.DemoRowCounts) -> None:
         PermissionRequest.objects.values_list("status", flat=True)
     )
     assert Session.objects.filter(parent_session__isnull=False).exists()
+    assert set(SessionOwner.objects.values_list("person", flat=True)) == set(PEOPLE)
     assert ChatAttachment.objects.filter(mime_type="image/png").exists()
     assert Grant.objects.filter(permission="deny").exists()
+
+
+def test_one_long_session_has_all_that_a_timeline_can_show(filled: fill.DemoRowCounts) -> None:
+    story = plan_long_session(seed=7, now=NOW)
+    rows = Event.objects.filter(session_id=story.session_id)
+    assert 4_800 <= rows.count() <= 5_600
+    assert {"PreCompact", "compaction", "SubagentStart", "SubagentStop"} <= set(
+        rows.values_list("event_type", flat=True)
+    )
+    assert rows.exclude(context__subagent=None).values("context__subagent").distinct().count() == 4
+    assert rows.filter(tool_name="ExitPlanMode").exists()
+    assert rows.filter(event_type="post_tool", error__contains="make: ***").count() == 1
+    assert any(
+        output["type"] == "image"
+        for output in rows.filter(
+            event_type="post_tool", tool_name="Read", tool_input__contains="suite-"
+        ).values_list("tool_output", flat=True)
+    )
+    assert Session.objects.get(pk=story.session_id).status == "finished"
 
 
 def test_every_event_has_its_context_and_every_session_of_a_runner_its_run(
@@ -85,7 +107,7 @@ def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.DemoRowCou
     while not search.is_done:
         search.continue_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     assert any(one.is_grant for one in search.tried)
-    assert any(one.pattern for one in search.tried)
+    assert any(one.runs or one.touches for one in search.tried)
     assert search.refused_calls > 0
 
 

@@ -49,7 +49,7 @@ FLEET = "demo-fleet-1a2b3c"
 def asked(by: str, target: str = "git push") -> PermissionRequest:
     subject = PermissionSubject("claude-code", "ToolCall", None, "Bash", {"command": target})
     return approvals.request_permission(
-        NewPermissionRequest(subject, justification="Please."), by=key_actor_by_name(by), now=NOW
+        NewPermissionRequest(subject, justification="Please."), actor=key_actor_by_name(by), now=NOW
     ).request
 
 
@@ -92,7 +92,7 @@ def test_what_others_ask_is_never_theirs() -> None:
 def test_somebody_who_was_faster_is_not_overruled(monkeypatch: pytest.MonkeyPatch) -> None:
     row, someone = asked(FLEET), at_work()
     stale = PermissionRequest.objects.with_context().get(pk=row.pk)
-    approvals.decide_request(row.request_id, by=fill.make_past_decider("ann"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=fill.make_past_decider("ann"), verdict="denied", now=NOW)
     assert someone.decide_demo_request(stale, NOW) is False
     row.refresh_from_db()
     assert (row.status, row.approved_by) == ("denied", "ann")
@@ -119,7 +119,7 @@ def test_they_grant_no_access() -> None:
     Agent.objects.create(id="agent.checkout_fixer", name="Fixer", default_engine_id="mind.x")
     wanted = RequestedAccess("agent.checkout_fixer", "deploy", None)
     ask = NewPermissionRequest(wanted.permission_subject, justification="Please.", agent_id=wanted.agent_id)
-    row = approvals.request_permission(ask, by=key_actor_by_name(FLEET), now=NOW).request
+    row = approvals.request_permission(ask, actor=key_actor_by_name(FLEET), now=NOW).request
     someone = at_work()
     for seconds in (0, 600):
         assert someone.answer_due_requests(NOW + timedelta(seconds=seconds)) == 0
@@ -135,7 +135,7 @@ def test_what_is_not_for_them_keeps_them_from_nothing_else(
     settings.TWO_PERSON_TYPES = {"FileWrite"}
     two = PermissionSubject("claude-code", "FileWrite", "/srv")
     approvals.request_permission(
-        NewPermissionRequest(two, justification="Please."), by=key_actor_by_name(FLEET), now=NOW
+        NewPermissionRequest(two, justification="Please."), actor=key_actor_by_name(FLEET), now=NOW
     )
     row, someone = asked(FLEET), at_work()
     someone.answer_due_requests(NOW)
@@ -146,7 +146,7 @@ def test_what_is_not_for_them_keeps_them_from_nothing_else(
 
 def a_key(by: Actor) -> None:
     accept_unbound_keys()
-    keys.issue_api_key(name=f"key-of-{by.name}", scopes=["agent"], by=by, now=NOW)
+    keys.issue_api_key(name=f"key-of-{by.name}", scopes=["agent"], actor=by, now=NOW)
 
 
 def a_session(**told: Any) -> None:
@@ -223,7 +223,10 @@ def two_accounts() -> None:
 
 def a_rule() -> None:
     tool_rules.replace_tool_rules(
-        [DecisionRule(1, "Bash", "deny", "x")], seen=tool_rules_version([]), by=system_actor("test"), now=NOW
+        [DecisionRule(1, "Bash", "deny", "x")],
+        seen_version=tool_rules_version([]),
+        actor=system_actor("test"),
+        now=NOW,
     )
 
 

@@ -18,13 +18,13 @@ every_agent = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS
 
 def hook(dialect: Dialect, name: str, **fields: Any) -> AgentHook:
     call = {"session_id": "s", "hook_event_name": name, "tool_name": "Bash", "tool_input": {"command": "ls"}}
-    return dialect.read(json.dumps(call | fields).encode(), AT)
+    return dialect.read_hook(json.dumps(call | fields).encode(), AT)
 
 
 @every_agent
 def test_it_says_a_denial_of_each_call_and_why(dialect: Dialect) -> None:
     for name in dialect.calls:
-        reply = dialect.say(name, DENY, "Never.", {})
+        reply = dialect.build_reply(name, DENY, "Never.", {})
         assert reply is not None
         assert reply.denial == "Never."
         assert "Never." in json.dumps(reply.answer)
@@ -42,7 +42,7 @@ def test_a_call_that_its_agent_does_not_prompt_for_is_never_let_go_where_policy_
 
 @every_agent
 def test_a_prompt_that_stands_is_left_alone_where_policy_asks(dialect: Dialect) -> None:
-    assert [dialect.say(name, ASK, "Careful.", {}) for name in dialect.prompts] == [None] * len(
+    assert [dialect.build_reply(name, ASK, "Careful.", {}) for name in dialect.prompts] == [None] * len(
         dialect.prompts
     )
 
@@ -50,7 +50,7 @@ def test_a_prompt_that_stands_is_left_alone_where_policy_asks(dialect: Dialect) 
 @every_agent
 def test_an_approval_denies_nothing(dialect: Dialect) -> None:
     for name in dialect.calls:
-        reply = dialect.say(name, ALLOW, "Approved.", {})
+        reply = dialect.build_reply(name, ALLOW, "Approved.", {})
         assert reply is not None
         assert reply.denial is None
         assert '"deny"' not in json.dumps(reply.answer)
@@ -74,16 +74,16 @@ def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
     assert reply is not None
     assert reply.denial
     assert reply.answer
-    assert dialect.call_in(b"\xff{") in dialect.calls - dialect.prompts
+    assert dialect.guess_call_hook(b"\xff{") in dialect.calls - dialect.prompts
 
 
 @every_agent
 def test_a_hook_that_nobody_knows_yet_is_a_milestone_of_its_name(dialect: Dialect) -> None:
-    [event] = dialect.events_of(hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1")
+    [event] = dialect.build_events(hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1")
     assert (event.event_type, event.source) == ("NewInTheNextVersion", dialect.name)
 
 
 @every_agent
 def test_it_says_whether_it_can_be_told_to_ask(dialect: Dialect) -> None:
-    replies = [dialect.say(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts]
+    replies = [dialect.build_reply(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts]
     assert dialect.can_ask == any('"ask"' in json.dumps(one.answer) for one in replies if one is not None)

@@ -54,11 +54,11 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
     for payload in PAYLOADS[dialect.name]:
         for body in odd_ones(payload):
             try:
-                hook = dialect.read(body, AT)
+                hook = dialect.read_hook(body, AT)
             except UnprocessableRequest:
-                assert dialect.call_in(body) is None or dialect.call_in(body) in dialect.calls
+                assert dialect.guess_call_hook(body) is None or dialect.guess_call_hook(body) in dialect.calls
                 continue
-            for event in dialect.events_of(hook, "ses_1"):
+            for event in dialect.build_events(hook, "ses_1"):
                 assert isinstance(event.timestamp, str)
                 assert event.tool_input is None or isinstance(event.tool_input, dict)
                 json.dumps(event.extra).encode()
@@ -78,10 +78,10 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
 @every_agent
 def test_a_hook_of_a_call_that_was_cut_short_counts_as_one(dialect: Dialect) -> None:
     for payload in PAYLOADS[dialect.name]:
-        hook = dialect.read(json.dumps(payload).encode(), AT)
+        hook = dialect.read_hook(json.dumps(payload).encode(), AT)
         body = json.dumps(payload).encode()
         if hook.name in dialect.calls:
-            assert all(dialect.call_in(body[:length]) for length in range(len(body)))
+            assert all(dialect.guess_call_hook(body[:length]) for length in range(len(body)))
 
 
 @pytest.mark.served

@@ -52,7 +52,7 @@ def calls_of(server: str, tool: str) -> dict[str, dict[str, Any]]:
 def test_one_rule_and_one_grant_hold_for_every_agent(server: str, tool: str) -> None:
     rule = DecisionRule(1, f"{PREFIX}{name_in_calls(server)}__*", DENY, deny_at_deadline=True)
     for name, payload in calls_of(server, tool).items():
-        called = DIALECTS[name].read(json.dumps(payload).encode(), AT).tool_name
+        called = DIALECTS[name].read_hook(json.dumps(payload).encode(), AT).tool_name
         assert (
             tool_rules.decide_by_tool_rules([rule], called, "", None, name, servers=[server]).decision == DENY
         )

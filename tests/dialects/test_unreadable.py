@@ -40,7 +40,7 @@ def body_of(payload: dict[str, Any]) -> bytes:
 def call_of(name: str, session: str, tool: str = "Bash", **more: Any) -> dict[str, Any]:
     """Return the hook of a call as the agent posts it."""
     dialect = DIALECTS[name]
-    event = dialect.call_in(None)
+    event = dialect.guess_call_hook(None)
     about = {"tool_name": tool, "tool_use_id": uuid.uuid4().hex, "tool_input": {"command": "ls", **more}}
     return {
         "session_id": session,
@@ -56,16 +56,16 @@ def call_of(name: str, session: str, tool: str = "Bash", **more: Any) -> dict[st
 def test_a_byte_order_mark_is_no_part_of_a_hook(name: str, mark: bytes) -> None:
     for payload in PAYLOADS[name]:
         body = body_of(payload)
-        assert DIALECTS[name].read(mark % body, AT) == DIALECTS[name].read(body, AT)
+        assert DIALECTS[name].read_hook(mark % body, AT) == DIALECTS[name].read_hook(body, AT)
         marked = b"\xff\xfe" + body.decode().encode("utf-16-le")
-        assert DIALECTS[name].read(marked, AT) == DIALECTS[name].read(body, AT)
+        assert DIALECTS[name].read_hook(marked, AT) == DIALECTS[name].read_hook(body, AT)
 
 
 @every_agent
 @pytest.mark.parametrize("how", BREAKS)
 def test_what_is_certain_of_a_broken_hook_is_known(name: str, how: str) -> None:
     payload = call_of(name, "ses-1")
-    hook = DIALECTS[name].read(BREAKS[how](body_of(payload)), AT)
+    hook = DIALECTS[name].read_hook(BREAKS[how](body_of(payload)), AT)
     assert hook.unread
     assert (hook.session, hook.name, hook.tool_name) == ("ses-1", payload["event"], "Bash")
     assert hook.tool_input is None or name == "cursor"
@@ -75,9 +75,9 @@ def test_what_is_certain_of_a_broken_hook_is_known(name: str, how: str) -> None:
 @every_agent
 def test_a_number_that_nobody_can_keep_is_refused_by_name(name: str) -> None:
     body = body_of(call_of(name, "ses-1", rate=0.5)).replace(b"0.5", b"-1e400")
-    assert "-1e400" in (DIALECTS[name].read(body, AT).unread or "")
+    assert "-1e400" in (DIALECTS[name].read_hook(body, AT).unread or "")
     exact = body.replace(b"-1e400", b"123456789012345678901234567890")
-    assert DIALECTS[name].read(exact, AT).unread is None
+    assert DIALECTS[name].read_hook(exact, AT).unread is None
 
 
 @every_agent
@@ -85,7 +85,7 @@ def test_a_field_that_stands_twice_is_refused_by_name(name: str) -> None:
     body = body_of(call_of(name, "ses-1")).replace(
         b'"command": "ls"', b'"command": "ls", "command": "rm -rf /"'
     )
-    assert "'command' stands twice" in (DIALECTS[name].read(body, AT).unread or "")
+    assert "'command' stands twice" in (DIALECTS[name].read_hook(body, AT).unread or "")
 
 
 def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
@@ -109,7 +109,7 @@ def test_a_field_within_the_input_does_not_pass_for_the_hook_s_own() -> None:
 def test_a_body_that_does_not_say_whose_it_is_is_refused(body: bytes) -> None:
     for dialect in DIALECTS.values():
         with pytest.raises(UnprocessableRequest):
-            dialect.read(body, AT)
+            dialect.read_hook(body, AT)
 
 
 def post(served: Served, name: str, body: bytes) -> tuple[int, Any]:

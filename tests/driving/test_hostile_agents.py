@@ -62,8 +62,9 @@ def test_a_question_about_a_call_that_is_said_to_be_over_is_judged_by_its_own_wo
     inputs = [one.tool_input["command"] for one in begun]
     assert inputs == (["ls", "rm -rf /"] if told_before else ["rm -rf /"])
     ruling = Ruling(DENY, "Nobody removes", "rule 1")
+    question = permissions.PermissionQuestion(run.session_id, run.run_id, {}, [], tuple(OPTIONS))
     for _ in range(2):
-        answer = permissions.answer_by_ruling(asked, ruling, OPTIONS, by=OPERATOR, now=fleet.tick())
+        answer = permissions.answer_by_ruling(asked, ruling, question, actor=OPERATOR, now=fleet.tick())
         assert answer["outcome"] == {"optionId": "no"}
     assert DrivenCall.objects.get(call_id="X").told["ruled"] == [DENY, "rule 1"]
 

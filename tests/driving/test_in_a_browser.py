@@ -78,7 +78,7 @@ def test_words_grow_at_the_foot_and_become_a_message(at_work: tuple[Driver, Page
 
 def test_a_prompt_waits_in_the_queue_and_can_be_removed(at_work: tuple[Driver, Page]) -> None:
     _driver, page = at_work
-    field = page.get_by_role("textbox", name="Prompt")
+    field = page.get_by_role("textbox", name="Message to the agent")
     field.fill("/re")
     field.press("End")
     field.type("v")
@@ -109,12 +109,13 @@ def test_this_turn_is_stopped_and_the_mode_changed(at_work: tuple[Driver, Page])
         {"sessionUpdate": "signalbox/command_done", "id": command["id"]},
         {"sessionUpdate": "current_mode_update", "currentModeId": "plan"},
     )
+    page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop this turn").click()
     assert driver.poll() == {"cancel_runs": [driver.run["run_id"]]}
     driver.tell({"sessionUpdate": "signalbox/turn_ended", "stopReason": "cancelled"})
     driver.ended()
     expect(page.locator(".entry", has_text="Turn ended: stopped")).to_be_visible()
-    page.get_by_role("textbox", name="Prompt").fill("And now this")
+    page.get_by_role("textbox", name="Message to the agent").fill("And now this")
     page.keyboard.press("Enter")
     told = driver.poll()
     assert told is not None

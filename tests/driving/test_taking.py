@@ -216,10 +216,12 @@ def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
         run.session_id, run.run_id, asked["toolCall"], [], options, "one"
     )
     call = permissions.record_question_call(question, runner, SPEECH, fleet.tick())
-    row = permissions.submit_permission_question(call, NO_OPINION, ask="one", by=OPERATOR, now=fleet.tick())
-    assert permissions.build_question_answer(row.request_id, options, fleet.tick()) is None
+    row = permissions.submit_permission_question(
+        call, NO_OPINION, ask="one", actor=OPERATOR, now=fleet.tick()
+    )
+    assert permissions.build_question_answer(row.request_id, question, fleet.tick()) is None
     runs.record_run_failed(run.run_id, runner, "The agent is gone", fleet.tick())
-    answer = permissions.build_question_answer(row.request_id, options, fleet.tick())
+    answer = permissions.build_question_answer(row.request_id, question, fleet.tick())
     assert answer is not None
     assert answer["outcome"] == {"cancelled": True}
     assert answer["reason"] == "The run has failed, and its agent is gone."

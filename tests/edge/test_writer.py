@@ -250,7 +250,7 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     slowly(monkeypatch, begun, go_on)
-    once = idempotency.derive_idempotency_claim(caller="k", door="d", key="1", content=b"x")
+    once = idempotency.derive_idempotency_claim(caller="k", endpoint="d", key="1", content=b"x")
 
     async def send(writer: GroupWriter, within: float) -> Any:
         return await writer.submit_events(
@@ -275,7 +275,7 @@ def test_where_nobody_knows_in_time_the_answer_says_so_and_a_resend_writes_nothi
 def test_a_batch_that_another_server_writes_at_the_same_time_has_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    once = idempotency.derive_idempotency_claim(caller="k", door="d", key="1", content=b"x")
+    once = idempotency.derive_idempotency_claim(caller="k", endpoint="d", key="1", content=b"x")
     idempotency.save_idempotent_answer(once, b"written there", timezone.now())
     real, looks = idempotency.find_idempotent_answer, []
 

@@ -150,7 +150,7 @@ def test_the_admin_shows_every_row(answers: Answers, model: Any, monkeypatch: py
 def test_every_door_answers() -> None:
     accept_unbound_keys()
     now = timezone.now()
-    raw = keys.issue_api_key(name="all", scopes=[*SCOPES], by=system_actor("tests"), now=now)[1]
+    raw = keys.issue_api_key(name="all", scopes=[*SCOPES], actor=system_actor("tests"), now=now)[1]
     answers = Answers(Client(headers={"Authorization": f"Bearer {raw}"}))
     for turn, door in enumerate(API):
         method, _, place = door.partition(" ")

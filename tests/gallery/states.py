@@ -376,12 +376,12 @@ def asks(told: Telling) -> None:
             agent_id="agent.acme.engineer",
             deadline=told.now + timedelta(hours=1),
         )
-        asked = approvals.request_permission(ask, by=key_actor_by_name("gallery"), now=told.now)
+        asked = approvals.request_permission(ask, actor=key_actor_by_name("gallery"), now=told.now)
         if verdict:
             told.now += timedelta(seconds=25 + number)
             approvals.decide_request(
                 asked.request.request_id,
-                by=approver,
+                person=approver,
                 verdict=verdict,
                 reason="Not the cache, please." if verdict == "denied" else None,
                 validity=Validity.ONCE,

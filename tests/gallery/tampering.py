@@ -29,10 +29,15 @@ def main() -> None:
     ):
         subject = PermissionSubject("mind.x", "ProcessExecution", "bash", "Bash", {"command": command})
         asked = NewPermissionRequest(subject, justification="The release is due", session_id="ses_evidence")
-        row = approvals.request_permission(asked, by=key_actor_by_name("agent-key"), now=now).request
+        row = approvals.request_permission(asked, actor=key_actor_by_name("agent-key"), now=now).request
         approver = User.objects.get(username="approver")
         approvals.decide_request(
-            row.request_id, by=approver, verdict=verdict, reason="Checked.", validity=Validity.ONCE, now=now
+            row.request_id,
+            person=approver,
+            verdict=verdict,
+            reason="Checked.",
+            validity=Validity.ONCE,
+            now=now,
         )
     for number in range(3):
         audit.record_audit_entry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -183,9 +184,13 @@ class Wire:
 
 def events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """Yield the messages of a stream."""
-    for line in lines:
+    data: list[str] = []
+    for line in itertools.chain(lines, [""]):
         if line.startswith("data:") and line[5:].strip():
-            yield json.loads(line[5:])
+            data.append(line[5:])
+        elif not line and data:
+            yield json.loads("\n".join(data))
+            data = []
 
 
 def text_of(result: dict[str, Any]) -> str:

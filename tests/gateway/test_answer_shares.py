@@ -18,6 +18,7 @@ from coordinator.edge.gateway.upstreams import (
     read_answer_body,
 )
 from coordinator.lib import fair_queue as turns
+from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import answer_limits as answer_shares
 from coordinator.mcp.protocol.http_client import UpstreamAddress, UpstreamAnswer, UpstreamFailed
@@ -61,7 +62,7 @@ def with_servers(sent: bytes, work: Callable[[SlowServers], Awaitable[Any]]) -> 
 
     async def main() -> Any:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
-            upstreams = UpstreamClient()
+            upstreams = UpstreamClient(EdgeThreads(1))
             result = await work(SlowServers(upstreams, listening.sockets[0].getsockname()[1]))
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()

@@ -109,7 +109,7 @@ def approved(this: CallAttempt | None = None) -> PermissionRequest:
     row = asked(this)
     return approvals.decide_request(
         row.request_id,
-        by=person(f"ann{row.pk}"),
+        person=person(f"ann{row.pk}"),
         verdict="approved",
         validity=Validity.ONCE,
         scope=Scope.CALL,
@@ -323,7 +323,7 @@ def test_a_program_s_rule_holds_whatever_program_the_client_says_it_is() -> None
 
 
 def revoke(row: PermissionRequest) -> None:
-    approvals.end_approval(row.request_id, by=person("bob"), now=NOW)
+    approvals.end_approval(row.request_id, person=person("bob"), now=NOW)
 
 
 def deny(row: PermissionRequest) -> None:
@@ -534,7 +534,7 @@ def test_a_question_is_settled_by_its_own_call_alone() -> None:
 
 def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
     row, this = asked(), attempt()
-    approvals.decide_request(row.request_id, by=person(), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
     settled = [
         gateway_calls.close_allowed_question(this, row.request_id, this.binding.question_digest, now=NOW)[0]
         for _ in range(2)
@@ -572,7 +572,7 @@ def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
 def test_an_approval_begins_no_waiting_call_of_another_beside(other: dict[str, Any]) -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
     row = gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
-    approvals.decide_request(row.request_id, by=person(), verdict="approved", now=NOW)
+    approvals.decide_request(row.request_id, person=person(), verdict="approved", now=NOW)
     GatewayCall.objects.update(**other)
     assert gateway_calls.begin_gateway_call(this, row.request_id, now=NOW) is not None
 

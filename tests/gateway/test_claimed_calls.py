@@ -284,9 +284,11 @@ def test_the_card_says_in_words_who_asks_and_folds_the_digests_away(
     heading = re.search(r'<h2 id="ask-.*?</h2>', page, re.DOTALL)
     assert heading is not None
     words = " ".join(re.sub(r"<[^>]+>", "", heading[0]).split())
-    assert words == f"{AGENT} (test-client) in shop asks to call write of example"
+    assert words == "Call write of example"
     before, folded, _ = page.partition("What an approval is bound to")
     assert folded
+    for who in (AGENT, "test-client", "shop"):
+        assert who in before
     assert "sha256:" not in before
     decide(box, request_id)
     assert text_of(waiting.result()) == "wrote /a"

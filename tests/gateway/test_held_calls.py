@@ -24,7 +24,7 @@ from tests.patience import PATIENCE, until
 from tests.served import Served
 
 pytestmark = pytest.mark.served
-TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}, "elicitation": {"form": {}}}
 DENIALS = "SELECT count(*) FROM audit_logs WHERE event_type = 'TOOL_CALL_DENIED'"
 
 

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.served, pytest.mark.real_agent]
 AGENT = "agent.one"
 BEGUN_WITHIN = 60.0  # seconds
 WAYS = ("directly", "hosted", "beside")
-CAPABILITIES = {"sampling": {}, "elicitation": {}, "roots": {}}
+CAPABILITIES = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {}}
 ANSWERS: dict[str, dict[str, Any]] = {
     "sampling/createMessage": {
         "role": "assistant",

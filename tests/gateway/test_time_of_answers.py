@@ -14,6 +14,7 @@ import pytest
 from coordinator.actions.mcp import gateway_calls
 from coordinator.edge.gateway import upstreams
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.call_timeouts import CallTimeouts
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.upstreams import hash_agent_id, iterate_answer_events, read_own_response
 from coordinator.mcp.gateway.servers import UpstreamServer
@@ -132,8 +133,9 @@ def test_a_call_has_an_end_before_it_counts_as_lost(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(runner, "send_approved_call", lambda *_: asyncio.Event().wait())
 
     async def run() -> None:
+        exchange = SimpleNamespace(server=server, call_seconds=0, call_timeouts=CallTimeouts())
         with pytest.raises(UpstreamFailed) as failed:
-            await runner.send_call_within_deadline(cast(Any, SimpleNamespace(server=server)), b"{}", None)
+            await runner.send_call_within_deadline(cast(Any, exchange), b"{}", None)
         assert failed.value.may_have_run
 
     asyncio.run(run())

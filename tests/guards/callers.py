@@ -41,7 +41,7 @@ def key(name: str, *scopes: str, agent_id: str | None = None) -> str:
     """Return a key's secret."""
     now, by = timezone.now(), system_actor("tests")
     accept_unbound_keys()
-    return keys.issue_api_key(name=name, scopes=scopes, by=by, now=now, agent_id=agent_id)[1]
+    return keys.issue_api_key(name=name, scopes=scopes, actor=by, now=now, agent_id=agent_id)[1]
 
 
 def with_key(raw: str) -> Client:
@@ -58,5 +58,5 @@ def programs() -> dict[str, tuple[str, frozenset[str]]]:
     past = timezone.now() - timedelta(seconds=1)
     ApiKey.objects.filter(name="guard-expired").update(expires_at=past)
     row = ApiKey.objects.get(name="guard-revoked")
-    keys.invalidate_api_key(row.pk, by=system_actor("tests"), now=timezone.now())
+    keys.invalidate_api_key(row.pk, actor=system_actor("tests"), now=timezone.now())
     return made

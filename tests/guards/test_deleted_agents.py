@@ -49,14 +49,19 @@ COUNTED = {
     "ToolRule.agents",
 }  # fmt: skip
 NOT_COUNTED = {
+    "ActivityHour.agent_name": "is a picture of the last weeks, and decides nothing",
+    "AgentName.agent": "goes with the agent",
     "AgentPlugin.agent": "goes with the agent",
+    "AgentToolListing.agent_id": "shows fewer tools, and decides nothing about what may be called",
     "ApiKey.agent_ids": "is taken out with the agent",
     "ReadMark.agent_id": "goes with the agent",
+    "McpAgentPerson.agent_id": "goes with the agent",
     "DeletedAgent.agent_id": "the note of it",
     "DrivenSession.agent": "the program's name",
     "EventContext.subagent": "a part of one session's agent",
     "ModelRequestUsage.subagent": "a part of one session's agent",
     "GatewayCall.agent_id": "told to its key alone",
+    "StoredResult.agent_id": "told to its key alone, for a day",
     "UsageDay.agent": "counts for budgets alone, which are counted",
 }
 
@@ -72,28 +77,31 @@ def test_every_column_that_names_an_agent_is_thought_of() -> None:
 
 
 def create(agent_id: str = ID) -> Agent:
-    return agents.create_agent(agent_id, name="Deploy", default_engine_id="mind.x", by=ANN)
+    return agents.create_agent(agent_id, name="Deploy", default_engine_id="mind.x", actor=ANN)
 
 
 def delete() -> None:
-    agents.delete_agent_with_data(ID, by=ANN)
+    agents.delete_agent_with_data(ID, actor=ANN)
 
 
 def leave_a_rule() -> None:
     rule = DecisionRule(1, "Bash", "allow", "kubectl delete .*", (ID,))
     tool_rules.replace_tool_rules(
-        [rule], seen=policy.tool_rules_version(policy.load_saved_tool_rules()), by=ANN, now=timezone.now()
+        [rule],
+        seen_version=policy.tool_rules_version(policy.load_saved_tool_rules()),
+        actor=ANN,
+        now=timezone.now(),
     )
 
 
 def leave_an_approval() -> None:
     subject = PermissionSubject("claude-code", "ToolCall", None, "Bash", {"command": "terraform apply"})
     row = approvals.request_permission(
-        NewPermissionRequest(subject, "please", agent_id=ID), by=key_actor_by_name("old")
+        NewPermissionRequest(subject, "please", agent_id=ID), actor=key_actor_by_name("old")
     ).request
     lasting = {"validity": Validity.UNTIL_REVOKED, "scope": Scope.EVERYWHERE}
     approver = User.objects.filter(username="admin").first() or new_person("admin")
-    approvals.decide_request(row.request_id, by=approver, verdict="approved", **lasting)
+    approvals.decide_request(row.request_id, person=approver, verdict="approved", **lasting)
 
 
 def leave_a_session() -> None:
@@ -101,7 +109,9 @@ def leave_a_session() -> None:
 
 
 def leave_a_budget() -> None:
-    budgets.create_budget("agent", ID, "day", "calls", amount=1, at_limit="hold", by=ANN, now=timezone.now())
+    budgets.create_budget(
+        "agent", ID, "day", "calls", amount=1, at_limit="hold", actor=ANN, now=timezone.now()
+    )
 
 
 LEFT: dict[str, tuple[Any, type[models.Model]]] = {
@@ -125,7 +135,7 @@ def test_an_id_is_refused_with_what_names_it_until_that_is_cleared(what: str) ->
     create()
     assert not DeletedAgent.objects.exists()
     leave()  # of the new agent's own, nothing is in its way
-    keys.issue_api_key(name="new", scopes=["agent"], by=ANN, now=timezone.now(), agent_id=ID)
+    keys.issue_api_key(name="new", scopes=["agent"], actor=ANN, now=timezone.now(), agent_id=ID)
 
 
 def test_an_id_that_nobody_had_may_be_named_before_there_is_an_agent() -> None:
@@ -140,9 +150,9 @@ def test_an_agent_that_another_program_made_gets_no_key_and_no_code() -> None:
     Agent.objects.create(id=ID, name="Deploy", default_engine_id="mind.x")
     now, admin = timezone.now(), new_person("admin")
     with pytest.raises(Conflict, match="sessions"):
-        keys.issue_api_key(name="new", scopes=["agent"], by=ANN, now=now, agent_id=ID)
+        keys.issue_api_key(name="new", scopes=["agent"], actor=ANN, now=now, agent_id=ID)
     with pytest.raises(Conflict, match="sessions"):
-        connecting.issue_connect_code(key_name="new", by=admin, now=now, agent_id=ID)
+        connecting.issue_connect_code(key_name="new", user=admin, now=now, agent_id=ID)
     assert not ApiKey.objects.exists()
 
 
@@ -151,15 +161,15 @@ def test_no_blueprint_gets_the_id_of_a_deleted_agent() -> None:
     Session.objects.create(
         session_id="ses_1", status="finished", created_at=timezone.now(), agent_name="deploy"
     )
-    agents.delete_agent_with_data("deploy", by=ANN)
+    agents.delete_agent_with_data("deploy", actor=ANN)
     with pytest.raises(Conflict, match="sessions"):
-        blueprints.add_blueprint("deploy", {}, by=ANN, now=timezone.now())
+        blueprints.add_blueprint("deploy", {}, actor=ANN, now=timezone.now())
 
 
 def test_its_session_keys_and_codes_go_with_an_agent() -> None:
     add_agents(ID)
     now = timezone.now()
-    connecting.issue_connect_code(key_name="box", by=new_person("admin"), now=now, agent_id=ID)
+    connecting.issue_connect_code(key_name="box", user=new_person("admin"), now=now, agent_id=ID)
     SessionKey.objects.create(
         key_hash="x", session_id="ses_1", agent_id=ID, runner_id="r", created_at=now, expires_at=now
     )
@@ -182,7 +192,7 @@ def test_the_form_says_why_and_keeps_what_was_typed() -> None:
 def test_agents_that_were_deleted_before_this_was_noted_are_taken_from_the_audit_log() -> None:
     add_agents(ID, "agent.again")
     delete()
-    agents.delete_agent_with_data("agent.again", by=ANN)
+    agents.delete_agent_with_data("agent.again", actor=ANN)
     add_agents("agent.again")
     DeletedAgent.objects.all().delete()
     importlib.import_module("coordinator.migrations.0079_deleted_agents").take_over(apps, None)

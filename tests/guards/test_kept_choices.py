@@ -69,14 +69,14 @@ def fields_of(html: str) -> dict[str, list[str]]:
 
 def save_rules(*rules: DecisionRule) -> None:
     seen = policy.tool_rules_version(policy.load_saved_tool_rules())
-    tool_rules.replace_tool_rules(rules, seen=seen, by=ANN, now=timezone.now())
+    tool_rules.replace_tool_rules(rules, seen_version=seen, actor=ANN, now=timezone.now())
 
 
 @pytest.fixture
 def rule_of_a_deleted_agent() -> None:
     add_agents("agent.release", "agent.other")
     save_rules(PUBLISH, OTHER)
-    agents.delete_agent_with_data("agent.release", by=ANN)
+    agents.delete_agent_with_data("agent.release", actor=ANN)
 
 
 @pytest.mark.usefixtures("rule_of_a_deleted_agent")
@@ -105,7 +105,7 @@ def test_an_agent_that_is_deleted_while_the_page_is_open_is_refused_and_shown() 
     add_agents("agent.gone")
     fields = fields_of(client.get("/ui/rules/").content.decode())
     fields |= {"form-0-tool": ["Bash"], "form-0-agents": ["agent.gone"], "do": ["save"]}
-    agents.delete_agent_with_data("agent.gone", by=ANN)
+    agents.delete_agent_with_data("agent.gone", actor=ANN)
     refused = client.post("/ui/rules/save/", fields)
     assert (refused.status_code, policy.load_saved_tool_rules()) == (422, ())
     assert fields_of(refused.content.decode())["form-0-agents"] == ["agent.gone"]
@@ -191,7 +191,10 @@ def test_a_row_of_who_decides_for_a_deleted_person_is_nobodys_after_saving() -> 
         timezone.now(),
     )
     deciding.replace_deciding_rules(
-        [deciding_rules.DecidingRuleRow(1, tool="Bash", people=(leaving.pk,))], seen=seen, by=ANN, now=now
+        [deciding_rules.DecidingRuleRow(1, tool="Bash", people=(leaving.pk,))],
+        seen_version=seen,
+        actor=ANN,
+        now=now,
     )
     leaving_id = leaving.pk
     leaving.delete()

@@ -31,7 +31,12 @@ pytestmark = pytest.mark.django_db
 ANNA = Actor("user", "anna")
 
 LIKE_A_PERSON = re.compile(r"(_by|person|owner|voter|right_of|user|user_id|user_name|actor_id|decided_for)$")
-BY_NAME_IN_LEAVING = ["EscalationStep.person", "NotificationTarget.person", "QuietHours.person"]
+BY_NAME_IN_LEAVING = [
+    "EscalationStep.person",
+    "NotificationChoice.person",
+    "NotificationTarget.person",
+    "QuietHours.person",
+]
 NOT_A_PERSON = {
     "Job.leased_by": "a process",
     "PermissionContext.used_by": "a session and a call",
@@ -70,22 +75,24 @@ def carl() -> User:
     new_person("admin", "anna")
     carl, now = new_person("approver", "carl"), timezone.now()
     add_agents("agent.bot")
-    budgets.create_budget("person", "carl", "day", "calls", amount=2, at_limit="hold", by=ANNA, now=now)
+    budgets.create_budget("person", "carl", "day", "calls", amount=2, at_limit="hold", actor=ANNA, now=now)
     use_up(carl)
     ReadMark.objects.create(person="carl", agent_id="agent.bot", read_at=now)
     wish = RequestedAccess("agent.bot", "s", "t")
     approvals.request_permission(
         NewPermissionRequest(wish.permission_subject, "why", agent_id="agent.bot"),
-        by=person_actor(carl),
+        actor=person_actor(carl),
         now=now,
     )
-    keys.issue_api_key(name="carls", scopes=["agent"], by=person_actor(carl), now=now, agent_id="agent.bot")
+    keys.issue_api_key(
+        name="carls", scopes=["agent"], actor=person_actor(carl), now=now, agent_id="agent.bot"
+    )
     return carl
 
 
 def start(user: User) -> Any:
     return runs.queue_ordered_run(
-        kind="start_session", prompt="hello", by=person_actor(user), now=timezone.now()
+        kind="start_session", prompt="hello", actor=person_actor(user), now=timezone.now()
     )
 
 
@@ -103,7 +110,7 @@ def use_up(user: User) -> None:
 
 
 def rename(user: User, name: str) -> None:
-    users.update_user(user.pk, {"username": name}, by=ANNA)
+    users.update_user(user.pk, {"username": name}, actor=ANNA)
     user.refresh_from_db()
 
 
@@ -127,14 +134,14 @@ def test_a_renamed_persons_budget_and_use_follow_them(carl: User) -> None:
 
 def test_whoever_gets_the_free_name_inherits_nothing(carl: User) -> None:
     rename(carl, "carl.smith")
-    successor = users.create_user("carl", password=None, role="approver", by=ANNA)
+    successor = users.create_user("carl", password=None, role="approver", actor=ANNA)
     assert start(successor).run_id
 
 
 def test_whoever_gets_a_deleted_persons_name_inherits_nothing(carl: User) -> None:
-    users.delete_user(carl.pk, by=ANNA)
+    users.delete_user(carl.pk, actor=ANNA)
     assert AuditLog.objects.get(event_type="BUDGET_REMOVED").metadata["person_deleted"] == "carl"
-    successor = users.create_user("carl", password=None, role="approver", by=ANNA)
+    successor = users.create_user("carl", password=None, role="approver", actor=ANNA)
     assert start(successor).run_id
     assert stored(SessionOwner, "person") == {"carl"}  # what they have just started
     assert SessionOwner.objects.count() == 1
@@ -153,8 +160,8 @@ def test_a_name_that_was_left_by_somebody_deleted_elsewhere_gives_nothing(carl: 
 
 def test_a_budget_that_was_set_before_the_person_came_counts_for_them() -> None:
     now = timezone.now()
-    budgets.create_budget("person", "eve", "day", "calls", amount=1, at_limit="hold", by=ANNA, now=now)
-    eve = users.create_user("eve", password=None, role="approver", by=ANNA)
+    budgets.create_budget("person", "eve", "day", "calls", amount=1, at_limit="hold", actor=ANNA, now=now)
+    eve = users.create_user("eve", password=None, role="approver", actor=ANNA)
     use_up(eve)
     (budget,) = use.load_active_budgets()
     assert use.current_budget_state(budget, now + timedelta(seconds=1)).is_reached

@@ -18,6 +18,8 @@ OPEN = {"accounts:login", "accounts:setup", "accounts:logout", "accounts:theme"}
 OPEN |= {"accounts:provider-start", "accounts:provider-again", "accounts:provider-back"}
 # A passkey's challenge changes nothing, and what it is for is proven by the passkey.
 OPEN |= {"accounts:passkey-sign-in", "accounts:passkey-sign-in-options", "accounts:passkey-confirm-options"}
+# Whoever holds an invitation is nobody yet.
+OPEN |= {"people:join", "people:join-passkey", "people:join-passkey-options"}
 # They only read, in pieces, what a cookie may read: what is on trial comes in a form.
 OPEN |= {"rules:trial", "rules:calls", "rules:suggestions"}
 

@@ -182,7 +182,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
     alice, release, sent = person("alice"), threading.Event(), threading.Semaphore(0)
     slow, quick = (
         notifications.create_notification_target(
-            by=alice, kind="webhook", address=f"https://{name}.example/", now=NOW
+            user=alice, kind="webhook", address=f"https://{name}.example/", now=NOW
         )
         for name in ("slow", "quick")
     )
@@ -196,7 +196,7 @@ def test_a_slow_receiver_holds_up_nobody_but_itself(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(notifications.channels, "send_notification", send)
     for target in (slow, slow, quick, quick):
-        notifications.queue_test_notification(target.pk, by=alice)  # due at once, whatever the hour
+        notifications.queue_test_notification(target.pk, user=alice)  # due at once, whatever the hour
     notifications.start_due_deliveries()
     assert [sent.acquire(timeout=PATIENCE), sent.acquire(timeout=PATIENCE)] == [True, True]
     notifications.start_due_deliveries()  # the slow one is at it: it gets no second thread

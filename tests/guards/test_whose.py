@@ -341,7 +341,7 @@ def test_a_session_that_no_runner_has_taken_is_open_to_runners(session: Session)
 def asked(by: str, **more: Any) -> PermissionRequest:
     subject = PermissionSubject("mind.x", "FileWrite", more.pop("target", "/etc/hosts"))
     ask = approvals.NewPermissionRequest(subject, "because", **more)
-    return approvals.request_permission(ask, by=key_actor(by), now=timezone.now()).request
+    return approvals.request_permission(ask, actor=key_actor(by), now=timezone.now()).request
 
 
 API = "/api/permission-requests"
@@ -373,7 +373,7 @@ def test_who_is_answered_with_an_approval_in_force_may_look_at_it() -> None:
     approver = person("approver")
     lasting = {"validity": Validity.UNTIL_REVOKED, "scope": Scope.EVERYWHERE}
     for one in (for_anna, for_bert, for_its_key):
-        approvals.decide_request(one.request_id, by=approver, verdict="approved", **lasting)
+        approvals.decide_request(one.request_id, person=approver, verdict="approved", **lasting)
     bert = client("bert", "agent", agent_id="agent.bert")
     assert send(bert, "GET", f"{API}/{for_bert.request_id}")[0] == 200
     assert send(bert, "GET", f"{API}/{for_anna.request_id}")[0] == 404
@@ -418,15 +418,15 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     ask = approvals.NewPermissionRequest(
         subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk
     )
-    row = approvals.request_permission(ask, by=key_actor("anna")).request
+    row = approvals.request_permission(ask, actor=key_actor("anna")).request
     edit = tool_calls.ApprovalAdditions("ls -a", "command")
     tool_calls.decide_call_with_additions(
-        row.request_id, by=person("approver"), verdict="approved", additions=edit
+        row.request_id, person=person("approver"), verdict="approved", additions=edit
     )
     asks = ToolCallRequest(
         "PermissionRequest", session.pk, None, 0, tool, tool_input, "", "claude-code", True, call_id="toolu_1"
     )
-    settled = tool_calls.take_earlier_answer(asks, timezone.now(), by=key_actor("anna"))
+    settled = tool_calls.take_earlier_answer(asks, timezone.now(), actor=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is answered
 
 
@@ -441,11 +441,11 @@ def test_a_verdict_on_a_call_answers_for_where_it_was_said_to_run_alone(
     ask = approvals.NewPermissionRequest(
         subject, "because", metadata={"tool_use_id": "toolu_1"}, session_id=session.pk, **told
     )
-    row = approvals.request_permission(ask, by=key_actor("anna")).request
-    approvals.decide_request(row.request_id, by=person("approver"), verdict="approved")
+    row = approvals.request_permission(ask, actor=key_actor("anna")).request
+    approvals.decide_request(row.request_id, person=person("approver"), verdict="approved")
     asks = ToolCallRequest(
         "PermissionRequest", session.pk, place["agent_id"], 0, "Bash", {"command": "ls"}, "", "claude-code", True,
         call_id="toolu_1", folder=place["folder"], host=place["host"],
     )  # fmt: skip
-    settled = tool_calls.take_earlier_answer(asks, timezone.now(), by=key_actor("anna"))
+    settled = tool_calls.take_earlier_answer(asks, timezone.now(), actor=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is (lie is None)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 import re2
 from django.http.cookie import parse_cookie
@@ -39,8 +40,8 @@ from coordinator.lib import json_bounds
 from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.foreign_input import FOREIGN_PARSERS
 from coordinator.live.streams import parse_last_event_id
-from coordinator.mcp.gateway import listing
-from coordinator.mcp.protocol import messages
+from coordinator.mcp.gateway import elicitation, listing
+from coordinator.mcp.protocol import messages, oauth
 from coordinator.mcp.servers import discovery, tools
 from coordinator.models.fields import UnreadableText, decode_stored_json
 from coordinator.policy.rules import tool_rules
@@ -184,10 +185,30 @@ def read_pasted_tools() -> None:
 
 
 def ask_program() -> None:
-    assert (discovery.MOST_BYTES, discovery.MOST_PAGES) == (
+    assert (discovery.MOST_BYTES, tools.MAX_LISTING_PAGES) == (
         4_000_000,
         20,
     )  # how they hold: tests/mcp/test_discovery.py
+
+
+def read_authorization_answer() -> None:
+    """An answer as large as one may be: deep, and with a number for each token."""
+    deep = b"[" * (oauth.MOST_ANSWER // 2) + b"]" * (oauth.MOST_ANSWER // 2)
+    with pytest.raises(oauth.AuthorizationFailed):
+        oauth.OAuthAnswer(200, {}, deep).decode_object()
+    answered = oauth.OAuthAnswer(200, {}, b'{"token_type":"bearer","expires_in":1e308,"access_token":7}')
+    with pytest.raises(oauth.AuthorizationFailed):
+        oauth.read_issued_tokens(answered.decode_object())
+
+
+def read_server_question() -> None:
+    """A form with more fields, and longer texts, than a person could read."""
+    field = {"type": "string", "title": "t" * 1_000, "enum": ["x" * 100] * 100}
+    schema = {"type": "object", "properties": {f"f{number}": field for number in range(1_000)}}
+    params = {"message": "m" * 100_000, "requestedSchema": schema}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "elicitation/create", "params": params}
+    question = elicitation.parse_server_elicitation(msgspec.json.encode(asked))
+    assert question is None or question.params is None
 
 
 def read_query() -> None:
@@ -343,10 +364,12 @@ WORST: dict[str, Callable[[], None]] = {
     "parameters' JSON Schema": apply_schema,
     "message of an MCP client": read_mcp_message,
     "answer of an MCP server": read_mcp_answer,
+    "question of an MCP server to a person": read_server_question,
     "events of an MCP server": split_mcp_events,
     "tools of an MCP server": read_mcp_tools,
     "pasted list of tools": read_pasted_tools,
     "tools of a program that is started": ask_program,
+    "answer of an authorization server": read_authorization_answer,
     "query of an address": read_query,
     "cookies": read_cookies,
     "Last-Event-ID": read_last_event_id,

@@ -39,7 +39,7 @@ def folder(settings: Any, tmp_path: Path) -> Path:
 
 
 def attached(data: bytes, name: str = "chart.png", mime_type: str = "image/png") -> ChatAttachment:
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload(data, name, mime_type)])
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload(data, name, mime_type)])
     return ChatAttachment.objects.latest("created_at")
 
 
@@ -146,7 +146,7 @@ def test_an_image_block_that_names_a_file_of_another_kind_draws_no_image(
 ) -> None:
     row = attached(postscript(folder / "written"), "x.eps", "application/postscript")
     named = {"type": "image", "attachment_id": row.pk, "mime_type": "image/png", "width": 60, "height": 40}
-    chat.submit_chat_message("agent.robot", [named | {"size_bytes": 999_999}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [named | {"size_bytes": 999_999}], speaker=ANNA)
     page = client.get(THREAD).content.decode()
     assert f"/ui/chat/files/{row.pk}/thumbnail/" not in page
     assert f'<img src="/ui/chat/files/{row.pk}' not in page
@@ -155,7 +155,7 @@ def test_an_image_block_that_names_a_file_of_another_kind_draws_no_image(
 
 def test_an_image_block_that_names_a_file_which_is_gone_is_a_file(client: Client) -> None:
     block = {"type": "image", "attachment_id": "att_gone", "mime_type": "image/png"}
-    chat.submit_chat_message("agent.robot", [block], by=ANNA)
+    chat.submit_chat_message("agent.robot", [block], speaker=ANNA)
     page = client.get(THREAD).content.decode()
     assert 'class="chat-file" href="/ui/chat/files/att_gone/"' in page
     assert "att_gone/thumbnail" not in page
@@ -163,7 +163,7 @@ def test_an_image_block_that_names_a_file_which_is_gone_is_a_file(client: Client
 
 def test_a_data_url_is_what_its_bytes_are(client: Client, folder: Path) -> None:
     url = "data:image/png;base64," + base64.b64encode(postscript(folder / "written")).decode()
-    chat.submit_chat_message("agent.robot", [{"type": "image", "url": url}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [{"type": "image", "url": url}], speaker=ANNA)
     assert ChatAttachment.objects.get().mime_type == "application/octet-stream"
     assert "<img" not in client.get(THREAD).content.decode().split("chat-messages")[1].split("</ol>")[0]
 
@@ -171,13 +171,17 @@ def test_a_data_url_is_what_its_bytes_are(client: Client, folder: Path) -> None:
 def test_the_size_that_a_sender_claims_is_not_believed() -> None:
     block = {"type": "image", "width": 10, "height": 10}
     url = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(99)).decode()
-    chat.submit_chat_message("agent.robot", [block | {"url": url}], by=ANNA)
+    chat.submit_chat_message("agent.robot", [block | {"url": url}], speaker=ANNA)
     assert "width" not in ChatMessage.objects.get().content[0]
 
 
 def test_no_module_of_the_server_decodes_images() -> None:
     users = [path for path in Path("coordinator").rglob("*.py") if "from PIL" in path.read_text()]
-    assert {str(path) for path in users} == {"coordinator/chat/picture_jobs.py", "coordinator/demo/chats.py"}
+    assert {str(path) for path in users} == {
+        "coordinator/chat/picture_jobs.py",
+        "coordinator/demo/chats.py",
+        "coordinator/demo/long_session.py",
+    }
     assert "Image.open" not in Path("coordinator/chat/picture_jobs.py").read_text()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.lib import private_files
+from coordinator.lib import installation
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation, IsolationUnavailable
 from coordinator.mcp.servers import discovery
@@ -111,7 +111,7 @@ def machine(place: Path, settings: Any) -> Iterator[Machine]:
             "pid": other.pid,
             "addresses": addresses,
             "sockets": [abstract, str(data / "mcp-stdio.sock"), str(place / "s.PGSQL.5432")],
-            "folders": ["/", "/usr", "/etc", "/opt", "/tmp", str(place), str(data), str(private_files.CODE)],
+            "folders": ["/", "/usr", "/etc", "/opt", "/tmp", str(place), str(data), str(installation.CODE)],
         }
         yield Machine(data, own, other, targets)
 
@@ -211,10 +211,10 @@ def test_what_belongs_to_signalbox_is_given_to_no_server(machine: Machine, place
     for path in (*refused, str(place), str(place / "link"), str(home)):
         with pytest.raises(UnprocessableRequest):
             isolation.require_valid_isolation(Isolation(folders=(path,)))
-    for path in (str(private_files.CODE), sys.prefix, str(home / ".config"), str(private_files.CODE.parent)):
+    for path in (str(installation.CODE), sys.prefix, str(home / ".config"), str(installation.CODE.parent)):
         with pytest.raises(UnprocessableRequest):
             isolation.require_valid_isolation(Isolation(writable_folders=(path,)))
-    isolation.require_valid_isolation(Isolation(folders=("/srv", str(private_files.CODE))))
+    isolation.require_valid_isolation(Isolation(folders=("/srv", str(installation.CODE))))
 
 
 def test_an_argument_that_names_what_belongs_to_signalbox_shows_nothing_of_it(machine: Machine) -> None:

@@ -30,7 +30,11 @@ OTHER_PROGRAMS = (
     "coordinator/mcp/isolation/launcher.py",
     "coordinator/mcp/isolation/launcher_client.py",
 )
-WRITES_ONLY = {"dashboard/sessions/evidence.py": "zipfile", "dashboard/lists/exports.py": "csv"}
+WRITES_ONLY = {
+    "coordinator/api/client_program.py": "zipfile",
+    "dashboard/lists/exports.py": "csv",
+    "dashboard/sessions/evidence.py": "zipfile",
+}
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:

@@ -182,5 +182,5 @@ def test_an_import_that_must_stop_says_where_and_what_stays(
 @pytest.mark.django_db
 def test_a_data_folder_that_was_never_served_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "applied_migrations", set)
-    with pytest.raises(CommandError, match=r"has no tables yet\. Start `python manage.py serve` once"):
+    with pytest.raises(CommandError, match=r"has no tables yet\. Start `signalbox serve` once"):
         call_command("import_db", "x.db")

@@ -382,12 +382,12 @@ def test_an_open_run_is_held_until_a_person_releases_it(path, status):
     assert runners.take_runner_work(runner.pk, now) is None
     assert Run.objects.get().status == status
     assert brought(path)["runs"].present == 1
-    runs.release_held_run("run_1", by=system_actor("tests"), now=now)
+    runs.release_held_run("run_1", actor=system_actor("tests"), now=now)
     housekeeping.run_housekeeping(now)
     polled = runners.take_runner_work(runner.pk, now)
     assert (polled is not None) == (status in {"pending", "claimed"})
     with pytest.raises(Conflict):
-        runs.release_held_run("run_1", by=system_actor("tests"), now=now)
+        runs.release_held_run("run_1", actor=system_actor("tests"), now=now)
 
 
 def test_a_held_run_says_so_and_is_released_on_its_page(path):

@@ -19,7 +19,7 @@ BY = system_actor("tests")
 
 
 def make(name: str = "ci", **options: object) -> tuple[ApiKey, str]:
-    return keys.issue_api_key(**{"name": name, "scopes": ["runner"], "by": BY, "now": NOW} | options)  # type: ignore[arg-type]
+    return keys.issue_api_key(**{"name": name, "scopes": ["runner"], "actor": BY, "now": NOW} | options)  # type: ignore[arg-type]
 
 
 def test_key_says_who_it_is() -> None:
@@ -51,14 +51,14 @@ def test_key_expires_on_the_instant() -> None:
 
 def test_revoked_key_is_refused() -> None:
     row, raw = make()
-    keys.invalidate_api_key(row.pk, by=BY, now=NOW)
+    keys.invalidate_api_key(row.pk, actor=BY, now=NOW)
     with pytest.raises(Unauthorized):
         keys.authenticate_api_key(raw, NOW)
 
 
 def test_revoked_key_stays_refused_when_its_row_comes_back() -> None:
     row, raw = make()
-    keys.invalidate_api_key(row.pk, by=BY, now=NOW)
+    keys.invalidate_api_key(row.pk, actor=BY, now=NOW)
     ApiKey.objects.filter(pk=row.pk).update(revoked_at=None)
     with pytest.raises(Unauthorized):
         keys.authenticate_api_key(raw, NOW)
@@ -66,16 +66,16 @@ def test_revoked_key_stays_refused_when_its_row_comes_back() -> None:
 
 def test_revoking_twice_is_a_conflict_and_audited_once() -> None:
     row, _raw = make()
-    keys.invalidate_api_key(row.pk, by=BY, now=NOW)
+    keys.invalidate_api_key(row.pk, actor=BY, now=NOW)
     with pytest.raises(Conflict):
-        keys.invalidate_api_key(row.pk, by=BY, now=NOW)
+        keys.invalidate_api_key(row.pk, actor=BY, now=NOW)
     assert AuditLog.objects.filter(event_type="API_KEY_REVOKED").count() == 1
     assert RevokedKey.objects.count() == 1
 
 
 def test_revoking_an_unknown_key_says_so() -> None:
     with pytest.raises(NotFound):
-        keys.invalidate_api_key(4711, by=BY, now=NOW)
+        keys.invalidate_api_key(4711, actor=BY, now=NOW)
 
 
 def test_use_is_noted_at_most_once_a_minute() -> None:

@@ -42,7 +42,7 @@ URL = "/ui/keys/"
 
 def unbound_key(name: str = "old", *scopes: str) -> tuple[ApiKey, str]:
     accept_unbound_keys()
-    return keys.issue_api_key(name=name, scopes=scopes or ["agent"], by=BY, now=NOW)
+    return keys.issue_api_key(name=name, scopes=scopes or ["agent"], actor=BY, now=NOW)
 
 
 def with_key(raw: str) -> Client:
@@ -76,9 +76,9 @@ def test_a_new_installation_makes_no_unbound_key_of_scope_agent() -> None:
     assert not accepts_unbound_keys()
     for scopes in (["agent"], ["agent", "operator"]):
         with pytest.raises(UnprocessableRequest, match="bound to an agent"):
-            keys.issue_api_key(name="k", scopes=scopes, by=BY, now=NOW)
+            keys.issue_api_key(name="k", scopes=scopes, actor=BY, now=NOW)
     assert not ApiKey.objects.exists()
-    keys.issue_api_key(name="k", scopes=["runner", "operator", "read"], by=BY, now=NOW)
+    keys.issue_api_key(name="k", scopes=["runner", "operator", "read"], actor=BY, now=NOW)
 
 
 def test_an_unbound_key_that_is_there_all_the_same_is_refused() -> None:
@@ -94,18 +94,18 @@ def test_an_unbound_key_that_is_there_all_the_same_is_refused() -> None:
 
 def test_a_connect_code_makes_the_agent_that_its_key_is_bound_to() -> None:
     ann = person("admin", "ann")
-    code = connecting.issue_connect_code(key_name="ann laptop", by=ann, now=NOW)[1]
+    code = connecting.issue_connect_code(key_name="ann laptop", user=ann, now=NOW)[1]
     assert Agent.objects.get(pk="agent.ann_laptop").name == "ann laptop"
     row, raw = connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
     assert row.agent_id == "agent.ann_laptop"
     assert keys.authenticate_api_key(raw, NOW).agent_id == "agent.ann_laptop"
     with pytest.raises(Conflict, match=r"There is an agent .* already"):
-        connecting.issue_connect_code(key_name="Ann Laptop", by=ann, now=NOW)
+        connecting.issue_connect_code(key_name="Ann Laptop", user=ann, now=NOW)
 
 
 def test_a_code_whose_agent_was_deleted_brings_no_key() -> None:
-    code = connecting.issue_connect_code(key_name="laptop", by=person("admin", "ann"), now=NOW)[1]
-    agents.delete_agent_with_data("agent.laptop", by=BY, now=NOW)
+    code = connecting.issue_connect_code(key_name="laptop", user=person("admin", "ann"), now=NOW)[1]
+    agents.delete_agent_with_data("agent.laptop", actor=BY, now=NOW)
     with pytest.raises(Forbidden):
         connecting.redeem_connect_code(code, source="192.0.2.1", host="laptop", now=NOW)
     assert not ApiKey.objects.exists()
@@ -185,7 +185,7 @@ def test_a_button_binds_each_key_to_the_agents_it_has_spoken_for() -> None:
     kinds = AuditLog.objects.filter(actor_id="user:admin").values_list("event_type", flat=True)
     assert sorted(kinds) == ["API_KEY_BOUND", "API_KEY_BOUND", "UNBOUND_KEYS_REFUSED"]
     with pytest.raises(Conflict):
-        key_binding.bind_unbound_keys(by=BY, now=NOW)
+        key_binding.bind_unbound_keys(actor=BY, now=NOW)
 
 
 def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pyt
 
     monkeypatch.setattr(key_binding.audit, "record_audit_entry", fail)
     with pytest.raises(RuntimeError):
-        key_binding.bind_unbound_keys(by=BY, now=NOW)
+        key_binding.bind_unbound_keys(actor=BY, now=NOW)
     row.refresh_from_db()
     assert (row.agent_ids, accepts_unbound_keys()) == (None, True)
 
@@ -215,7 +215,7 @@ def test_only_administrators_bind_keys(name: str) -> None:
 
 def key_of_two(*scopes: str) -> tuple[ApiKey, str]:
     _, raw = unbound_key("two", *scopes)
-    row = key_binding.bind_key_to_agents("two", ["agent.a", "agent.b"], by=BY, now=NOW)
+    row = key_binding.bind_key_to_agents("two", ["agent.a", "agent.b"], actor=BY, now=NOW)
     return row, raw
 
 
@@ -270,10 +270,10 @@ def test_a_list_of_agents_that_cannot_be_read_binds_to_nobody() -> None:
 def test_a_deleted_agent_leaves_the_keys_of_several_and_takes_its_last_key_along() -> None:
     row, _ = key_of_two()
     for name in ("agent.a", "agent.b"):
-        agents.create_agent(name, name=name, default_engine_id="x", by=BY, now=NOW)
-    agents.delete_agent_with_data("agent.a", by=BY, now=NOW)
+        agents.create_agent(name, name=name, default_engine_id="x", actor=BY, now=NOW)
+    agents.delete_agent_with_data("agent.a", actor=BY, now=NOW)
     row.refresh_from_db()
     assert (row.agent_ids, row.revoked_at) == (["agent.b"], None)
-    agents.delete_agent_with_data("agent.b", by=BY, now=NOW)
+    agents.delete_agent_with_data("agent.b", actor=BY, now=NOW)
     row.refresh_from_db()
     assert row.revoked_at is not None

@@ -23,7 +23,7 @@ def test_a_call_with_such_a_key(case: dict[str, Any]) -> None:
     if case["configured"]:
         row, raw = make()
         if case.get("revoked"):
-            keys.invalidate_api_key(row.pk, by=BY, now=NOW)
+            keys.invalidate_api_key(row.pk, actor=BY, now=NOW)
         said = {case["configured"]: raw, case["configured"].upper(): raw.upper()}
         header = said.get(case["header"], case["header"])
     else:

@@ -22,7 +22,7 @@ def refused(source: str, seconds: float = 0) -> None:
 
 def test_a_refused_key_is_audited_by_name_and_address() -> None:
     row, raw = make()
-    keys.invalidate_api_key(row.id, by=BY, now=NOW)
+    keys.invalidate_api_key(row.id, actor=BY, now=NOW)
     with pytest.raises(Unauthorized):
         keys.authenticate_api_key(raw, NOW, source="10.0.0.1")
     entry = AuditLog.objects.get(event_type="API_KEY_REFUSED")

@@ -79,9 +79,9 @@ def test_a_server_with_our_name_takes_no_call_through_the_gateway_for_its_own() 
 @pytest.mark.parametrize("name", ["signalbox", "signalbox__shopdb"])
 def test_no_server_can_be_given_our_name_and_one_that_has_it_is_told(name: str) -> None:
     with pytest.raises(UnprocessableRequest, match="Signalbox's own tools"):
-        mcp_servers.create_mcp_server(name, command="x", by=Actor("user", "ann"))
+        mcp_servers.create_mcp_server(name, command="x", actor=Actor("user", "ann"))
     with pytest.raises(UnprocessableRequest, match="Signalbox's own tools"):
-        grants.set_agent_servers("agent.a", [name], by=Actor("user", "ann"), now=NOW)
+        grants.set_agent_servers("agent.a", [name], actor=Actor("user", "ann"), now=NOW)
     server(name)
     [found] = [one for one in upkeep.check_upkeep(NOW, served=False) if one.name == "names"]
     assert (found.level, found.message.endswith(f"own gateway: {name}.")) == (CheckLevel.WARN, True)

@@ -150,7 +150,7 @@ def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(t
     try:
         process.wait()
         with pytest.raises(UnprocessableRequest, match=r"ended before it answered\. It said: no licence"):
-            mcp_stdio.list_stdio_tools(process, within=5, most_bytes=1000, most_pages=1)
+            mcp_stdio.list_stdio_tools(process, within=5, most_bytes=1000)
     finally:
         discovery.kill_discovered_server(process)
 

@@ -18,10 +18,19 @@ from coordinator.mcp.gateway import statistics as figures
 from coordinator.mcp.hosting import configured
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands
-from coordinator.models import AuditLog, GatewayFigures, McpCredential, McpProcess, McpServer, McpUpstream
+from coordinator.models import (
+    AuditLog,
+    Event,
+    GatewayFigures,
+    McpCredential,
+    McpProcess,
+    McpServer,
+    McpUpstream,
+    Session,
+)
 from coordinator.operations.doctor import upkeep
 from dashboard.mcp.views import servers as mcp_servers_view
-from tests.access.cases import add_server
+from tests.access.cases import add_server, add_tool
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +48,7 @@ def _world(settings: Any, tmp_path: Any) -> None:
 def switch_on(wanted: UpstreamConfig = STDIO) -> None:
     """Say how the server is reached, as somebody does who sees its command."""
     seen = commands.hash_server_command(McpServer.objects.get(pk="s"))
-    mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW, seen=seen)
+    mcp_upstreams.save_upstream_config("s", wanted, actor=ALICE, now=NOW, seen_version=seen)
 
 
 def test_a_server_is_started_once_an_admin_said_so() -> None:
@@ -66,7 +75,7 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     change()
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
         configured.load_stdio_configuration("s")
-    mcp_servers.update_mcp_server("s", {"description": "An edit of something else."}, by=ALICE, now=NOW)
+    mcp_servers.update_mcp_server("s", {"description": "An edit of something else."}, actor=ALICE, now=NOW)
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
         configured.load_stdio_configuration("s")
     assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "commands"] == ["warn"]
@@ -102,19 +111,19 @@ def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> 
 
 
 def test_what_nobody_has_seen_is_not_accepted_by_switching_it_on() -> None:
-    mcp_upstreams.save_upstream_config("s", STDIO, by=ALICE, now=NOW)
+    mcp_upstreams.save_upstream_config("s", STDIO, actor=ALICE, now=NOW)
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
         configured.load_stdio_configuration("s")
 
 
 def test_what_a_person_edits_here_stays_accepted() -> None:
     switch_on()
-    mcp_servers.update_mcp_server("s", {"args": ["-m", "server"]}, by=ALICE, now=NOW)
-    mcp_credentials.set_credential("s", "env", "TOKEN", "t", by=ALICE, now=NOW)
+    mcp_servers.update_mcp_server("s", {"args": ["-m", "server"]}, actor=ALICE, now=NOW)
+    mcp_credentials.set_credential("s", "env", "TOKEN", "t", actor=ALICE, now=NOW)
     assert configured.load_stdio_configuration("s").environment == {"TOKEN": "t"}
-    mcp_credentials.remove_credential("s", "env", "TOKEN", by=ALICE, now=NOW)
+    mcp_credentials.remove_credential("s", "env", "TOKEN", actor=ALICE, now=NOW)
     assert configured.load_stdio_configuration("s").command == ("python3", "-m", "server")
-    mcp_servers.update_mcp_server("s", {"args": []}, by=key_actor_by_name("ci"), now=NOW)
+    mcp_servers.update_mcp_server("s", {"args": []}, actor=key_actor_by_name("ci"), now=NOW)
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
         configured.load_stdio_configuration("s")
 
@@ -127,7 +136,7 @@ def test_what_a_person_edits_here_stays_accepted() -> None:
     ],
 )
 def test_one_that_is_off_or_elsewhere_is_not_started(wanted: UpstreamConfig, why: str) -> None:
-    mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW)
+    mcp_upstreams.save_upstream_config("s", wanted, actor=ALICE, now=NOW)
     with pytest.raises(configured.ServerNotOffered, match=why):
         configured.load_stdio_configuration("s")
 
@@ -138,7 +147,9 @@ def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(sett
     with pytest.raises(configured.ServerNotOffered, match="may not be started"):
         configured.load_stdio_configuration("s")
     with pytest.raises(UnprocessableRequest, match="may not be started"):
-        mcp_upstreams.save_upstream_config("s", UpstreamConfig("stdio", sharing="caller"), by=ALICE, now=NOW)
+        mcp_upstreams.save_upstream_config(
+            "s", UpstreamConfig("stdio", sharing="caller"), actor=ALICE, now=NOW
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,19 +166,19 @@ def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(sett
 )
 def test_what_cannot_be_reached_is_refused(wanted: UpstreamConfig) -> None:
     with pytest.raises(UnprocessableRequest):
-        mcp_upstreams.save_upstream_config("s", wanted, by=ALICE, now=NOW)
+        mcp_upstreams.save_upstream_config("s", wanted, actor=ALICE, now=NOW)
 
 
 def test_no_key_says_it_and_an_unknown_server_is_not_found() -> None:
     with pytest.raises(Forbidden):
-        mcp_upstreams.save_upstream_config("s", STDIO, by=key_actor_by_name("ci"), now=NOW)
+        mcp_upstreams.save_upstream_config("s", STDIO, actor=key_actor_by_name("ci"), now=NOW)
     with pytest.raises(NotFound):
-        mcp_upstreams.save_upstream_config("none", STDIO, by=ALICE, now=NOW)
+        mcp_upstreams.save_upstream_config("none", STDIO, actor=ALICE, now=NOW)
 
 
 def test_a_later_server_of_the_name_is_offered_to_nobody() -> None:
     switch_on()
-    mcp_servers.delete_server_with_grants("s", by=ALICE, now=NOW)
+    mcp_servers.delete_server_with_grants("s", actor=ALICE, now=NOW)
     assert not McpUpstream.objects.exists()
 
 
@@ -208,6 +219,21 @@ def test_the_page_shows_what_calls_came_to_and_how_long_they_took() -> None:
     page = signed_in("viewer").get("/ui/mcp/servers/s/").text
     assert "Through the gateway" in page
     assert f"\u2264 {figures.BOUNDS[4]} ms" in page
+
+
+def test_the_page_shows_errors_and_within_which_time_most_calls_end() -> None:
+    quick, slow = [0] * 23, [0] * 23
+    quick[4], slow[16] = 94, 6
+    for outcome, calls, upstream in (("ok", 94, quick), ("error", 6, slow)):
+        GatewayFigures.objects.create(
+            server_id="s", tool_name="read", hour=NOW, outcome=outcome, calls=calls,
+            upstream=upstream, own=[calls] + [0] * 22,
+        )  # fmt: skip
+    (row,) = figures.find_server_figures("s", NOW)
+    assert (row.outcomes["error"], row.upstream_p50, row.upstream_p95) == (6, 7, 1_000)
+    page = " ".join(signed_in("viewer").get("/ui/mcp/servers/s/").text.split())
+    assert "p50 · p95 · p99" in page
+    assert re.search(r'data-label="Errors">\s*6\s*</td>', page)
 
 
 def test_counts_that_cannot_be_read_are_left_out_of_the_page() -> None:
@@ -256,7 +282,7 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
     )
     for actor in (key_actor_by_name("ci"), Actor("command", "manage.py")):
         with pytest.raises(Forbidden):
-            mcp_upstreams.change_server_isolation("s", True, confirmed="s", by=actor, now=NOW)
+            mcp_upstreams.change_server_isolation("s", True, confirmed="s", actor=actor, now=NOW)
     with pytest.raises(isolation.IsolationUnavailable):
         configured.load_stdio_configuration("s")
     assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
@@ -319,3 +345,33 @@ def test_an_admin_gives_a_server_a_network_and_folders(
     ).text  # fmt: skip
     assert "which network" in admin.post("/ui/mcp/upstream/s/", form | {"network": "all"}, follow=True).text
     assert configured.load_stdio_configuration("s").isolation == wanted
+
+
+def test_pages_show_calls_and_times_by_day_and_the_last_error_in_words() -> None:
+    counts = [0] * 23
+    counts[4], counts[16] = 97, 3
+    for outcome, calls in (("ok", 94), ("error", 6)):
+        GatewayFigures.objects.create(
+            server_id="s",
+            tool_name="read",
+            hour=NOW,
+            outcome=outcome,
+            calls=calls,
+            upstream=counts,
+            own=counts,
+        )
+    add_tool("s", "read")
+    session = Session.objects.create(
+        session_id="one", agent_name="agent.a", status="completed", created_at=NOW
+    )
+    for error in ("The first.", "No such <b>file</b>."):
+        Event.objects.create(
+            session=session, event_type="post_tool", timestamp="t", tool_name="mcp__s__read", error=error
+        )
+    person = signed_in("viewer")
+    for path in ("/ui/mcp/servers/s/", "/ui/mcp/tool/?server=s&tool=read"):
+        page = " ".join(person.get(path).text.split())
+        assert "Errors: 6" in page, path
+        assert "p99: \u2264 1 s" in page, path
+        assert "No such &lt;b&gt;file&lt;/b&gt;." in page, path
+        assert "The first." not in page, path

@@ -36,7 +36,7 @@ def tools(count: int, prefix: str = "t", **more: Any) -> list[dict[str, Any]]:
 
 def store(*listed: Any, complete: bool = True, now: Any = NOW) -> actions.ToolChanges:
     value = {"tools": [*listed]} | ({} if complete else {"nextCursor": "more"})
-    return actions.store_tool_listing("s", build_tool_listing(value), by=BY, now=now)
+    return actions.store_tool_listing("s", build_tool_listing(value), actor=BY, now=now)
 
 
 def names() -> set[str]:
@@ -64,7 +64,7 @@ def test_an_odd_tool_is_left_out_and_the_others_are_not(odd: bytes) -> None:
     assert [tool.name for tool in page.listing.tools] == ["first", "last"]
     assert page.raw == [b'{"name":"first"}', b'{"name":"last"}']
     assert page.listing.left_out
-    taken = actions.store_tool_listing("s", page.listing, by=BY, now=NOW)
+    taken = actions.store_tool_listing("s", page.listing, actor=BY, now=NOW)
     assert names() == {"first", "last"}
     entry = AuditLog.objects.get(event_type="MCP_TOOLS_LEFT_OUT", target_id="s")
     assert entry.metadata["count"] == len(taken.left_out)

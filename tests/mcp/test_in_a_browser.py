@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -83,7 +84,7 @@ def test_a_grant_given_by_hand_frees_a_waiting_check(served: Served, person_at: 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(agent.post, "/api/access/check", json={**question("agent.a"), "wait": 15})
         page.get_by_role("group", name="read").get_by_text("Allow").click()
-        page.get_by_label("Valid for").select_option("8h")
+        page.get_by_label("Valid for or until").fill("8 hours")
         page.get_by_label("Reason").fill("The release waits.")
         page.get_by_role("button", name="Preview changes").click()
         dialog = page.locator("#mcp-dialog")
@@ -100,7 +101,38 @@ def test_why_is_one_click_from_a_cell(served: Served, person_at: PersonAt) -> No
     page.goto("/ui/mcp/matrix/?agents=agent.b&server=tree")
     page.locator("td[data-t=write] button").click()
     expect(page.locator("#mcp-dialog")).to_contain_text("agent.b may not call write")
-    expect(page.locator("#mcp-dialog")).to_contain_text("default policy")
+    expect(page.locator("#mcp-dialog")).to_contain_text("calls without a grant")
+
+
+def test_a_tool_is_granted_for_two_hours_in_three_clicks_from_the_matrix(
+    served: Served, person_at: PersonAt
+) -> None:
+    page, _ = person_at(served, "approver", timezone_id="Asia/Tokyo")
+    page.goto("/ui/mcp/matrix/?agents=agent.b&server=tree")
+    page.locator("td[data-t=read] button").click()
+    dialog = page.locator("#mcp-dialog")
+    dialog.get_by_role("button", name="2 hours").click()
+    expect(dialog).to_contain_text("1 tool becomes callable for agent.b")
+    expect(dialog.locator(".preview-rows")).to_contain_text("(Asia/Tokyo)")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved: 1 grant changed.")).to_be_visible()
+    expect(page.locator("td[data-t=read]")).to_have_class("allow own")
+
+
+def test_the_words_for_an_end_are_read_while_they_are_written(served: Served, person_at: PersonAt) -> None:
+    page, watch = person_at(served, "approver", timezone_id="Asia/Tokyo")
+    watch.expect("422")  # the preview of an end that is too far away
+    page.goto(TREE)
+    field, exact = page.get_by_label("Valid for or until"), page.locator("#until-exact")
+    field.fill("until friday 18:00")
+    expect(exact).to_have_text(re.compile(r"Ends Fri .*, 18:00 \(Asia/Tokyo\)"))
+    field.fill("next friday")
+    expect(exact).to_contain_text("cannot be read as an end")
+    expect(page.locator("input[name=until-1]")).to_be_hidden()
+    page.get_by_role("group", name="write").get_by_text("Ask").click()
+    page.get_by_label("End of this change to write").fill("2099-12-24 18:00")
+    page.get_by_role("button", name="Preview changes").click()
+    expect(page.locator("#mcp-dialog")).to_contain_text("more than ten years away")
 
 
 def test_a_matrix_shows_what_other_programs_grant_at_once(served: Served, person_at: PersonAt) -> None:

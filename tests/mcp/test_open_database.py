@@ -121,19 +121,19 @@ def test_no_admin_gives_a_server_a_network_in_which_it_could_decide(
         answer = admin.post("/ui/mcp/upstream/s/", form | {"network": "machine"}, follow=True)
         assert f"PostgreSQL asks for no password at 127.0.0.1:{there.port}" in answer.text
         assert not McpUpstream.objects.exists()
-        mcp_upstreams.save_upstream_config("s", UpstreamConfig(transport="stdio"), by=ADMIN, now=NOW)
+        mcp_upstreams.save_upstream_config("s", UpstreamConfig(transport="stdio"), actor=ADMIN, now=NOW)
         with pytest.raises(UnprocessableRequest, match="scram-sha-256"):
-            mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW)
+            mcp_upstreams.save_upstream_config("s", MACHINE, actor=ADMIN, now=NOW)
         McpUpstream.objects.update(network="machine")  # as another program does it
         with pytest.raises(UnprocessableRequest, match="no password"):
             mcp_upstreams.accept_changed_command(
-                "s", seen=commands.hash_server_command(server), by=ADMIN, now=NOW
+                "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
             )
         (check,) = upkeep.check_open_database()
         assert (check.level, check.message.endswith("could decide: s.")) == ("warn", True)
         monkeypatch.setattr(isolation, "find_isolation_mechanism", lambda: IsolationMechanism.SECOND_USER)
         mcp_upstreams.accept_changed_command(
-            "s", seen=commands.hash_server_command(server), by=ADMIN, now=NOW
+            "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
         )
     (check,) = upkeep.check_open_database()
     assert check.level == "ok"
@@ -146,7 +146,7 @@ def test_the_database_itself_is_tried(server: McpServer, monkeypatch: pytest.Mon
     if connection.vendor == "sqlite":
         assert address is None
     if address is None:
-        assert mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW).network == "machine"
+        assert mcp_upstreams.save_upstream_config("s", MACHINE, actor=ADMIN, now=NOW).network == "machine"
     else:
         with pytest.raises(UnprocessableRequest):
-            mcp_upstreams.save_upstream_config("s", MACHINE, by=ADMIN, now=NOW)
+            mcp_upstreams.save_upstream_config("s", MACHINE, actor=ADMIN, now=NOW)

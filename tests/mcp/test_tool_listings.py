@@ -29,7 +29,9 @@ def text(*tools: Any, **more: Any) -> str:
 
 
 def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.ToolChanges:
-    return actions.store_tool_listing("s", mcp_tools.parse_listing(text(*tools, **more)), by=ALICE, now=now)
+    return actions.store_tool_listing(
+        "s", mcp_tools.parse_listing(text(*tools, **more)), actor=ALICE, now=now
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ class TestTaking:
         take(READ)
         take({**READ, "description": "Else."})
         seen = McpTool.objects.get().definition_hash
-        actions.accept_tool_changes("s", ["read"], by=ALICE, now=NOW, seen=seen)
+        actions.accept_tool_changes("s", ["read"], actor=ALICE, now=NOW, seen_version=seen)
         tool = McpTool.objects.get()
         assert (tool.is_changed, tool.accepted["description"]) == (False, "Else.")
         assert AuditLog.objects.get(event_type="MCP_TOOL_ACCEPTED").metadata["before"] == {
@@ -128,12 +130,12 @@ class TestTaking:
         seen = McpTool.objects.get().definition_hash
         take({**READ, "description": "Else."})
         with pytest.raises(Conflict):
-            actions.accept_tool_changes("s", ["read"], by=ALICE, now=NOW, seen=seen)
+            actions.accept_tool_changes("s", ["read"], actor=ALICE, now=NOW, seen_version=seen)
 
     def test_an_api_key_accepts_nothing(self) -> None:
         take(READ)
         with pytest.raises(Forbidden):
-            actions.accept_tool_changes("s", ["read"], by=key_actor_by_name("ci"), now=NOW)
+            actions.accept_tool_changes("s", ["read"], actor=key_actor_by_name("ci"), now=NOW)
 
     def test_a_tool_that_is_not_listed_any_more_is_gone_and_may_come_back(self) -> None:
         take(READ, WRITE)
@@ -146,4 +148,4 @@ class TestTaking:
 
     def test_an_unknown_server_takes_no_tools(self) -> None:
         with pytest.raises(NotFound):
-            actions.store_tool_listing("nowhere", mcp_tools.parse_listing(text(READ)), by=ALICE, now=NOW)
+            actions.store_tool_listing("nowhere", mcp_tools.parse_listing(text(READ)), actor=ALICE, now=NOW)

@@ -85,7 +85,7 @@ def test_run_again_it_moves_everything_and_leaves_sqlite_as_it_is(installation: 
     assert status == 0, said
     assert "no table differs" in said
     assert f"Set DATABASE_URL to the address you gave ({installation.name} on" in said
-    assert "python manage.py serve" in said
+    assert "signalbox serve" in said
     assert installation.there("SELECT to_regclass('sbx_move') IS NULL") == [(True,)]
     assert digest_of_all(installation) == before
     installation.sql("UPDATE agents SET name = name")

@@ -18,6 +18,7 @@ class Mutant:
 
 CLAIMS = "tests/gateway/test_claimed_sessions.py"
 SERVER_TASKS = "tests/gateway/test_methods.py"
+SERVER_REQUESTS = "tests/gateway/test_server_requests.py"
 
 MUTANTS = (
     Mutant(
@@ -26,6 +27,30 @@ MUTANTS = (
         "if server.tools[binding.tool].definition != binding.definition_digest:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed",),
+    ),
+    Mutant(
+        "marks: results of other sessions count",
+        "coordinator/policy/rules/history_queries.py",
+        "McpResultMark.objects.filter(session_id=moment.session_id, marked_at__gte=since)",
+        "McpResultMark.objects.filter(marked_at__gte=since)",
+        ("tests/gateway/test_result_marks.py::test_the_next_write_after_a_marked_result_is_asked_about",),
+    ),
+    Mutant(
+        "marks: none is written",
+        "coordinator/edge/gateway/call_limiter.py",
+        "        if not marks:\n",
+        "        if marks or not marks:\n",
+        ("tests/gateway/test_result_marks.py::test_the_next_write_after_a_marked_result_is_asked_about",),
+    ),
+    Mutant(
+        "stored results: another's",
+        "coordinator/actions/mcp/call_limits.py",
+        "pk=stored_id, key_id=owner.key_id, agent_id=owner.agent_id, expires_at__gt=now",
+        "pk=stored_id, expires_at__gt=now",
+        (
+            "tests/gateway/test_call_limits.py::test_the_rest_is_read_by_the_key_and_agent_that_called_and_not_while"
+            "_its_tool_is_denied",
+        ),
     ),
     Mutant(
         "begin: changed policy",
@@ -319,8 +344,8 @@ MUTANTS = (
     Mutant(
         "read of a server that is off",
         "coordinator/mcp/gateway/policy.py",
-        "if server.is_off:",
-        "if False:",
+        "name = build_method_name(server.name, method)\n    if server.is_off:",
+        "name = build_method_name(server.name, method)\n    if False:",
         ("tests/gateway/test_begin.py::test_a_read_is_judged_by_the_server_as_a_whole",),
     ),
     Mutant(
@@ -333,15 +358,15 @@ MUTANTS = (
     Mutant(
         "read without its grants",
         "coordinator/mcp/gateway/policy.py",
-        "return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))",
-        "return by_rules",
+        "caller)\n    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))",
+        "caller)\n    return by_rules",
         ("tests/gateway/test_begin.py::test_a_read_is_judged_by_the_server_as_a_whole",),
     ),
     Mutant(
         "budgets not judged",
         "coordinator/mcp/gateway/policy.py",
-        "if caller.session_id is not None:",
-        "if False:",
+        "    if caller.session_id is None:\n        return ruling",
+        "    if True:\n        return ruling",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
@@ -438,7 +463,7 @@ MUTANTS = (
     Mutant(
         "header that contradicts an argument",
         "coordinator/edge/gateway/exchange.py",
-        "if header_value is not None and not is_repeated_argument(header_value, x, path):",
+        "if header_value is not None and not is_repeated_argument(header_value, exchange, path):",
         "if False:",
         ("tests/gateway/test_bound_calls.py::test_a_header_that_contradicts_its_argument_is_refused",),
     ),
@@ -452,22 +477,22 @@ MUTANTS = (
     Mutant(
         "header of a version",
         "coordinator/edge/gateway/exchange.py",
-        "if _VERSION.fullmatch(version) or (version and x.message.is_stateless):",
+        "if _VERSION.fullmatch(version) or (version and exchange.message.is_stateless):",
         "if version:",
         ("tests/gateway/test_bound_calls.py::test_what_no_card_shows_reaches_no_server",),
     ),
     Mutant(
         "header of a trace",
         "coordinator/edge/gateway/exchange.py",
-        'if _TRACE.fullmatch(x.headers.get(b"traceparent", b"")):',
-        'if b"traceparent" in x.headers:',
+        'if _TRACE.fullmatch(exchange.headers.get(b"traceparent", b"")):',
+        'if b"traceparent" in exchange.headers:',
         ("tests/gateway/test_bound_calls.py::test_what_no_card_shows_reaches_no_server",),
     ),
     Mutant(
         "header of an event",
         "coordinator/edge/gateway/exchange.py",
-        'if method == "GET" and b"last-event-id" in x.headers:',
-        'if b"last-event-id" in x.headers:',
+        'if method == "GET" and b"last-event-id" in exchange.headers:',
+        'if b"last-event-id" in exchange.headers:',
         ("tests/gateway/test_bound_calls.py::test_what_no_card_shows_reaches_no_server",),
     ),
     Mutant(
@@ -501,15 +526,15 @@ MUTANTS = (
     Mutant(
         "gateway: unknown methods relayed",
         "coordinator/edge/gateway/endpoint.py",
-        "elif not x.message.is_request or use is None:",
-        "elif not x.message.is_request:",
+        "elif not exchange.message.is_request or use is None:",
+        "elif not exchange.message.is_request:",
         ("tests/gateway/test_methods.py::test_requests_with_unknown_methods_are_refused_and_recorded",),
     ),
     Mutant(
         "gateway: server that is closed",
         "coordinator/edge/gateway/endpoint.py",
-        "            await self.require_server_access(x)\n            await self.dispatch_message(x)",
-        "            await self.dispatch_message(x)",
+        "            await self.require_server_access(exchange)\n            if not await self.stored_results",
+        "            if not await self.stored_results",
         ("tests/gateway/test_methods.py::test_an_agent_without_a_grant_reaches_nothing_of_a_server",),
     ),
     Mutant(
@@ -522,8 +547,8 @@ MUTANTS = (
     Mutant(
         "approved call under a brake",
         "coordinator/edge/gateway/approved_calls.py",
-        "if (brake := await x.find_exchange_brake(self._gate)) is not None:",
-        "if (brake := await x.find_exchange_brake(self._gate)) is not None and not x.agent_id:",
+        "if (brake := await exchange.find_exchange_brake(self._gate)) is not None:",
+        "if (brake := await exchange.find_exchange_brake(self._gate)) is not None and not exchange.agent_id:",
         ("tests/gateway/test_held_calls.py::test_a_brake_stops_an_approved_call_and_the_audit_log_says_so",),
     ),
     Mutant(
@@ -538,8 +563,8 @@ MUTANTS = (
     Mutant(
         "beside: read under a brake",
         "coordinator/edge/gateway/local_calls.py",
-        "if use is RequestUse.READ and (brake := await x.find_exchange_brake(self._gate)) is not None:",
-        "if use is RequestUse.LIST and (brake := await x.find_exchange_brake(self._gate)) is not None:",
+        "if use is RequestUse.READ and (brake := await exchange.find_exchange_brake(self._gate)) is not None:",
+        "if use is RequestUse.LIST and (brake := await exchange.find_exchange_brake(self._gate)) is not None:",
         ("tests/gateway/test_beside.py::test_a_read_waits_for_no_brake",),
     ),
     Mutant(
@@ -552,7 +577,7 @@ MUTANTS = (
     Mutant(
         "beside: server that is closed",
         "coordinator/edge/gateway/local_calls.py",
-        "if not await self._listings.can_reach_server(x):",
+        "if not await self._listings.can_reach_server(exchange):",
         "if False:",
         (
             "tests/gateway/test_beside.py::test_no_agent_tells_the_tools_of_a_server_that_is_asked_from_here_or_closed_to_it",
@@ -645,8 +670,8 @@ MUTANTS = (
     Mutant(
         "hooks: unread call",
         "coordinator/edge/hooks/guard.py",
-        "return name, call.ruling or self.find_strictest_ruling(call)",
-        "return name, call.ruling or NO_OPINION",
+        "ruling = call.ruling or self.find_strictest_ruling(call)",
+        "ruling = call.ruling or Ruling(OBSERVE)",
         (
             "tests/claude_code/test_failing_closed.py::test_a_failure_at_any_step_leaves_no_call_without_an_answer",
         ),
@@ -657,6 +682,26 @@ MUTANTS = (
         "        if hook.shell_lines is not None:\n",
         "        if False:\n",
         ("tests/claude_code/test_shell_lines.py",),
+    ),
+    Mutant(
+        "hooks: rule about call_tool",
+        "coordinator/edge/policy/rulings.py",
+        "if by_wrapper.decision in {ASK, DENY} else ruling",
+        "if False else ruling",
+        (
+            "tests/claude_code/test_deciding.py"
+            "::test_a_call_by_the_gateways_call_tool_is_judged_as_the_call_that_it_names",
+        ),
+    ),
+    Mutant(
+        "hooks: find_tools without a grant",
+        "coordinator/edge/policy/rulings.py",
+        "        return shown.listed is ListedTools.SEARCH\n",
+        "        return True\n",
+        (
+            "tests/claude_code/test_deciding.py"
+            "::test_find_tools_needs_no_grant_of_an_agent_that_is_to_search_at_the_gateway",
+        ),
     ),
     Mutant(
         "hooks: unread grants",
@@ -926,9 +971,110 @@ MUTANTS = (
         ("tests/keys/test_session_keys.py::test_its_key_ends_with_its_time_and_with_its_runners_key",),
     ),
     Mutant(
+        "decide: a question approved without its answer",
+        "coordinator/actions/approvals/deciding.py",
+        "    if not vote.is_answer:\n        return BadRequest(UNANSWERED)",
+        "    if False:\n        return BadRequest(UNANSWERED)",
+        ("tests/approvals/test_questions.py::test_no_plain_approval_stands_for_an_answer",),
+    ),
+    Mutant(
+        "decide: an answer that was not on offer",
+        "coordinator/policy/requests/questions.py",
+        "    if any(not 0 <= place < len(question.choices) for place in chosen):\n        raise",
+        "    if False:\n        raise",
+        ("tests/approvals/test_questions.py::test_only_what_is_on_offer_is_an_answer",),
+    ),
+    Mutant(
+        "elicitation: a bare yes accepts",
+        "coordinator/actions/mcp/elicitations.py",
+        "    if row.status != PermissionRequest.Status.APPROVED or stored is None:",
+        "    if row.status != PermissionRequest.Status.APPROVED:",
+        ("tests/gateway/test_elicitation.py::test_a_bare_yes_accepts_nothing",),
+    ),
+    Mutant(
+        "elicitation: a program's cancel counts as its person's",
+        "coordinator/actions/mcp/elicitations.py",
+        "    if action not in {ACCEPT, DECLINE}:",
+        "    if False:",
+        ("tests/gateway/test_elicitation.py::test_a_client_that_cancels_leaves_the_card_to_people",),
+    ),
+    Mutant(
+        "elicitation: a rule that denies is passed over",
+        "coordinator/actions/mcp/elicitations.py",
+        "    if ruling.decision == DENY:",
+        "    if False:",
+        ("tests/gateway/test_elicitation.py::test_a_rule_declines_the_questions_of_a_server",),
+    ),
+    Mutant(
+        "server requests: what policy asks about passes",
+        "coordinator/edge/gateway/server_requests.py",
+        "if ruling.decision == ASK and request.method != ELICITATION:",
+        "if False:",
+        (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
+    ),
+    Mutant(
+        "server requests: a brake is passed over",
+        "coordinator/edge/gateway/server_requests.py",
+        "            if brake is not None:\n                return RequestRefusal",
+        "            if False:\n                return RequestRefusal",
+        (f"{SERVER_REQUESTS}::test_nothing_is_asked_of_the_client_once_a_brake_is_on",),
+    ),
+    Mutant(
+        "server requests: a grant that denies the server is passed over",
+        "coordinator/mcp/gateway/policy.py",
+        "    if verdict.is_by_default or method == ELICITATION:",
+        "    if True:",
+        (
+            f"{SERVER_REQUESTS}::test_a_grant_that_denies_the_server_keeps_its_sampling_back_though_a_tool_is"
+            "_granted",
+        ),
+    ),
+    Mutant(
+        "server requests: those in the answer to a read pass",
+        "coordinator/edge/gateway/relay.py",
+        "            checked = await self._server_requests.replace_refused_input(exchange, body)",
+        "            checked = body",
+        (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
+    ),
+    Mutant(
+        "server requests: those on the server's own stream pass",
+        "coordinator/edge/gateway/server_stream.py",
+        "            if data and await self._server_requests.refuse_server_request(exchange, data):",
+        "            if False:",
+        (f"{SERVER_REQUESTS}::test_a_servers_own_stream_asks_no_more_than_policy_lets_it",),
+    ),
+    Mutant(
+        "server requests: a client's answer passes a brake",
+        "coordinator/edge/gateway/relay.py",
+        "if exchange.message.is_response and await self._server_requests.refuse_braked_answer(exchange):",
+        "if False:",
+        (f"{SERVER_REQUESTS}::test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server",),
+    ),
+    Mutant(
+        "server requests: a question that a rule denies is left to the client",
+        "coordinator/edge/gateway/upstream_calls.py",
+        "        return required.has_other_requests or not await",
+        "        return True or not await",
+        (f"{SERVER_REQUESTS}::test_a_rule_declines_a_question_also_to_a_client_that_could_ask_its_person",),
+    ),
+    Mutant(
+        "elicitation: an address whose host is hidden",
+        "coordinator/policy/requests/questions.py",
+        ' and "@" not in parts.netloc',
+        "",
+        ("tests/approvals/test_questions.py::test_an_address_says_where_it_leads_or_is_not_shown",),
+    ),
+    Mutant(
+        "hook: a rule that allows answers a question",
+        "coordinator/edge/hooks/endpoint.py",
+        "if ruling.decision == ALLOW and is_question_tool(hook.tool_name):",
+        "if False:",
+        ("tests/claude_code/test_questions.py::test_no_rule_answers_and_a_rule_that_denies_still_denies",),
+    ),
+    Mutant(
         "decide: by whom",
         "coordinator/actions/approvals/deciding.py",
-        "find_decider_refusal(row, by, book)\n        or ",
+        "find_decider_refusal(row, person, book)\n        or ",
         "",
         (
             "tests/approvals/test_deciding.py::test_without_the_role_nobody_decides_and_the_attempt_is_audited",
@@ -937,7 +1083,7 @@ MUTANTS = (
     Mutant(
         "decide: for good",
         "coordinator/actions/approvals/deciding.py",
-        "        or find_policy_refusal(row, by, vote)\n",
+        "        or find_policy_refusal(row, person, vote)\n",
         "",
         ("tests/deciders/test_who_may_decide.py::test_rows_leave_access_without_an_end_to_administrators",),
     ),
@@ -1078,14 +1224,14 @@ MUTANTS = (
     Mutant(
         "withdraw: another's",
         "coordinator/actions/approvals/expiry.py",
-        "if not may_all and (context is None or context.requested_by != str(by)):",
+        "if not may_all and (context is None or context.requested_by != str(actor)):",
         "if False:",
         ("tests/approvals/test_ending.py::test_another_key_cannot_withdraw_unless_it_may_all",),
     ),
     Mutant(
         "revoke: by whom",
         "coordinator/actions/approvals/expiry.py",
-        "    row = rows.lock_permission_request(request_id)\n    if not has_role(by, APPROVER):",
+        "    row = rows.lock_permission_request(request_id)\n    if not has_role(person, APPROVER):",
         "    row = rows.lock_permission_request(request_id)\n    if False:",
         ("tests/approvals/test_ending.py::test_only_an_approver_revokes",),
     ),
@@ -1231,9 +1377,97 @@ MUTANTS = (
     Mutant(
         "rule: agents",
         "coordinator/policy/rules/tool_rules.py",
-        "if self.agents is not None and agent_id not in self.agents:",
-        "if False:",
+        "if self.is_off or (self.agents is not None and agent_id not in self.agents):",
+        "if self.is_off:",
         ("tests/claude_code/test_rules.py::test_a_rule_for_some_agents_leaves_the_others_alone",),
+    ),
+    Mutant(
+        "rule: a link out of what is denied",
+        "coordinator/policy/rules/tool_rules.py",
+        "calls = [text.describe_call(tool), text.describe_real_call(tool)]",
+        "calls = [text.describe_call(tool)]",
+        ("tests/calls/test_links.py::test_a_denial_of_the_real_path_holds",),
+    ),
+    Mutant(
+        "rule: a link out of what is allowed",
+        "coordinator/policy/rules/tool_rules.py",
+        "real is None or terms.covers_call(self.parsed_terms, real)",
+        "True",
+        ("tests/calls/test_links.py::test_a_permission_needs_both_paths",),
+    ),
+    Mutant(
+        "rule: not all links are known",
+        "coordinator/calls/descriptions.py",
+        "unreadable = call.unreadable if links.is_complete else (*call.unreadable, UNKNOWN_LINKS)",
+        "unreadable = call.unreadable",
+        ("tests/calls/test_links.py::test_where_not_all_links_are_known_a_part_of_the_call_cannot_be_read",),
+    ),
+    Mutant(
+        "rule: a repetition that is not reached",
+        "coordinator/policy/rules/tool_rules.py",
+        "if repetition is not None and repetition not in get_call_history(text).repetitions:",
+        "if False:",
+        (
+            "tests/calls/test_repetitions.py::test_it_decides_from_the_nth_time_on_and_only_where_the_rest_fits",
+        ),
+    ),
+    Mutant(
+        "rule: a repetition that is reached",
+        "coordinator/policy/rules/history_queries.py",
+        "if count_repetitions(one, moment) >= one.times)",
+        "if count_repetitions(one, moment) > one.times)",
+        (
+            "tests/calls/test_repetitions.py::test_it_decides_from_the_nth_time_on_and_only_where_the_rest_fits",
+        ),
+    ),
+    Mutant(
+        "rule: a repetition of another session",
+        "coordinator/policy/rules/history_queries.py",
+        'f" WHERE session_id = %s AND instant_us >= %s{before}"',
+        'f" WHERE session_id <> %s AND instant_us >= %s{before}"',
+        ("tests/calls/test_repetitions.py::test_only_its_session_and_its_minutes_count",),
+    ),
+    Mutant(
+        "rule: a repetition is not counted for a call of which not all is known",
+        "coordinator/policy/rules/tool_rules.py",
+        'uncounted = replace(self, repeats="") if self.repeats else self\n        return call.text',
+        "uncounted = self\n        return call.text",
+        ("tests/calls/test_repetitions.py::test_what_is_not_counted_may_be_a_repetition_at_worst",),
+    ),
+    Mutant(
+        "rule: a new host in another project",
+        "coordinator/policy/rules/history_queries.py",
+        "KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])",
+        "KnownHost.objects.filter(host__in=sorted(hosts)[:MOST_HOSTS])",
+        (
+            "tests/calls/test_new_hosts.py::test_a_host_is_new_until_a_person_approves_a_call_to_it_in_the_project",
+        ),
+    ),
+    Mutant(
+        "rule: a new host of a denied call",
+        "coordinator/actions/approvals/deciding.py",
+        "    if approved:\n        known_hosts.record_known_hosts(row, now)\n",
+        "    known_hosts.record_known_hosts(row, now)\n    if approved:\n",
+        (
+            "tests/calls/test_new_hosts.py::test_a_host_is_new_until_a_person_approves_a_call_to_it_in_the_project",
+        ),
+    ),
+    Mutant(
+        "rule: nothing is allowed for being new",
+        "coordinator/policy/rules/terms.py",
+        "    if terms.has_new_hosts:\n        return False  # it is for rules that restrict\n",
+        "",
+        ("tests/calls/test_new_hosts.py::test_nothing_is_allowed_for_being_new",),
+    ),
+    Mutant(
+        "ready-made: asks about what is denied",
+        "coordinator/policy/rules/ready_made.py",
+        "listed.insert(count_first_denials(listed), BY_NAME[name].build_rule(1))",
+        "listed.insert(0, BY_NAME[name].build_rule(1))",
+        (
+            "tests/calls/test_ready_made_rules.py"
+            "::test_a_switch_adds_one_rule_behind_the_first_denials_and_is_audited",
+        ),
     ),
     Mutant(
         "rule: program",
@@ -1296,6 +1530,48 @@ MUTANTS = (
         ("tests/calls/test_rules_in_terms.py::test_allow_never_covers_more",),
     ),
     Mutant(
+        "rule: where an allowed call is made",
+        "coordinator/policy/rules/terms.py",
+        "    if terms.folders and not are_folders_covered(terms.folders, call):\n",
+        "    if False:\n",
+        ("tests/calls/test_rules_in_terms.py::test_an_allow_rule_holds_in_its_folders_alone",),
+    ),
+    Mutant(
+        "rule: no other word",
+        "coordinator/policy/rules/terms.py",
+        "        if len(operands) > len(term.words):\n",
+        "        if False:\n",
+        ("tests/calls/test_rules_in_terms.py::test_a_line_that_ends_covers_no_other_word",),
+    ),
+    Mutant(
+        "rule: what the shell writes",
+        "coordinator/policy/rules/terms.py",
+        "    if use.is_redirection and use.use == WRITE and not term.excludes and WRITE not in term.uses:\n",
+        "    if False:\n",
+        ("tests/calls/test_rules_in_terms.py::test_what_the_shell_writes_needs_a_line_that_says_so",),
+    ),
+    Mutant(
+        "rule: switched off",
+        "coordinator/policy/rules/tool_rules.py",
+        "        if self.is_off or (self.agents is not None and agent_id not in self.agents):\n",
+        "        if self.agents is not None and agent_id not in self.agents:\n",
+        ("tests/calls/test_rules_in_terms.py::test_a_rule_that_is_off_decides_nothing",),
+    ),
+    Mutant(
+        "suggestions: programs that nobody knows",
+        "coordinator/policy/suggestions/generalizing.py",
+        '    return NO_OTHER_WORD if is_exact and not any(map(is_harmful_word, operands)) else ""\n',
+        "    return NO_OTHER_WORD\n",
+        ("tests/calls/test_labelled_calls.py",),
+    ),
+    Mutant(
+        "always allow: never offered",
+        "coordinator/policy/suggestions/narrowest.py",
+        "    if description is not None and (reason := find_refusal_reason(description)):\n",
+        "    if False:\n",
+        ("tests/approvals/test_always.py::test_what_may_do_harm_is_never_offered_for_good",),
+    ),
+    Mutant(
         "rule: commands as the shell runs them",
         "coordinator/policy/rules/tool_rules.py",
         "        for command in description.command_texts:\n",
@@ -1305,7 +1581,7 @@ MUTANTS = (
     Mutant(
         "rule: terms alone, for an older server",
         "coordinator/actions/policy/tool_rules.py",
-        "pattern=rules.TERMS_ALONE if is_by_terms_alone else rule.pattern,",
+        "pattern=rules.TERMS_ALONE if is_by_terms_alone else pattern,",
         "pattern=rule.pattern,",
         (
             "tests/calls/test_saving_terms.py::test_an_older_server_takes_no_allow_rule_in_terms_for_one_about_all_calls",
@@ -1321,8 +1597,8 @@ MUTANTS = (
     Mutant(
         "rule: stricter of two",
         "coordinator/policy/rules/tool_rules.py",
-        "return min(one, other, key=ruling_leniency)",
-        "return max(one, other, key=ruling_leniency)",
+        "return min(ruling, other, key=ruling_leniency)",
+        "return max(ruling, other, key=ruling_leniency)",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
@@ -1340,23 +1616,58 @@ MUTANTS = (
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
     Mutant(
+        "budget: folder",
+        "coordinator/policy/limits/budgets.py",
+        "            return is_within_folder(subject.folder, self.name)\n",
+        "            return False\n",
+        ("tests/budgets/test_periods_and_places.py::test_a_budget_applies_to_sessions_in_its_reach",),
+    ),
+    Mutant(
+        "budget: host",
+        "coordinator/policy/limits/budgets.py",
+        "            return self.name == subject.host\n",
+        "            return False\n",
+        ("tests/budgets/test_periods_and_places.py::test_a_budget_applies_to_sessions_in_its_reach",),
+    ),
+    Mutant(
+        "budget: reach of a newer version",
+        "coordinator/policy/limits/budgets.py",
+        "return self.reach != BudgetReach.MODEL or",
+        "return self.reach == BudgetReach.MODEL and",
+        ("tests/budgets/test_periods_and_places.py::test_a_budget_applies_to_sessions_in_its_reach",),
+    ),
+    Mutant(
+        "budget: any agent's session",
+        "coordinator/policy/limits/budgets.py",
+        "return self.reach != BudgetReach.AGENT or self.name in agents",
+        "return self.name in agents",
+        ("tests/budgets/test_periods_and_places.py::test_a_budget_applies_to_sessions_in_its_reach",),
+    ),
+    Mutant(
+        "budget: all days of the period",
+        "coordinator/policy/limits/budgets.py",
+        "rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat())",
+        "rows.filter(day=budget_day(now))",
+        ("tests/budgets/test_periods_and_places.py::test_a_week_and_a_month_have_all_their_days",),
+    ),
+    Mutant(
         "grants: by a key",
         "coordinator/actions/policy/grants.py",
-        '    if by.kind == "key":',
+        '    if actor.kind == "key":',
         "    if False:",
         ("tests/access/test_grant_writes.py::test_an_api_key_gives_and_takes_nothing",),
     ),
     Mutant(
         "grants: stale page",
         "coordinator/actions/policy/grants.py",
-        "if edit.seen is not None and edit.seen != compute_grants_version(standing.get(edit.grant_slot, []))",
-        "if False",
+        "        and edit.seen != compute_grants_version(current_grants.get(edit.grant_slot, []))\n",
+        "        and False\n",
         ("tests/access/test_grant_writes.py::test_a_stale_save_is_refused_with_both_versions",),
     ),
     Mutant(
         "grants: revoking unseen",
         "coordinator/actions/policy/grants.py",
-        "if seen is not None and seen != compute_grants_version(rows):",
+        "if seen_version is not None and seen_version != compute_grants_version(rows):",
         "if False:",
         ("tests/access/test_temporary_grants.py::test_revoking_compares_the_slot",),
     ),
@@ -1527,8 +1838,8 @@ MUTANTS = (
     Mutant(
         "tasks: a server's task of somebody else",
         "coordinator/edge/gateway/reads.py",
-        "if not await self._tasks.is_own_task(x):",
-        "if await self._tasks.is_own_task(x) is None:",
+        "if not await self._tasks.is_own_task(exchange):",
+        "if await self._tasks.is_own_task(exchange) is None:",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),
     ),
     Mutant(
@@ -1643,15 +1954,15 @@ MUTANTS = (
     ),
     Mutant(
         "usage: a span below another in the same export",
-        "coordinator/dialects/otlp.py",
-        'if role == "agent" or nesting.is_covered(span):',
-        'if role == "agent":',
+        "coordinator/dialects/otlp_traces.py",
+        'if role == "model" and not tree.is_covered(span):',
+        'if role == "model":',
         ("tests/usage/test_telemetry.py::test_three_requests_of_a_framework_over_a_client_are_three",),
     ),
     Mutant(
         "usage: a span below another in another export",
-        "coordinator/dialects/otlp.py",
-        "        unless=nesting.list_counted_origins(span),\n",
+        "coordinator/dialects/otlp_traces.py",
+        "        unless=tree.list_counted_origins(span),\n",
         "",
         ("tests/usage/test_telemetry.py::test_a_model_span_below_another_counts_once",),
     ),
@@ -1661,5 +1972,120 @@ MUTANTS = (
         "return None if amounts.total_tokens or amounts.web_searches else 0.0",
         "return 0.0",
         ("tests/usage/test_prices.py::test_no_price_is_none_and_never_zero",),
+    ),
+    Mutant(
+        "invitation: by anybody",
+        "coordinator/actions/people/invitations.py",
+        "    if not has_role(user, ADMIN):\n",
+        "    if False:\n",
+        (
+            "tests/membership/test_invitations.py::test_only_administrators_invite",
+            "tests/membership/test_people.py::test_only_administrators_see_people_and_change_them",
+        ),
+    ),
+    Mutant(
+        "invitation: used twice",
+        "coordinator/actions/people/invitations.py",
+        "if row is None or not list_open_invitations(now).filter(pk=row.pk).update(used_at=now):",
+        "if row is None or not Invitation.objects.filter(pk=row.pk).update(used_at=now):",
+        ("tests/membership/test_invitations.py::test_of_two_at_once_only_one_gets_in",),
+    ),
+    Mutant(
+        "invitation: expired",
+        "coordinator/actions/people/invitations.py",
+        "filter(used_at=None, revoked_at=None, expires_at__gt=now)",
+        "filter(used_at=None, revoked_at=None)",
+        ("tests/membership/test_invitations.py::test_a_link_ends_with_its_time",),
+    ),
+    Mutant(
+        "invitation: revoked",
+        "coordinator/actions/people/invitations.py",
+        "filter(used_at=None, revoked_at=None, expires_at__gt=now)",
+        "filter(used_at=None, expires_at__gt=now)",
+        ("tests/membership/test_invitations.py::test_a_revoked_link_lets_nobody_in",),
+    ),
+    Mutant(
+        "invitation: of somebody who is no administrator any more",
+        "coordinator/actions/people/invitations.py",
+        "return row if maker is not None and has_role(maker, ADMIN) else None",
+        "return row",
+        ("tests/membership/test_invitations.py::test_a_link_ends_with_the_role_of_who_made_it",),
+    ),
+    Mutant(
+        "invitation: without a recent confirmation",
+        "dashboard/frame/confirmations.py",
+        '        "people:invite",\n',
+        "",
+        ("tests/membership/test_people.py::test_letting_people_in_needs_a_recent_confirmation",),
+    ),
+    Mutant(
+        "role: without a recent confirmation",
+        "dashboard/frame/confirmations.py",
+        '        "people:role",\n',
+        "",
+        ("tests/membership/test_people.py::test_letting_people_in_needs_a_recent_confirmation",),
+    ),
+    Mutant(
+        "role: one's own",
+        "coordinator/actions/people/membership.py",
+        "    if user_id == by.pk:",
+        "    if False:",
+        ("tests/membership/test_people.py::test_nobody_changes_their_own_role_or_deactivates_themselves",),
+    ),
+    Mutant(
+        "role: superuser stays one",
+        "coordinator/actions/people/membership.py",
+        '{"is_superuser": False}',
+        "{}",
+        (
+            "tests/membership/test_people.py::test_a_superuser_who_gets_a_lower_role_is_no_administrator_any_more",
+        ),
+    ),
+    Mutant(
+        "sign-out: sessions stay",
+        "coordinator/actions/people/membership.py",
+        "Session.objects.filter(pk__in=keys).delete()",
+        "Session.objects.filter(pk__in=()).delete()",
+        (
+            "tests/membership/test_people.py::test_a_sign_out_ends_all_sessions_of_that_person_alone",
+            "tests/membership/test_people.py::test_a_deactivated_person_is_out_and_stays_out",
+        ),
+    ),
+    Mutant(
+        "headline: shows less than the command",
+        "coordinator/calls/acts.py",
+        'return CallAct("Run", subject, rest, name if subject == value else "")',
+        'return CallAct("Run", subject, rest, name)',
+        ("tests/calls/test_acts.py::test_a_subject_counts_as_the_whole_value_only_to_the_letter",),
+    ),
+    Mutant(
+        "headline: shows less than the path",
+        "coordinator/calls/acts.py",
+        'whole_field=name if subject == path else "")',
+        "whole_field=name)",
+        ("tests/calls/test_acts.py::test_a_subject_counts_as_the_whole_value_only_to_the_letter",),
+    ),
+    Mutant(
+        "headline: shows less than a query",
+        "coordinator/calls/acts.py",
+        'whole_field=name if subject == fields[name] else "")',
+        "whole_field=name)",
+        ("tests/calls/test_acts.py::test_a_subject_counts_as_the_whole_value_only_to_the_letter",),
+    ),
+    Mutant(
+        "card: leaves out what the headline does not show",
+        "dashboard/approvals/cards.py",
+        "if name != self.act.whole_field}",
+        "if name == self.act.verb}",
+        (
+            "tests/approvals/test_headlines.py::test_what_the_headline_does_not_show_to_the_letter_stands_below_it",
+        ),
+    ),
+    Mutant(
+        "card: what is long is not read first",
+        "dashboard/approvals/cards.py",
+        "return lines > MOST_LINES_IN_VIEW or length > LONGEST_IN_VIEW",
+        "return False",
+        ("tests/approvals/test_headlines.py::test_a_long_call_is_folded_and_its_marked_lines_stay_in_view",),
     ),
 )

@@ -44,13 +44,13 @@ def session() -> Session:
 
 
 def write(session: Session, text: str = "Stop after this.") -> Note:
-    return notes.write_note(session.pk, text, by=Actor("user", "anna"), now=NOW)
+    return notes.write_note(session.pk, text, actor=Actor("user", "anna"), now=NOW)
 
 
 def test_programs_write_none(session: Session) -> None:
     for by in (key_actor_by_name("k"), system_actor("s")):
         with pytest.raises(BadRequest):
-            notes.write_note(session.pk, "x", by=by, now=NOW)
+            notes.write_note(session.pk, "x", actor=by, now=NOW)
     assert not Note.objects.exists()
     assert signed_in("viewer").post(f"/ui/sessions/{session.pk}/-/note/", {"text": "x"}).status_code == 403
 
@@ -70,7 +70,7 @@ def test_nothing_is_written_to_what_nobody_reads(session: Session) -> None:
     with pytest.raises(Conflict, match="has ended"):
         write(session)
     with pytest.raises(NotFound):
-        notes.write_note("ses_nobody", "x", by=Actor("user", "anna"), now=NOW)
+        notes.write_note("ses_nobody", "x", actor=Actor("user", "anna"), now=NOW)
 
 
 def test_it_is_taken_once_and_only_so_much_at_a_time(session: Session) -> None:
@@ -150,7 +150,7 @@ def test_of_two_arrivals_of_one_hook_at_once_both_get_the_same_notes() -> None:
     anna = Actor("user", "anna")
     made = Session.objects.create(session_id="ses_0000000000ab", status="running", created_at=NOW)
     for round_ in range(5):
-        note = notes.write_note(made.pk, f"Note {round_}", by=anna, now=NOW)
+        note = notes.write_note(made.pk, f"Note {round_}", actor=anna, now=NOW)
         start = threading.Barrier(2)
 
         def arrive(round_: int = round_, start: threading.Barrier = start) -> list[int]:

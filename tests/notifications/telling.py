@@ -38,7 +38,7 @@ def listening(user: User, **columns: Any) -> NotificationTarget:
     """Give a person an address that hears of everything, or as `columns` say."""
     name = user.get_username()
     url = f"https://{name}.example/{NotificationTarget.objects.count()}"
-    target = notifications.create_notification_target(by=user, kind="webhook", address=url)
+    target = notifications.create_notification_target(user=user, kind="webhook", address=url)
     NotificationTarget.objects.filter(pk=target.pk).update(**columns)
     return target
 

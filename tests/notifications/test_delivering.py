@@ -76,7 +76,7 @@ def test_a_message_is_tried_seven_times_and_then_given_up_whatever_goes_wrong(
 def test_a_test_is_tried_once_and_says_at_once_what_went_wrong(
     alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notifications.queue_test_notification(listening(alice).pk, by=alice, now=NOW)
+    notifications.queue_test_notification(listening(alice).pk, user=alice, now=NOW)
 
     def send(*_: object) -> str:
         raise NotificationNotSent("refused the connection")
@@ -120,7 +120,7 @@ def test_services_that_hang_hold_up_no_phone_and_no_mail(
         for number, kind in enumerate(kinds)
     ]
     for target in targets:
-        notifications.queue_test_notification(target.pk, by=alice)
+        notifications.queue_test_notification(target.pk, user=alice)
     notifications.start_due_deliveries()
     assert [sent.acquire(timeout=PATIENCE) for _ in range(2)] == [True, True]
     assert Notification.objects.filter(target__kind="apprise", state="sent").count() == 0
@@ -172,7 +172,7 @@ def test_quiet_hours_hold_also_after_the_clock_was_set_back(
     told: Told,  # noqa: F811
 ) -> None:
     listening(alice)
-    notifications.set_quiet_hours(by=alice, begins="06:00", ends="13:00", zone="UTC", now=NOW)
+    notifications.set_quiet_hours(user=alice, begins="06:00", ends="13:00", zone="UTC", now=NOW)
     asked()
     deliver(NOW)
     deliver(NOW - timedelta(hours=2))
@@ -223,7 +223,7 @@ def test_what_an_older_version_wrote_and_did_not_send_is_taken_over(alice: User,
 
 def test_a_message_goes_and_its_job_with_it(alice: User) -> None:
     target = listening(alice)
-    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, user=alice, now=NOW)
     NotificationTarget.objects.all().delete()
     delivering.reconcile_delivery_jobs(NOW)
     assert not Job.objects.exists()
@@ -233,7 +233,7 @@ def test_an_administrator_gives_up_a_message_that_waits(alice: User) -> None:
     listening(alice)
     asked()
     job = Job.objects.get()
-    delivering.give_up_delivery(job.pk, by=Actor("user", "ada"), now=NOW)
+    delivering.give_up_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
     message = Notification.objects.get()
     assert (message.state, message.outcome) == ("failed", "given up by ada")
     assert AuditLog.objects.get(event_type="NOTIFICATION_GIVEN_UP").actor_id == "user:ada"
@@ -243,5 +243,5 @@ def test_an_administrator_gives_up_a_message_that_waits(alice: User) -> None:
 def test_other_work_is_not_given_up() -> None:
     job = Job.objects.create(name="audit:seal", next_at=NOW, chosen_at=NOW)
     with pytest.raises(Conflict):
-        delivering.give_up_delivery(job.pk, by=Actor("user", "ada"), now=NOW)
+        delivering.give_up_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
     assert Job.objects.exists()

@@ -28,7 +28,7 @@ LONG_AGO = NOW - timedelta(days=1)
 def step(after: int, whom: Group | User) -> EscalationStep:
     admin = User.objects.filter(username="root").first() or person("root", "admin")
     named = f"group:{whom.pk}" if isinstance(whom, Group) else f"person:{whom.get_username()}"
-    return notifications.create_escalation_step(by=admin, after_minutes=after, whom=named, now=LONG_AGO)
+    return notifications.create_escalation_step(user=admin, after_minutes=after, whom=named, now=LONG_AGO)
 
 
 def after(minutes: int) -> None:
@@ -56,7 +56,7 @@ def test_when_nobody_decides_the_next_group_is_told_and_the_one_after_it(told: T
     assert told.people() == []
     after(15)
     assert told.people() == ["cleo"]
-    approvals.decide_request(row.request_id, by=third, verdict="approved", now=NOW + 15 * MINUTE)
+    approvals.decide_request(row.request_id, person=third, verdict="approved", now=NOW + 15 * MINUTE)
     after(16)
     assert told.people() == ["ada", "ben"]  # those who were told, and did not decide themselves
     [event, _] = AuditLog.objects.filter(event_type="PERMISSION_REQUEST_ESCALATED").order_by("id")
@@ -68,7 +68,7 @@ def test_nobody_is_told_of_what_is_closed(told: Told) -> None:  # noqa: F811
     ben = person("ben")
     listening(ben)
     step(5, ben)
-    approvals.decide_request(asked().request_id, by=person("ada"), verdict="denied", now=NOW)
+    approvals.decide_request(asked().request_id, person=person("ada"), verdict="denied", now=NOW)
     asked(target_resource="other", deadline=NOW + 4 * MINUTE)
     deliver(NOW)
     told.clear()
@@ -80,7 +80,7 @@ def test_nobody_is_told_of_what_is_closed(told: Told) -> None:  # noqa: F811
 def test_quiet_hours_do_not_silence_escalation(told: Told) -> None:  # noqa: F811
     ben = person("ben")
     listening(ben)
-    notifications.set_quiet_hours(by=ben, begins="00:00", ends="23:59", zone="UTC", now=NOW)
+    notifications.set_quiet_hours(user=ben, begins="00:00", ends="23:59", zone="UTC", now=NOW)
     step(5, ben)
     asked()
     deliver(NOW)
@@ -94,13 +94,13 @@ def test_whom_escalation_has_woken_hears_at_once_that_it_is_over(told: Told) -> 
     listening(ben)
     listening(ada)
     for one in (ben, ada):
-        notifications.set_quiet_hours(by=one, begins="00:00", ends="23:59", zone="UTC", now=NOW)
+        notifications.set_quiet_hours(user=one, begins="00:00", ends="23:59", zone="UTC", now=NOW)
     step(5, ben)
     row = asked()
     after(0)
     after(5)
     assert told.people() == ["ben"]
-    approvals.decide_request(row.request_id, by=person("cleo"), verdict="denied", now=NOW + 6 * MINUTE)
+    approvals.decide_request(row.request_id, person=person("cleo"), verdict="denied", now=NOW + 6 * MINUTE)
     after(7)
     assert told == [("ben", "Signalbox: Denied by cleo. mind.x asked for ProcessExecution")]
 
@@ -164,10 +164,10 @@ def test_steps_follow_people_and_go_with_them_and_with_groups() -> None:
     asked()
     notifications.escalate_due_requests(NOW + 10 * MINUTE)
     by = Actor("user", "root")
-    users.update_user(ben.pk, {"username": "benno"}, by=by, now=NOW)
+    users.update_user(ben.pk, {"username": "benno"}, actor=by, now=NOW)
     assert EscalationStep.objects.filter(person="benno").exists()
     Group.objects.get(name="Leads").delete()
-    users.delete_user(ben.pk, by=by, now=NOW)
+    users.delete_user(ben.pk, actor=by, now=NOW)
     removed = AuditLog.objects.get(event_type="ESCALATION_STEP_REMOVED")
     assert (removed.actor_id, removed.metadata) == (str(by), {"after_minutes": 5, "person": "benno"})
     assert not EscalationStep.objects.exists()
@@ -189,14 +189,14 @@ def test_the_page_says_which_steps_reach_nobody(signed_in) -> None:
 def test_only_an_admin_makes_steps() -> None:
     ben = person("ben")
     with pytest.raises(Forbidden):
-        notifications.create_escalation_step(by=ben, after_minutes=5, whom="person:ben", now=NOW)
+        notifications.create_escalation_step(user=ben, after_minutes=5, whom="person:ben", now=NOW)
     kept = step(5, ben)
     with pytest.raises(Forbidden):
-        notifications.remove_escalation_step(kept.pk, by=ben, now=NOW)
+        notifications.remove_escalation_step(kept.pk, user=ben, now=NOW)
     for wrong in ("group:999999", "person:nobody", "person:eve", "", "group:x"):
         with pytest.raises(UnprocessableRequest):
             notifications.create_escalation_step(
-                by=User.objects.get(username="root"), after_minutes=5, whom=wrong, now=NOW
+                user=User.objects.get(username="root"), after_minutes=5, whom=wrong, now=NOW
             )
 
 

@@ -56,10 +56,10 @@ def test_a_request_without_a_tool_is_for_no_list_of_tools(alice: User) -> None:
 def test_only_its_owner_chooses_and_lists_are_not_empty(alice: User) -> None:
     target = listening(alice)
     with pytest.raises(NotFound):
-        notifications.set_address_filter(target.pk, by=person("bob"), about="marked")
+        notifications.set_address_filter(target.pk, user=person("bob"), about="marked")
     for wrong in ({"about": "types"}, {"about": "x"}, {"about": "tools", "patterns": " , "}):
         with pytest.raises(UnprocessableRequest):
-            notifications.set_address_filter(target.pk, by=alice, **wrong)
+            notifications.set_address_filter(target.pk, user=alice, **wrong)
 
 
 def test_the_choice_is_made_on_the_page(signed_in) -> None:

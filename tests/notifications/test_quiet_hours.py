@@ -67,7 +67,7 @@ def test_hours_that_cannot_be_read_keep_nothing_quiet(columns: dict[str, str]) -
 def asleep(alice: User) -> datetime:
     """Alice's quiet hours, which are now; and when they end."""
     listening(alice)
-    notifications.set_quiet_hours(by=alice, begins="11:00", ends="13:00", zone="UTC", now=NOW)
+    notifications.set_quiet_hours(user=alice, begins="11:00", ends="13:00", zone="UTC", now=NOW)
     return NOW + timedelta(hours=1)
 
 
@@ -81,7 +81,9 @@ def test_during_quiet_hours_nothing_is_sent_and_at_their_end_what_still_waits(
     assert told.people() == ["bob", "bob"]
     kept = Notification.objects.filter(state="waiting", attempts=0)
     assert [next_attempt(message) for message in kept] == [asleep, asleep]
-    approvals.decide_request(early.request_id, by=User.objects.get(username="bob"), verdict="denied", now=NOW)
+    approvals.decide_request(
+        early.request_id, person=User.objects.get(username="bob"), verdict="denied", now=NOW
+    )
     deliver(NOW)
     assert not notifications.find_due_messages(
         asleep - timedelta(seconds=1)
@@ -101,7 +103,7 @@ def test_the_end_of_a_request_is_kept_back_too(asleep: datetime, told: Told) -> 
     row = asked(now=NOW - timedelta(hours=2))
     deliver(NOW - timedelta(hours=2))
     assert told.people() == ["alice"]
-    approvals.decide_request(row.request_id, by=person("bob"), verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=person("bob"), verdict="denied", now=NOW)
     deliver(NOW)
     assert told == []
     deliver(asleep)
@@ -109,7 +111,7 @@ def test_the_end_of_a_request_is_kept_back_too(asleep: datetime, told: Told) -> 
 
 
 def test_a_test_is_sent_at_any_hour(asleep: datetime, alice: User, told: Told) -> None:  # noqa: F811
-    notifications.queue_test_notification(alice_target(), by=alice, now=NOW)
+    notifications.queue_test_notification(alice_target(), user=alice, now=NOW)
     deliver(NOW)
     assert told.people() == ["alice"]
 
@@ -122,7 +124,7 @@ def alice_target() -> int:
 def test_who_ends_quiet_hours_is_told_at_once(alice: User, told: Told) -> None:  # noqa: F811
     asked()
     deliver(NOW)
-    notifications.clear_quiet_hours(by=alice, now=NOW)
+    notifications.clear_quiet_hours(user=alice, now=NOW)
     deliver(NOW)
     assert told.people() == ["alice"]
     deliver(NOW)
@@ -136,7 +138,7 @@ def test_who_ends_quiet_hours_is_told_at_once(alice: User, told: Told) -> None: 
 def test_what_is_no_time_or_no_zone_is_refused(alice: User, wrong: dict[str, str]) -> None:
     hours = {"begins": "22:00", "ends": "07:00", "zone": "Europe/Berlin"} | wrong
     with pytest.raises(UnprocessableRequest):
-        notifications.set_quiet_hours(by=alice, now=NOW, **hours)
+        notifications.set_quiet_hours(user=alice, now=NOW, **hours)
     assert not QuietHours.objects.exists()
 
 

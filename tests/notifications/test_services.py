@@ -32,7 +32,9 @@ DISCORD = f"https://discord.com/api/webhooks/4174216298/{SECRET}"
 
 
 def at_service(user: User, url: str, name: str = "") -> NotificationTarget:
-    return notifications.create_notification_target(by=user, kind="apprise", address=url, name=name, now=NOW)
+    return notifications.create_notification_target(
+        user=user, kind="apprise", address=url, name=name, now=NOW
+    )
 
 
 def of(receiver: Receiver, schema: str = "json", path: str = "hook") -> str:
@@ -212,7 +214,7 @@ def test_the_address_of_a_service_that_owns_its_host_shows_the_service_alone(ali
 
 def test_a_sealed_address_opens_in_its_own_row_alone_and_survives_a_new_key(alice: User) -> None:
     target, other = at_service(alice, DISCORD), at_service(alice, f"{DISCORD}2")
-    mcp_credentials.rotate_credential_key(by=Actor("system", "cli"), now=timezone.now())
+    mcp_credentials.rotate_credential_key(actor=Actor("system", "cli"), now=timezone.now())
     target.refresh_from_db()
     assert apprise_channel.unseal_target_address(target) == DISCORD
     assert notifications.find_unusable_addresses() == []

@@ -163,7 +163,7 @@ def test_who_is_switched_off_stays_out(visitor: Visitor) -> None:
 
 def test_deleting_the_person_lets_them_begin_anew(visitor: Visitor) -> None:
     visitor.sign_in()
-    users.delete_user(anna().pk, by=system_actor("test"))
+    users.delete_user(anna().pk, actor=system_actor("test"))
     assert not ProviderIdentity.objects.exists()
     assert visitor.sign_in().status_code == 302
 

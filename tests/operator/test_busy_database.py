@@ -17,7 +17,8 @@ from tests.served import ROOT, Served, Template, postgres_url, with_database
 pytestmark = pytest.mark.served
 IMPATIENT = """
 import sys, manage
-manage.PATIENCE_MS = 200
+from coordinator.operations import command_line
+command_line.PATIENCE_MS = 200
 sys.argv = ["manage.py", *sys.argv[1:]]
 manage.main()
 """

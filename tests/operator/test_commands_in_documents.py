@@ -14,7 +14,7 @@ from coordinator.lib import process_metrics as meters
 
 FOLDER = Path(__file__).resolve().parents[2] / ".docs"
 SECTIONS = "".join((FOLDER / f"{name}.md").read_text() for name in ("operate", "audit", "upgrade"))
-COMMANDS = re.findall(r"^python manage\.py (.+)$", SECTIONS, re.M)
+COMMANDS = re.findall(r"^signalbox (?:manage )?(.+)$", SECTIONS, re.M)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -73,7 +73,7 @@ def test_a_trigger_that_was_dropped_fails_the_command() -> None:
     assert ended.value.code == 1
     [line] = [line for line in out.getvalue().splitlines() if line.startswith("fail")]
     assert "sbx_feed_sessions_insert" in line
-    assert "manage.py migrate" in line
+    assert "signalbox manage migrate" in line
     call_command("migrate", verbosity=0)
     assert sorted(triggers.read_current_triggers(connection)) == stood
     assert named("triggers").level is CheckLevel.OK
@@ -99,7 +99,7 @@ def test_keys_about_to_expire_are_named() -> None:
         keys.issue_api_key(
             name=name,
             scopes=["read"],
-            by=system_actor("test"),
+            actor=system_actor("test"),
             now=now,
             expires_at=now + timedelta(days=days),
         )

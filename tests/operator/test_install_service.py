@@ -213,7 +213,7 @@ def test_a_dry_run_from_the_command_line_leaves_no_data_folder_behind(tmp_path: 
 
 
 def test_a_program_that_a_login_user_may_change_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"cannot see.*git clone"):
+    with pytest.raises(CommandError, match=r"cannot see.*pip install"):
         service.require_installable(SystemdService(code=Path("/home/maria/signalbox")))
     folder = tmp_path / "code"
     folder.mkdir()

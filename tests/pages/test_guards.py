@@ -12,8 +12,9 @@ pytestmark = pytest.mark.django_db
 # Open on purpose: they lead in, lead out, keep a colour, or are files of the app on a phone.
 OPEN = {
     *("/ui/sign-in/", "/ui/sign-out/", "/ui/setup/", "/ui/account/theme/"),
-    *("/ui/sign-in/provider/", "/ui/sign-in/provider/back/"),
+    *("/ui/sign-in/provider/", "/ui/sign-in/provider/back/", "/ui/people/join/", "/ui/people/join/passkey/"),
     *("/ui/service-worker.js", "/ui/manifest.webmanifest", "/ui/push/offline/"),
+    "/ui/mcp/sign-in/client/",
 }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -34,7 +35,7 @@ def served(served_template: Template, tmp_path_factory: pytest.TempPathFactory) 
         yield server
 
 
-@pytest.mark.parametrize("place", ["/ui/brake/", "/ui/keys/"])
+@pytest.mark.parametrize("place", ["/ui/brake/", "/ui/keys/", "/ui/people/"])
 def test_on_a_phone_a_thumb_hits_each_of_a_field_s_choices(
     served: Served, person_at: PersonAt, place: str
 ) -> None:
@@ -131,6 +132,71 @@ def test_the_keyboard_walks_rows_and_helps(served: Served, person_at: PersonAt) 
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard")).to_be_hidden()
+
+
+def test_the_palette_opens_by_key_and_leads_to_what_is_chosen(served: Served, person_at: PersonAt) -> None:
+    page, _ = person_at(served, "admin")
+    page.goto("/ui/")
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Go to")
+    expect(field).to_be_focused()
+    expect(page.get_by_role("option").first).to_have_attribute("aria-selected", "true")
+    field.fill("budg")
+    expect(page.get_by_role("option").first).to_contain_text("Budgets")
+    expect(page.locator("[data-palette-count]")).to_contain_text("results")
+    first = field.get_attribute("aria-activedescendant")
+    page.keyboard.press("ArrowDown")
+    assert field.get_attribute("aria-activedescendant") != first
+    expect(field).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(served.url + "/ui/budgets/")
+
+
+def test_escape_closes_the_palette_and_a_question_is_not_covered_by_it(
+    served: Served, person_at: PersonAt
+) -> None:
+    page, _ = person_at(served, "admin")
+    page.goto("/ui/")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("Escape")
+    expect(page.locator("#palette")).to_be_hidden()
+    page.keyboard.press("?")
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette")).to_be_hidden()
+
+
+def test_g_and_a_letter_open_a_page_and_decide_nothing(served: Served, person_at: PersonAt) -> None:
+    page, _ = person_at(served, "admin")
+    page.goto("/ui/")
+    page.keyboard.press("g")
+    expect(page.locator("body")).to_have_class(re.compile("going"))
+    page.keyboard.press("Escape")
+    page.evaluate("""() => {
+        const button = document.createElement("button");
+        button.dataset.key = "a";
+        button.addEventListener("click", () => { document.title = "decided"; });
+        document.querySelector("main").append(button);
+    }""")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    expect(page).to_have_url(served.url + "/ui/approvals/")
+
+
+def test_a_thumb_reaches_every_page_on_a_phone(served: Served, person_at: PersonAt) -> None:
+    page, _ = person_at(served, "admin", **PHONE)
+    page.goto("/ui/")
+    expect(page.locator(".rail .rail-item.pinned")).to_have_count(4)
+    page.get_by_role("button", name="More").click()
+    menu = page.locator("#menu")
+    for name in ("Rules", "Who decides", "Runners", "Usage", "People"):
+        box = menu.get_by_role("link", name=name, exact=True).bounding_box()
+        assert box is not None
+        assert box["height"] >= 32
+    badge = page.locator(".rail").get_by_role("link", name="Approvals")
+    expect(badge).to_be_visible()
+    menu.get_by_role("link", name="Usage", exact=True).click()
+    expect(page).to_have_url(served.url + "/ui/costs/")
 
 
 def test_times_are_told_in_the_viewers_zone(served: Served, person_at: PersonAt) -> None:

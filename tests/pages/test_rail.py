@@ -9,7 +9,7 @@ from coordinator.feed.reader import FeedChange
 from coordinator.live.fragments import FragmentCache
 from coordinator.models import PermissionRequest
 from dashboard.frame.context import rail
-from dashboard.frame.rail import ENTRIES, BadgeNumber, RailBadge, RailEntry
+from dashboard.frame.rail import ENTRIES, GROUPS, BadgeNumber, RailBadge, RailEntry, RailGroup
 from tests.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -31,9 +31,8 @@ def test_somebody_without_a_role_sees_an_empty_rail() -> None:
 
 
 def test_an_entry_without_a_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "dashboard.frame.context.ENTRIES", (*ENTRIES, RailEntry("x", "X", "x:nowhere", "runs"))
-    )
+    nowhere = RailGroup("X", (RailEntry("x", "X", "x:nowhere", "runs"),))
+    monkeypatch.setattr("dashboard.frame.context.GROUPS", (*GROUPS, nowhere))
     assert "x" not in keys_for("admin")
 
 
@@ -46,6 +45,18 @@ def test_a_page_below_an_entry_lights_it_but_not_the_overview() -> None:
     request = RequestFactory().get("/admin/auth/user/")
     request.user = person("admin")
     assert [item.key for item in rail(request)["rail"] if item.here] == ["admin"]
+
+
+def test_of_entries_one_below_the_other_only_the_lower_is_lit() -> None:
+    request = RequestFactory().get("/ui/approvals/notifications/escalation/")
+    request.user = person("admin")
+    assert [item.key for item in rail(request)["rail"] if item.here] == ["notifications"]
+
+
+def test_every_entry_has_a_letter_of_its_own() -> None:
+    letters = [entry.letter for entry in ENTRIES]
+    assert sorted(set(letters)) == sorted(letters)
+    assert all(len(letter) == 1 and letter != "g" for letter in letters)
 
 
 def test_a_badge_answers_its_number(monkeypatch: pytest.MonkeyPatch) -> None:

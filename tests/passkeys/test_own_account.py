@@ -160,7 +160,7 @@ def test_who_is_deleted_leaves_no_passkey_and_no_code(with_passkey: Make) -> Non
     browser = with_passkey()
     browser.post(CODES)
     person("admin")
-    users.delete_user(User.objects.get(username="approver").pk, by=system_actor("test"))
+    users.delete_user(User.objects.get(username="approver").pk, actor=system_actor("test"))
     assert (Passkey.objects.count(), RecoveryCode.objects.count()) == (0, 0)
 
 

@@ -22,7 +22,7 @@ PAGE = "/ui/plugins/of/mind.test/"
 
 @pytest.fixture(autouse=True)
 def plugin() -> PluginSetting:
-    return plugins.create_plugin("mind.test", by=BY)
+    return plugins.create_plugin("mind.test", actor=BY)
 
 
 def body(response: Any) -> str:
@@ -50,7 +50,7 @@ def test_a_permission_is_granted_here_with_who_and_why():
 
 
 def test_a_permission_is_revoked_here():
-    plugin_permissions.add_plugin_permission("mind.test", "FileRead", by=BY)
+    plugin_permissions.add_plugin_permission("mind.test", "FileRead", actor=BY)
     signed_in("approver").post(
         "/ui/plugins/revoke/mind.test/", {"permission": "FileRead", "reason": "done", "version": version()}
     )
@@ -62,7 +62,7 @@ def test_a_permission_is_revoked_here():
 @pytest.mark.parametrize("verb", ["grant", "revoke", "switch"])
 def test_a_stale_version_is_refused(verb):
     seen = version()
-    plugin_permissions.add_plugin_permission("mind.test", "FileRead", by=BY)
+    plugin_permissions.add_plugin_permission("mind.test", "FileRead", actor=BY)
     answer = signed_in("admin").post(
         f"/ui/plugins/{verb}/mind.test/",
         {"permission": "FileRead" if verb == "revoke" else "FileWrite", "version": seen, "on": "no"},
@@ -82,8 +82,8 @@ def test_pg_11_a_permission_that_does_not_exist_is_refused():
 
 
 def test_pg_10_permissions_do_not_leak_to_another_plugin():
-    plugins.create_plugin("mind.other", by=BY)
-    plugin_permissions.add_plugin_permission("mind.test", "FileRead", by=BY)
+    plugins.create_plugin("mind.other", actor=BY)
+    plugin_permissions.add_plugin_permission("mind.test", "FileRead", actor=BY)
     assert PluginSetting.objects.get(pk="mind.other").allowed_permissions == []
 
 
@@ -93,9 +93,9 @@ def test_viewers_look_and_approvers_do_not_switch():
 
 
 def test_secrets_are_masked_and_others_are_shown():
-    plugin_values.CONFIG.add_plugin_value("mind.test", "api_key", "sk-very-secret", by=BY)
-    plugin_values.CONFIG.add_plugin_value("mind.test", "timeout", "30", by=BY)
-    plugin_values.DATA.add_plugin_value("mind.test", "auth_token", "t0p-secret", by=BY)
+    plugin_values.CONFIG.add_plugin_value("mind.test", "api_key", "sk-very-secret", actor=BY)
+    plugin_values.CONFIG.add_plugin_value("mind.test", "timeout", "30", actor=BY)
+    plugin_values.DATA.add_plugin_value("mind.test", "auth_token", "t0p-secret", actor=BY)
     page = body(signed_in("admin").get(PAGE))
     assert "30" in page
     assert "sk-very-secret" not in page
@@ -124,7 +124,7 @@ def test_requests_that_wait_stand_on_the_page():
     ask = approvals.NewPermissionRequest(
         PermissionSubject("mind.test", "NetworkAccess", None), "to fetch the rates"
     )
-    approvals.request_permission(ask, by=BY, now=timezone.now())
+    approvals.request_permission(ask, actor=BY, now=timezone.now())
     assert "to fetch the rates" in body(signed_in("viewer").get(PAGE))
 
 
@@ -167,7 +167,7 @@ def test_a_runtime_plugin_is_shown_with_its_code():
 
 
 def test_an_id_with_slashes_has_a_page():
-    plugins.create_plugin("odd/plugin #1", by=BY)
+    plugins.create_plugin("odd/plugin #1", actor=BY)
     client = signed_in("admin")
     assert client.get("/ui/plugins/").status_code == 200
     assert client.get("/ui/plugins/of/odd/plugin%20%231/").status_code == 200

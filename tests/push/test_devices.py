@@ -50,7 +50,7 @@ def alice() -> User:
 
 def subscribed(service: PushService, by: User, **changes: str) -> NotificationTarget:
     given = {"address": service.address, **service.device.keys, "device": "Alice's phone"}
-    return push.subscribe_device(by=by, now=NOW, **given | changes)
+    return push.subscribe_device(user=by, now=NOW, **given | changes)
 
 
 def deliver(target: NotificationTarget) -> Notification:
@@ -72,8 +72,8 @@ def test_a_waiting_request_reaches_the_device_in_few_words_and_with_its_digest(
     assert (message.state, message.outcome) == ("sent", "answered 201"), service.refused
     _, headers, told = service.next()
     assert (headers["urgency"], headers["ttl"], len(headers["topic"])) == ("high", "7200", 32)
-    assert told["title"] == "mind.x asks for ProcessExecution (Bash)"
-    assert told["body"].startswith("curl -H 'Authorization: Bearer [masked: ")
+    assert told["title"].startswith("Run curl -H 'Authorization: Bearer [masked: ")
+    assert told["body"].startswith("Asked by ")
     assert (told["beside"], told["url"]) == ("The release is due", f"/ui/approvals/{row.request_id}/")
     assert (told["kind"], told["waiting"]) == ("waiting", 1)
     assert told["judged"] == judged_card_digest(fresh(row))
@@ -94,15 +94,16 @@ def test_what_a_notification_shows_hides_nothing_and_fits_whatever_a_row_holds(
     notifications.announce_request(fresh(row), now=NOW)
     assert deliver(target).state == "sent"
     _, _, told = service.next()
-    assert told["title"].startswith("mind.x\N{REPLACEMENT CHARACTER}cod.exe 😀")
-    assert told["body"].startswith("rm\N{REPLACEMENT CHARACTER} -rf /\N{GREEK SMALL LETTER ALPHA}")
+    assert told["body"].startswith("Asked by mind.x\N{REPLACEMENT CHARACTER}cod.exe 😀")
+    hostile = "rm\N{REPLACEMENT CHARACTER} -rf /\N{GREEK SMALL LETTER ALPHA}"
+    assert told["title"].startswith(f"Allow NetworkAccess for {hostile}")
     assert told["url"] == "/ui/approvals/"
 
 
 def test_what_was_decided_is_told_by_whom(service: PushService, alice: User) -> None:
     subscribed(service, alice)
     row = asked()
-    approvals.decide_request(row.request_id, by=alice, verdict="denied", now=NOW)
+    approvals.decide_request(row.request_id, person=alice, verdict="denied", now=NOW)
     told = channel.build_push_payload(fresh(row), 0, NOW)
     assert (told["kind"], told["id"], told["waiting"]) == ("closed", row.request_id, 0)
     assert told["beside"] == "Alice denied it just now."
@@ -114,7 +115,7 @@ def test_a_subscription_that_its_browser_ended_is_forgotten_and_told_in_words(
     service: PushService, alice: User, status: int
 ) -> None:
     target = subscribed(service, alice)
-    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, user=alice, now=NOW)
     service.status = status
     message = deliver(target)
     device = PushSubscription.objects.get()
@@ -147,7 +148,7 @@ def test_a_device_is_silent_after_its_person_changed_the_password(service: PushS
     assert (message.state, message.outcome) == ("dropped", push.SIGNED_OUT)
     assert service.came.empty()
     assert (
-        push.renew_device_sign_in(by=alice, address=service.address, now=NOW) == target
+        push.renew_device_sign_in(user=alice, address=service.address, now=NOW) == target
     )  # signed in there again
     asked(target_resource="other")
     assert deliver(target).state == "sent"
@@ -158,11 +159,11 @@ def test_a_device_goes_with_its_person_and_to_the_next_who_signs_in_there(
 ) -> None:
     person("root", role="admin")
     target, bob = subscribed(service, alice), person("bob")
-    assert push.renew_device_sign_in(by=bob, address=service.address, now=NOW) is None
+    assert push.renew_device_sign_in(user=bob, address=service.address, now=NOW) is None
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, bob)
     assert own.pk != target.pk
-    users.delete_user(bob.pk, by=Actor("user", "ada"), now=NOW)
+    users.delete_user(bob.pk, actor=Actor("user", "ada"), now=NOW)
     assert list(PushSubscription.objects.values_list("pk", flat=True)) == [target.pk]
 
 
@@ -173,7 +174,7 @@ def test_a_device_ends_where_somebody_signs_in_who_decides_nothing(service: Push
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, person("bob", role="viewer"))
     assert (
-        push.renew_device_sign_in(by=User.objects.get(username="bob"), address=service.address, now=NOW)
+        push.renew_device_sign_in(user=User.objects.get(username="bob"), address=service.address, now=NOW)
         is None
     )
     assert PushSubscription.objects.get(pk=own.pk).why_ended == push.NO_LONGER_DECIDES
@@ -184,7 +185,7 @@ def test_a_changed_address_takes_the_old_ones_place(service: PushService, alice:
     moved = subscribed(service, alice, address=f"{service.address}-2", device="", replaces=service.address)
     assert moved.pk == target.pk
     assert PushSubscription.objects.get().device == "Alice's phone"
-    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, user=alice, now=NOW)
     assert deliver(target).state == "sent"
 
 
@@ -194,7 +195,7 @@ def test_a_person_has_so_many_devices_and_no_more(service: PushService, alice: U
     with pytest.raises(Conflict, match="limit"):
         subscribed(service, alice)
     notifications.create_notification_target(
-        by=alice, kind="email", address="a@example.org", now=NOW
+        user=alice, kind="email", address="a@example.org", now=NOW
     )  # these count by themselves
 
 
@@ -223,13 +224,13 @@ def test_the_keys_lie_sealed_for_their_address_and_are_sealed_anew(service: Push
     target = subscribed(service, alice)
     before = PushKey.objects.get().private_key, PushSubscription.objects.get().keys
     assert service.device.p256dh not in before[1]
-    assert mcp_credentials.rotate_credential_key(by=Actor("system", "tests"), now=NOW) == 2
+    assert mcp_credentials.rotate_credential_key(actor=Actor("system", "tests"), now=NOW) == 2
     after = PushKey.objects.get().private_key, PushSubscription.objects.get().keys
     assert not set(before) & set(after)
-    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, user=alice, now=NOW)
     assert deliver(target).state == "sent"
     NotificationTarget.objects.update(address=f"{service.address}-elsewhere")
-    notifications.queue_test_notification(target.pk, by=alice, now=NOW)
+    notifications.queue_test_notification(target.pk, user=alice, now=NOW)
     assert "changed" in deliver(target).outcome
 
 
@@ -252,8 +253,8 @@ def test_a_lost_keyring_is_told_and_not_replaced(
 
 def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushService, alice: User) -> None:
     target = subscribed(service, alice)
-    push.remove_signed_out_device(target.pk, by=person("bob"), now=NOW)  # not theirs
-    push.remove_signed_out_device(target.pk, by=alice, now=NOW)
+    push.remove_signed_out_device(target.pk, user=person("bob"), now=NOW)  # not theirs
+    push.remove_signed_out_device(target.pk, user=alice, now=NOW)
     assert not PushSubscription.objects.exists()
     rows = AuditLog.objects.filter(event_type__startswith="PUSH").order_by("id")
     assert list(rows.values_list("event_type", flat=True)) == ["PUSH_DEVICE_ADDED", "PUSH_DEVICE_REMOVED"]
@@ -263,7 +264,7 @@ def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushServic
 def test_a_request_of_another_program_is_told_too(service: PushService) -> None:
     row = stored(target_resource=None, justification="")
     told = channel.build_push_payload(PermissionRequest.objects.get(pk=row.pk), 1, NOW)
-    assert (told["title"], told["body"]) == ("mind.x asks for NetworkAccess", "")
+    assert (told["title"], told["body"]) == ("Allow NetworkAccess", "Asked by mind.x")
 
 
 def test_the_doors_of_a_device_take_it_in_tie_it_to_the_sign_in_and_refuse_in_words(

@@ -184,8 +184,8 @@ def test_a_locked_phone_hears_of_a_request_within_two_seconds_of_its_commit(
         notes = phone.until_shown(lambda notes, number=number: len(notes) == number)
         took.append(time.time() - committed)
         [note] = [one for one in notes if one["tag"] == request_id]
-        assert "asks for" in note["title"]
-        assert note["body"].startswith(f"api.locked-{number}")
+        assert note["title"].endswith(f" for api.locked-{number}")
+        assert note["body"].startswith("Asked by ")
         assert [one["action"] for one in note["actions"]] == ["deny"]
         assert (told["id"], told["waiting"]) == (request_id, number)
         if took[-1] < 2:
@@ -259,7 +259,7 @@ def test_what_is_decided_elsewhere_leaves_the_screen_and_the_icons_number(
     phone.page.bring_to_front()  # shown again, the page asks the worker to look
     phone.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     [left] = phone.until_shown(lambda notes: len(notes) == 1)
-    assert "api.two" in left["body"]
+    assert "api.two" in left["title"]
     assert phone.worker.evaluate("() => self.badge") == 1
     phone.lay_aside()
     verdict = {"id": told["id"], "judged": told["judged"]}

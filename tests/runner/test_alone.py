@@ -1,4 +1,4 @@
-"""The runner is a program of its own: HTTP, the agents' protocol, and nothing else of ours."""
+"""The runner is a program of its own: HTTP, the agents' protocol, and of ours only what is in the client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def test_it_imports_nothing_else_of_ours(path: Path) -> None:
     imports = imports_of(path)
     assert {name for name in imports if name.partition(".")[0] not in allowed} == set()
     ours = {name for name in imports if name.partition(".")[0] == "coordinator"}
-    assert {name for name in ours if not name.startswith("coordinator.runner")} == set()
+    assert {
+        name for name in ours if not name.startswith(("coordinator.runner", "coordinator.client"))
+    } == set()
 
 
 def test_the_whole_program_loads_no_django() -> None:
@@ -42,4 +44,4 @@ def test_without_its_packages_it_says_how_to_get_them() -> None:
         [sys.executable, "-c", code, str(settings)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "pip install 'signalbox[runner]'" in done.stderr
+    assert "pip install agent-client-protocol httpx" in done.stderr

@@ -25,7 +25,7 @@ def test_the_key_is_made_once_and_again_when_it_was_revoked(tmp_path: Path, sett
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert keys.authenticate_api_key(first, now).scopes == {"runner"}
     assert runner.ensure_runner_key(now).read_text().strip() == first
-    keys.invalidate_api_key(ApiKey.objects.get().id, by=system_actor("command-line"), now=now)
+    keys.invalidate_api_key(ApiKey.objects.get().id, actor=system_actor("command-line"), now=now)
     second = runner.ensure_runner_key(now).read_text().strip()
     assert keys.authenticate_api_key(second, now).scopes == {"runner"}
     assert first != second

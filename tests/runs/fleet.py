@@ -40,12 +40,12 @@ class Fleet:
 
     def start(self, prompt: str = "hello", **order: Any) -> Run:
         """Order a run that starts a session."""
-        return runs.queue_ordered_run(kind=START, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.queue_ordered_run(kind=START, prompt=prompt, actor=OPERATOR, now=self.tick(), **order)
 
     def resume(self, session_id: str, prompt: str = "go on", **order: Any) -> Run:
         """Order a run that resumes a session."""
         order = {"session_id": session_id, **order}
-        return runs.queue_ordered_run(kind=RESUME, prompt=prompt, by=OPERATOR, now=self.tick(), **order)
+        return runs.queue_ordered_run(kind=RESUME, prompt=prompt, actor=OPERATOR, now=self.tick(), **order)
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
@@ -73,11 +73,11 @@ class Fleet:
 
     def stop(self, run: Run) -> runs.StopResult:
         """Ask for the run to be stopped."""
-        return runs.request_run_stop(run.run_id, by=OPERATOR, now=self.tick())
+        return runs.request_run_stop(run.run_id, actor=OPERATOR, now=self.tick())
 
     def stop_session(self, session_id: str) -> runs.StopResult:
         """Ask for the session to be stopped."""
-        return runs.request_session_stop(session_id, by=OPERATOR, now=self.tick())
+        return runs.request_session_stop(session_id, actor=OPERATOR, now=self.tick())
 
     @staticmethod
     def fresh(run: Run) -> Run:

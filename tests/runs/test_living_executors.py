@@ -91,7 +91,7 @@ def test_a_completion_that_overtakes_its_start_orders_no_stop(fleet: Fleet) -> N
 def test_a_stop_during_a_turn_ends_as_stopped(fleet: Fleet) -> None:
     runner = keeper(fleet)
     run = fleet.running(runner, fleet.start())
-    runs.request_session_stop(run.session_id, by=OPERATOR, now=fleet.tick())
+    runs.request_session_stop(run.session_id, actor=OPERATOR, now=fleet.tick())
     assert fleet.poll(runner) == {"stop_runs": [run.run_id], "stop_sessions": [run.session_id]}
     runs.record_run_completed(run.run_id, runner, fleet.tick(), session_status="idle")
     runs.record_run_stopped(run.run_id, runner, fleet.tick())
@@ -105,7 +105,7 @@ def test_a_stop_during_a_turn_ends_as_stopped(fleet: Fleet) -> None:
 def test_an_idle_session_is_stopped_by_its_runner(fleet: Fleet) -> None:
     runner = keeper(fleet)
     run = turn(fleet, runner, fleet.start())
-    stop = runs.request_session_stop(run.session_id, by=OPERATOR, now=fleet.tick())
+    stop = runs.request_session_stop(run.session_id, actor=OPERATOR, now=fleet.tick())
     assert (stop.status, stop.message) == ("stopping", "Stop command queued for idle session")
     answer = fleet.poll(runner)
     assert answer is not None
@@ -120,7 +120,7 @@ def test_an_idle_session_is_stopped_by_its_runner(fleet: Fleet) -> None:
 def test_a_stop_that_is_not_confirmed_is_told_again_and_taken_for_done(fleet: Fleet) -> None:
     runner = keeper(fleet)
     run = turn(fleet, runner, fleet.start())
-    runs.request_session_stop(run.session_id, by=OPERATOR, now=fleet.tick())
+    runs.request_session_stop(run.session_id, actor=OPERATOR, now=fleet.tick())
     assert fleet.poll(runner) is not None
     assert fleet.poll(runner) is None
     fleet.pass_time(16)
@@ -134,7 +134,7 @@ def test_a_queued_resume_is_stopped_with_the_process(fleet: Fleet) -> None:
     runner = keeper(fleet)
     first = turn(fleet, runner, fleet.start())
     queued = fleet.resume(first.session_id)
-    assert runs.request_session_stop(first.session_id, by=OPERATOR, now=fleet.tick()).status == "stopping"
+    assert runs.request_session_stop(first.session_id, actor=OPERATOR, now=fleet.tick()).status == "stopping"
     assert fleet.fresh(queued).status == "stopped"
     runs.executors.end_idle_executor(first.session_id, runner, "finished", fleet.tick())
     assert status_of(first) == "finished"
@@ -143,7 +143,7 @@ def test_a_queued_resume_is_stopped_with_the_process(fleet: Fleet) -> None:
 def test_a_cancelled_resume_leaves_the_session_idle(fleet: Fleet) -> None:
     first = turn(fleet, keeper(fleet), fleet.start())
     queued = fleet.resume(first.session_id)
-    runs.request_run_stop(queued.run_id, by=OPERATOR, now=fleet.tick())
+    runs.request_run_stop(queued.run_id, actor=OPERATOR, now=fleet.tick())
     assert status_of(first) == "idle"
 
 
@@ -151,9 +151,9 @@ def test_an_idle_session_is_not_deleted_under_its_process(fleet: Fleet) -> None:
     runner = keeper(fleet)
     run = turn(fleet, runner, fleet.start())
     with pytest.raises(Conflict, match="Stop session first"):
-        sessions.remove_session(run.session_id, by=OPERATOR, now=fleet.tick())
+        sessions.remove_session(run.session_id, actor=OPERATOR, now=fleet.tick())
     runs.executors.end_idle_executor(run.session_id, runner, "finished", fleet.tick())
-    sessions.remove_session(run.session_id, by=OPERATOR, now=fleet.tick())
+    sessions.remove_session(run.session_id, actor=OPERATOR, now=fleet.tick())
 
 
 def test_the_end_of_a_process_is_its_own_runners_word(fleet: Fleet) -> None:
@@ -171,7 +171,7 @@ def test_the_end_of_a_process_is_its_own_runners_word(fleet: Fleet) -> None:
 def test_what_a_runner_kept_goes_with_it(fleet: Fleet) -> None:
     runner = keeper(fleet)
     idle, stopping = turn(fleet, runner, fleet.start()), turn(fleet, runner, fleet.start())
-    runs.request_session_stop(stopping.session_id, by=OPERATOR, now=fleet.tick())
+    runs.request_session_stop(stopping.session_id, actor=OPERATOR, now=fleet.tick())
     runners.remove_runner(runner.runner_id, "gone", fleet.tick())
     assert [status_of(idle), status_of(stopping)] == ["finished", "stopped"]
     resumed = fleet.resume(idle.session_id)

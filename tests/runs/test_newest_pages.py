@@ -46,7 +46,6 @@ def test_an_idle_session_says_where_its_process_waits_and_can_be_stopped(idle: t
     assert "Waiting for the agent" not in page
     assert f'{reverse("runners:list")}#{runner.runner_id}">build-7</a>' in page
     assert reverse("sessions:stop", args=[run.session_id]) in page
-    assert reverse("sessions:resume", args=[run.session_id]) in page
     answer = approver.post(reverse("sessions:stop", args=[run.session_id]), follow=True)
     assert "Stop command queued for idle session" in answer.content.decode()
     assert Session.objects.get(pk=run.session_id).status == "stopping"

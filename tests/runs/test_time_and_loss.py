@@ -92,7 +92,7 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
     leaving = fleet.runner("a")
     running, claimed = fleet.running(leaving, fleet.start()), fleet.start()
     fleet.poll(leaving)
-    runners.retire_runner(leaving.runner_id, by=key_actor_by_name("k"), itself=True, now=fleet.tick())
+    runners.retire_runner(leaving.runner_id, actor=key_actor_by_name("k"), itself=True, now=fleet.tick())
     assert fleet.fresh(running).status == "failed"
     assert fleet.fresh(claimed).status == "pending"
     with pytest.raises(Unauthorized, match="Runner not registered"):
@@ -101,10 +101,10 @@ def test_a_runner_that_leaves_has_its_runs_recovered(fleet: Fleet) -> None:
 
 def test_a_runner_that_others_deregister_is_told_on_its_poll(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.retire_runner(runner.runner_id, by=key_actor_by_name("k"), itself=False, now=fleet.tick())
+    runners.retire_runner(runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick())
     assert fleet.poll(runner) == {"deregistered": True}
     with pytest.raises(NotFound, match="Runner not found"):
-        runners.retire_runner(runner.runner_id, by=key_actor_by_name("k"), itself=False, now=fleet.tick())
+        runners.retire_runner(runner.runner_id, actor=key_actor_by_name("k"), itself=False, now=fleet.tick())
 
 
 def test_a_live_identity_cannot_be_registered_again(fleet: Fleet) -> None:

@@ -291,7 +291,12 @@ class TestStanding:
 
 # By which migration a server knows that a newer version has defined the triggers, and leaves them alone
 # (operations.post_migrate, operations.startup); with the digest of the definitions since then.
-DEFINED_SINCE = (("0075_spans_by_session", "bf209e1fc675e0cd"), ("0076_bound_keys", "db0b6cc5aec8ea20"))
+DEFINED_SINCE = (
+    ("0075_spans_by_session", "bf209e1fc675e0cd"),
+    ("0076_bound_keys", "db0b6cc5aec8ea20"),
+    ("0095_shown_tools", "aa76532f56df2da6"),
+    ("0103_call_limits", "913743e06a03b97c"),
+)
 
 
 def defined_now() -> str:

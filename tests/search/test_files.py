@@ -126,7 +126,7 @@ def test_pages_follow_each_other(session: Session) -> None:
 def test_what_a_deleted_session_touched_is_forgotten(session: Session) -> None:
     add_events(session, called("Read", APP))
     index_new()
-    sessions.remove_session(session.pk, by=system_actor("tests"), now=BEGAN)
+    sessions.remove_session(session.pk, actor=system_actor("tests"), now=BEGAN)
     assert touched("app.py") == []
     search.unindex_deleted_events()
     assert kept() == (0, 0)

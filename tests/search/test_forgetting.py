@@ -45,7 +45,7 @@ def test_words_of_a_deleted_session_are_kept_nowhere(session: Session) -> None:
     add_events(other, [said("user", "shared words")])
     add_events(session, [said("user", f"secret{n} shared") for n in range(7)])
     index_new()
-    sessions.remove_session(session.pk, by=TESTS, now=BEGAN)
+    sessions.remove_session(session.pk, actor=TESTS, now=BEGAN)
     assert search.unindex_deleted_events() == 7
     assert words_kept() == ["shared", "words"]
     check_index()
@@ -98,7 +98,7 @@ def test_more_events_than_fit_into_memory_are_forgotten_in_turns(
     monkeypatch.setattr(forgetting, "MOST_FORGOTTEN", 2)
     add_events(session, [said("user", f"needle {n}") for n in range(5)])
     index_new()
-    sessions.remove_session(session.pk, by=TESTS, now=BEGAN)
+    sessions.remove_session(session.pk, actor=TESTS, now=BEGAN)
     assert (search.unindex_deleted_events(), indexed("needle"), words_kept()) == (5, [], [])
 
 

@@ -219,7 +219,7 @@ def test_pieces_of_words_that_no_event_has_any_longer_are_forgotten(session: Ses
     add_events(session, [said("user", "SecretCheckpoint shared")])
     index_new()
     assert pieces_kept() == ["secretcheckpoint", "shared", "words"]
-    sessions.remove_session(session.pk, by=system_actor("tests"), now=BEGAN)
+    sessions.remove_session(session.pk, actor=system_actor("tests"), now=BEGAN)
     indexing.unindex_deleted_events()
     assert pieces_kept() == ["shared", "words"]
     assert found("checkpoint") == []

@@ -266,7 +266,7 @@ def test_a_page_of_hits_asks_no_query_per_hit(session, monkeypatch):
     one = asked("lonely")
     add_events(session, [said("user", f"needle {n}") for n in range(29)])
     index_new()
-    assert asked("needle") == one <= 20
+    assert asked("needle") == one <= 22
 
 
 def pages_of(text, limit=3, **where):
@@ -406,3 +406,46 @@ def test_chats_are_searched_by_beginnings_and_exactly(typed, count):
     add_messages(2)
     call_command("rebuild_search")
     assert len(chat_search.find_chat_messages(typed)) == count
+
+
+def test_hits_stand_by_session_with_how_much_there_is_in_each(session):
+    let_ids_begin_anew()
+    other = make_session("ses_other")
+    add_events(other, [said("user", "needle")])
+    add_events(session, [said("user", f"needle {n}") for n in range(search.PAGE + 5)])
+    add_events(other, [said("user", "needle again")])
+    index_new()
+    page = signed_in("viewer").get("/ui/search/", {"q": "needle"})
+    groups = [(group.session.pk, len(group.hits), group.count_label) for group in page.context["groups"]]
+    assert groups == [
+        ("ses_other", 1, "2 results"),
+        (session.pk, search.PAGE - 1, f"{search.PAGE + 5} results"),
+    ]
+    assert f"?q=needle&amp;session={session.pk}" in page.content.decode()
+
+
+def test_counting_ends_in_time_and_says_that_there_may_be_more(session, monkeypatch):
+    let_ids_begin_anew()
+    add_events(session, [said("user", f"needle {n}") for n in range(search.PAGE + 5)])
+    index_new()
+    monkeypatch.setattr(search, "COUNT_SECONDS", -1)
+    (group,) = signed_in("viewer").get("/ui/search/", {"q": "needle"}).context["groups"]
+    assert (group.count_label, group.has_more) == (f"{search.PAGE}+ results", True)
+    monkeypatch.setattr(search, "COUNT_SECONDS", 60)
+    monkeypatch.setattr(search, "MOST_COUNTED", 10)
+    monkeypatch.setattr(search_index, "WALK_SECONDS", 60)
+    (group,) = signed_in("approver").get("/ui/search/", {"q": "needle"}).context["groups"]
+    assert (group.count_label, group.has_more) == ("10+ results", True)
+
+
+def test_what_a_call_was_given_is_shown_as_code_with_its_lines(session):
+    let_ids_begin_anew()
+    text = "def one():\n    return 1\n\n\n\ndef needle():\n\treturn 2\n"
+    add_events(session, [*called("Write", {"content": text}), said("user", "a needle\n\n  here")])
+    index_new()
+    page = signed_in("viewer").get("/ui/search/", {"q": "needle"})
+    (group,) = page.context["groups"]
+    shown = {hit.is_code: "".join(piece.text for piece in hit.snippet) for hit in group.hits}
+    assert shown[True].startswith("def one():\n    return 1\ndef needle():\n\treturn 2")
+    assert shown[False] == "a needle here"
+    assert page.content.decode().count("hit-code") == sum(hit.is_code for hit in group.hits)

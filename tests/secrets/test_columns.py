@@ -57,7 +57,7 @@ def request_id(db: None) -> str:
     ask = NewPermissionRequest(
         PermissionSubject(f"p {TOKEN}", f"T {TOKEN}", None, f"t {TOKEN}"), "j", folder=f"/srv/{TOKEN}"
     )
-    return approvals.request_permission(ask, by=KEY, now=BEGAN).request.request_id
+    return approvals.request_permission(ask, actor=KEY, now=BEGAN).request.request_id
 
 
 def stored(model: type[models.Model]) -> str:
@@ -65,7 +65,7 @@ def stored(model: type[models.Model]) -> str:
 
 
 def test_who_asks_and_why_it_is_withdrawn_is_masked(request_id: str) -> None:
-    approvals.withdraw_request(request_id, by=KEY, reason=f"gave {TOKEN} elsewhere", now=BEGAN)
+    approvals.withdraw_request(request_id, actor=KEY, reason=f"gave {TOKEN} elsewhere", now=BEGAN)
 
     kept = "".join(stored(model) for model in apps.get_app_config("coordinator").get_models())
     assert TOKEN not in kept
@@ -114,9 +114,11 @@ def test_chat_is_masked_but_for_the_agent_that_is_spoken_to(db: None) -> None:
     Agent.objects.create(id="ada", name="Ada", default_engine_id="x")
     said = [{"type": "text", "text": f"Here: {TOKEN}"}]
     asked = chat.submit_chat_message(
-        "ada", said, by=chat.ChatSpeaker("user", "anna", Actor("user", "anna")), now=BEGAN
+        "ada", said, speaker=chat.ChatSpeaker("user", "anna", Actor("user", "anna")), now=BEGAN
     )
-    answered = chat.submit_chat_message("ada", said, by=chat.ChatSpeaker("agent", "anna", KEY), now=BEGAN)
+    answered = chat.submit_chat_message(
+        "ada", said, speaker=chat.ChatSpeaker("agent", "anna", KEY), now=BEGAN
+    )
 
     assert reading.chat_message_as_json(asked, whole=True)["content"] == said
     assert TOKEN not in str(reading.chat_message_as_json(asked)) + message_search_text(asked.content)

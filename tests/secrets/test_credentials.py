@@ -50,12 +50,12 @@ def test_masked_arguments_that_come_back_stay_what_they_are(argument: str) -> No
 
 
 def set_value(name: str = "TOKEN", value: str = SECRET, kind: str = "env") -> McpCredential:
-    return mcp_credentials.set_credential("gh", kind, name, value, by=ALICE, now=NOW)
+    return mcp_credentials.set_credential("gh", kind, name, value, actor=ALICE, now=NOW)
 
 
 def client(*scopes: str, name: str = "") -> Client:
     accept_unbound_keys()
-    _, raw = keys.issue_api_key(name=name or secrets.token_hex(4), scopes=scopes, by=ALICE, now=NOW)
+    _, raw = keys.issue_api_key(name=name or secrets.token_hex(4), scopes=scopes, actor=ALICE, now=NOW)
     return Client(headers={"Authorization": f"Bearer {raw}"})
 
 
@@ -109,7 +109,7 @@ def test_what_would_steer_the_process_or_the_request_is_refused(kind: str, name:
 
 def test_no_key_sets_one_and_the_audit_log_tells_of_it_without_the_value() -> None:
     with pytest.raises(Forbidden):
-        mcp_credentials.set_credential("gh", "env", "A", "b", by=key_actor_by_name("ci"), now=NOW)
+        mcp_credentials.set_credential("gh", "env", "A", "b", actor=key_actor_by_name("ci"), now=NOW)
     set_value()
     row = AuditLog.objects.get(event_type="MCP_CREDENTIAL_SET")
     assert (row.target_id, row.metadata) == ("gh env TOKEN", {"source": "sealed", "replaced": False})

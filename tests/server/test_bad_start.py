@@ -117,7 +117,7 @@ def test_second_server_on_one_data_folder(served: Served) -> None:
     second = start_in_vain(served.env | {"SIGNALBOX_BIND": f"127.0.0.1:{free_port()}"})
     line = said(second)
     assert "already runs" in line
-    assert "manage.py restart" in line
+    assert "signalbox manage restart" in line
     assert served.process is not None
     assert str(served.process.pid) in line
 

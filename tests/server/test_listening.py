@@ -265,4 +265,4 @@ def test_a_new_server_that_cannot_start_leaves_the_old_one_at_work_and_restart_s
     served.stop()
     none_runs = restarted(served)
     assert none_runs.returncode == 1
-    assert "Start one with `manage.py serve`" in none_runs.stderr
+    assert "Start one with `signalbox serve`" in none_runs.stderr

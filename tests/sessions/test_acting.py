@@ -131,7 +131,7 @@ def test_stop_is_offered_where_a_runner_can_be_told(session, status):
     give_run(session, status)
     body = page_of(session)
     assert f'formaction="{act("stop", session)}"' in body
-    assert "Not run here" not in body
+    assert 'id="no-stop"' not in body
 
 
 @pytest.mark.parametrize("status", [None, "completed", "failed"])
@@ -147,11 +147,11 @@ def test_a_session_that_is_only_reported_says_why_it_cannot_be_stopped(session, 
 
 def test_an_idle_sessions_process_can_be_stopped(session):
     Session.objects.filter(pk=session.pk).update(status="idle")
-    assert "Not run here" in page_of(session)
+    assert 'id="no-stop"' in page_of(session)
     LivingExecutor.objects.create(session=session, runner_id="lnch_1", run_id="run_1", since=BEGAN)
     body = page_of(session, "admin")
     assert "Stop this session? Its process is waiting" in body
-    assert "Not run here" not in body
+    assert 'id="no-stop"' not in body
 
 
 def test_what_is_being_stopped_is_not_stopped_again(session):
@@ -159,7 +159,7 @@ def test_what_is_being_stopped_is_not_stopped_again(session):
     body = page_of(session)
     assert "Stopping" in body
     assert act("stop", session) not in body
-    assert "Not run here" not in body
+    assert 'id="no-stop"' not in body
 
 
 def test_a_session_that_has_ended_offers_neither(session):

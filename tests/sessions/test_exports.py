@@ -60,4 +60,4 @@ def test_the_printable_page_is_unfolded(viewer):
     session = make_session()
     add_events(session, called("Bash", {"command": "ls"}, "files"))
     body = export(viewer, session, "print").content.decode()
-    assert "data-fold open>" in body
+    assert "data-fold open" in body

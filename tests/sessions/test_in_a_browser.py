@@ -174,9 +174,9 @@ def test_paused_news_are_counted_and_shown_on_resume(
     for number in range(3):
         agent.say(f"unseen {number}")
     expect(page.locator("#live [data-live-count]")).to_have_text("3 new")
-    assert page.get_by_text("unseen 1").count() == 0
+    assert page.locator("#entries").get_by_text("unseen 1").count() == 0
     page.locator("#live").click()
-    expect(page.get_by_text("unseen 2")).to_be_visible()
+    expect(page.locator("#entries").get_by_text("unseen 2")).to_be_visible()
 
 
 def test_a_hidden_tab_catches_up_when_it_is_shown(served: Served, person_at: PersonAt, agent: Agent) -> None:
@@ -187,7 +187,7 @@ def test_a_hidden_tab_catches_up_when_it_is_shown(served: Served, person_at: Per
     agent.say("while you were away")
     agent.call("Read", {"file_path": "/a"})
     hide(page, hidden=False)
-    expect(page.get_by_text("while you were away")).to_be_visible()
+    expect(page.locator("#entries").get_by_text("while you were away")).to_be_visible()
     expect(page.locator(".entry.call")).to_have_count(1)
 
 
@@ -217,7 +217,7 @@ def test_who_has_scrolled_up_is_told_how_much_is_new(
     expect(page.locator("#unseen")).to_contain_text("1 new")
     assert page.evaluate("window.scrollY") == 0
     page.locator("#unseen").click()
-    expect(page.get_by_text("something new")).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("something new")).to_be_in_viewport()
     expect(page.locator("#unseen")).to_be_hidden()
 
 
@@ -228,7 +228,7 @@ def test_the_end_is_followed_by_who_stands_there(served: Served, person_at: Pers
     page.goto(agent.page)
     live(page)
     agent.say("the very newest")
-    expect(page.get_by_text("the very newest")).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("the very newest")).to_be_in_viewport()
 
 
 def test_a_permalink_opens_its_window_and_marks_the_event(
@@ -241,7 +241,7 @@ def test_a_permalink_opens_its_window_and_marks_the_event(
         "SELECT id FROM events WHERE session_id = ? ORDER BY id LIMIT 1 OFFSET 30", (agent.session_id,)
     )
     page.goto(f"{agent.page}#event-{event_id}")
-    expect(page.get_by_text("line 30 of many")).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("line 30 of many")).to_be_in_viewport()
     assert page.locator(f"#event-{event_id}:target").count() == 1
     assert page.locator("[data-place]").count() <= 200
 
@@ -252,10 +252,10 @@ def test_reading_on_loads_later_and_earlier_rows(served: Served, person_at: Pers
         agent.say(f"line {number} of many")
     page.goto(f"{agent.page}?from=start")
     page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
-    expect(page.get_by_text("line 199 of many")).to_have_count(1)
+    expect(page.locator("#entries").get_by_text("line 199 of many")).to_have_count(1)
     page.goto(f"{agent.page}?from=end")
     page.locator("#older").click()
-    expect(page.get_by_text("line 60 of many")).to_have_count(1)
+    expect(page.locator("#entries").get_by_text("line 60 of many")).to_have_count(1)
     texts = page.locator(".entry.message .prose").all_text_contents()
     assert [text.strip() for text in texts] == [f"line {number} of many" for number in range(50, 250)]
 
@@ -289,13 +289,15 @@ def test_the_failing_call_is_one_key_away_and_has_a_link(
     page.keyboard.press("n")
     page.wait_for_url(re.compile(r"event=\d+#event-\d+$"))
     expect(page.locator(".entry.failed")).to_be_in_viewport()
-    expect(page.get_by_text("it broke").filter(visible=True)).to_have_count(1)  # of the row and what it opens
+    expect(page.locator("#entries").get_by_text("it broke").filter(visible=True)).to_have_count(
+        1
+    )  # of the row and what it opens
 
 
 def test_stopping_from_the_page(served: Served, person_at: PersonAt, agent: Agent) -> None:
     page, _ = person_at(served, "approver")
     page.goto(agent.page)
-    page.get_by_role("button", name="Not run here").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_text("No runner runs this session")).to_be_visible()
     page.get_by_role("button", name="Mark as stopped").click()
     page.locator("#confirm [value=yes]").click()
@@ -354,7 +356,7 @@ def test_a_listed_session_tells_what_it_costs_as_that_grows(
     page.goto("/ui/sessions/")
     live(page)
     row = page.locator(f'[data-session-row="{agent.session_id}"]')
-    expect(row.locator('[data-follows="cost"]')).to_be_hidden()
+    expect(row.locator('[data-follows="cost"]')).to_have_text("\u2013")
     agent.report(
         "message", role="assistant", model="claude-sonnet-4-5", input_tokens=100_000, output_tokens=0
     )
@@ -420,38 +422,53 @@ def test_no_page_complains_or_is_too_wide(
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place
 
 
-def bar_of(page: Page, number: int) -> Any:
-    return page.locator("#waterfall [data-bar]").nth(number)
-
-
-def test_the_waterfall_is_walked_by_keyboard(served: Served, person_at: PersonAt, agent: Agent) -> None:
+def test_the_waterfall_is_one_key_away_and_zoomed_by_keys_and_by_dragging(
+    served: Served, person_at: PersonAt, agent: Agent
+) -> None:
     for number in range(4):
-        agent.say(f"step {number}")
+        agent.call("Bash", {"command": f"make part{number}"})
+        agent.result("Bash", {"command": f"make part{number}"}, "made")
     page, _ = person_at(served, "viewer")
     page.goto(agent.page)
     page.keyboard.press("w")
-    expect(page.locator("#waterfall [data-bar]:focus")).to_have_count(1)
-    page.keyboard.press("Home")
-    page.keyboard.press("ArrowDown")
-    expect(bar_of(page, 1)).to_be_focused()
-    expect(bar_of(page, 1)).to_have_accessible_name("assistant")
-    expect(page.locator("#waterfall [data-bar][tabindex='0']")).to_have_count(1)
+    page.wait_for_url("**/-/waterfall/")
+    rows = page.locator("#waterfall [data-row]")
+    expect(rows).to_have_count(4)
+    live(page)
+    agent.call("Read", {"file_path": "/a"})
+    expect(rows).to_have_count(5)
+    page.keyboard.press("+")
+    page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
+    page.keyboard.press("0")
+    page.wait_for_url("**/-/waterfall/?")
+    box = page.locator("[data-axis]").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.1, box["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 8)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"from=\d+&to=\d+"))
+    page.keyboard.press("j")
     page.keyboard.press("Enter")
-    expect(page.locator(".entry").nth(1).locator("[data-open]")).to_be_focused()
+    page.wait_for_url(re.compile(r"\?event=\d+#event-\d+$"))
 
 
-def test_on_a_phone_the_waterfall_is_shown_and_hidden(
+def test_a_copied_link_leads_to_its_event_also_through_the_sign_in(
     served: Served, person_at: PersonAt, agent: Agent
 ) -> None:
-    agent.say("hello")
-    page, _ = person_at(served, "viewer", **PHONE)
-    page.goto(agent.page)
-    expect(page.locator("#waterfall")).to_be_hidden()
-    page.get_by_role("link", name="Waterfall").tap()
-    expect(bar_of(page, 0)).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(page.locator("#waterfall")).to_be_hidden()
-    expect(page.get_by_role("link", name="Waterfall")).to_be_focused()
+    for number in range(150):
+        agent.say(f"line {number} of many")
+    page, _ = person_at(served, "viewer", permissions=["clipboard-read", "clipboard-write"])
+    page.goto(f"{agent.page}?from=start")
+    row = page.locator(".entry").filter(has_text="line 3 of many")
+    row.hover()
+    row.get_by_role("button", name="Copy a link to this event").click()
+    expect(page.get_by_text("Link copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert re.search(r"\?event=\d+#event-\d+$", link)
+    page.goto(link.partition("#")[0])  # what a sign-in leaves of it
+    expect(page.locator(".entry.linked")).to_contain_text("line 3 of many")
+    expect(page.locator(".entry.linked")).to_be_in_viewport()
 
 
 def test_the_list_counts_events_as_they_arrive(served: Served, person_at: PersonAt, agent: Agent) -> None:
@@ -468,7 +485,9 @@ DRAWN = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(d
 
 def top_of(page: Page, text: str) -> float:
     return float(
-        page.get_by_text(text, exact=True).evaluate("element => element.getBoundingClientRect().top")
+        page.locator("#entries")
+        .get_by_text(text, exact=True)
+        .evaluate("element => element.getBoundingClientRect().top")
     )
 
 
@@ -478,7 +497,7 @@ def test_what_a_reader_looks_at_stays_where_it_is(served: Served, person_at: Per
     agent.say_many(80, every=1)
     page.goto(f"{agent.page}?from=end")
     live(page)
-    page.get_by_text("line 40 of many", exact=True).scroll_into_view_if_needed()
+    page.locator("#entries").get_by_text("line 40 of many", exact=True).scroll_into_view_if_needed()
     page.evaluate(DRAWN)  # rows that come near are drawn, and get their height, with the next frame
     before = top_of(page, "line 40 of many")
     agent.result("Bash", {"command": "false"}, error="it broke\n" * 30)  # opens by itself, far above
@@ -525,17 +544,17 @@ def test_the_strip_leads_anywhere_and_follows_the_reader(
     expect(frame).to_have_attribute("x", "0%")
     page.locator("[data-slice]").nth(48).click()
     page.wait_for_url("**/?after=*")
-    expect(page.get_by_text("line 480 of many", exact=True)).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("line 480 of many", exact=True)).to_be_in_viewport()
     assert 49 < float((frame.get_attribute("x") or "").rstrip("%")) < 51
     page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
     expect(frame).not_to_have_attribute("x", re.compile(r"^50(\.0\d*)?%$"))
     page.locator("[data-slice-error]").nth(2).locator(".failed").click()
     page.wait_for_url(re.compile(r"event=\d+#event-\d+$"))
-    expect(page.get_by_text("line 299 of many", exact=True)).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("line 299 of many", exact=True)).to_be_in_viewport()
     page.locator("[data-slice]").first.focus()
     page.keyboard.press("End")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("line 950 of many", exact=True)).to_be_in_viewport()
+    expect(page.locator("#entries").get_by_text("line 950 of many", exact=True)).to_be_in_viewport()
 
 
 def test_without_javascript_everything_but_being_live_works(
@@ -546,11 +565,11 @@ def test_without_javascript_everything_but_being_live_works(
     watch.expect("422|403")  # what was mistyped, and what asks for the password
     page.goto("/ui/sessions/")
     page.get_by_label("Find a session").fill(agent.session_id)
-    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("button", name="Show sessions").click()
     page.locator("[data-session-row] [data-open]").click()
-    expect(page.get_by_text("line 249 of many", exact=True)).to_be_visible()
+    expect(page.locator("#entries").get_by_text("line 249 of many", exact=True)).to_be_visible()
     page.locator("#older").click()
-    expect(page.get_by_text("line 149 of many", exact=True)).to_be_visible()
+    expect(page.locator("#entries").get_by_text("line 149 of many", exact=True)).to_be_visible()
     page.get_by_role("link", name="Errors 2").click()
     expect(page.locator("#entries > [data-place]")).to_have_count(2)
     page.get_by_label("Search this session").fill("nothing says so")
@@ -558,8 +577,8 @@ def test_without_javascript_everything_but_being_live_works(
     expect(page.get_by_text("Nothing matches")).to_be_visible()
     page.get_by_role("link", name="Show everything").click()
     page.locator("[data-slice]").first.click()
-    expect(page.get_by_text("line 0 of many", exact=True)).to_be_visible()
-    page.get_by_role("button", name="Not run here").click()
+    expect(page.locator("#entries").get_by_text("line 0 of many", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Mark as stopped").click()
     confirm_by_password(page, "admin")
     expect(page.locator("#session-head").get_by_text("Stopped")).to_be_visible()

@@ -264,14 +264,21 @@ def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
     make_session("ses_a")
     cells = re.findall(r"<td([^>]*)>", viewer.get("/ui/sessions/-/rows/?id=ses_a").content.decode())
     staying = [cell for cell in cells if "data-follows=" not in cell]
-    assert [re.findall('data-label="(.*?)"', cell) for cell in staying] == [[], ["Agent"], ["Started"]]
-    assert re.findall('data-follows="(.*?)"', " ".join(cells)) == ["state", "took", "events", "errors"]
+    assert [re.findall('data-label="(.*?)"', cell) for cell in staying] == [
+        [],  # the box
+        [],  # the title
+        ["Agent"],
+        ["Host"],
+        ["Started"],
+    ]
+    following = ["state", "person", "took", "cost", "tokens", "files", "events", "errors"]
+    assert re.findall('data-follows="(.*?)"', " ".join(cells)) == following
 
 
 def test_what_a_row_says_in_its_second_line_follows_the_events(viewer):
     make_session("ses_a")
     row = viewer.get("/ui/sessions/-/rows/?id=ses_a").content.decode()
-    assert {"cost", "waiting"} < set(re.findall('data-follows="(.*?)"', row))
+    assert "waiting" in set(re.findall('data-follows="(.*?)"', row))
 
 
 @pytest.mark.parametrize("query", ["?", "?q=ses", "?dir=app"])

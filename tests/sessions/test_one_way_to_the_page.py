@@ -14,7 +14,8 @@ from tests.sessions.test_in_a_browser import Agent, hide, live, wait_for_a_perso
 
 pytestmark = [pytest.mark.browser, pytest.mark.served]
 PersonAt = Callable[..., tuple[Page, Watch]]
-PARTS = "#entries > [data-place], #session-head, #timeline-bar .facets > a"
+# What the index of files knows comes later.
+PARTS = "#entries > [data-place], .summary > :not(.summary-changed), #session-head > .facts, #timeline-bar .facets > a"
 LOOK = """(parts) => [...document.querySelectorAll(parts)].map((row) => {
     const copy = row.cloneNode(true);
     copy.classList.remove('arrived', 'changed', 'selected');
@@ -70,10 +71,10 @@ def test_rows_look_the_same_however_they_arrived(served: Served, person_at: Pers
         live(page)
     hide(away, hidden=True)
     work(agent)
-    expect(watching.get_by_text("That was all of it")).to_be_visible()
+    expect(watching.locator("#entries").get_by_text("That was all of it")).to_be_visible()
     expect(watching.locator(".entry")).to_have_count(8)
     hide(away, hidden=False)
-    expect(away.get_by_text("That was all of it")).to_be_visible()
+    expect(away.locator("#entries").get_by_text("That was all of it")).to_be_visible()
     expect(away.locator(".entry")).to_have_count(8)
     expect(watching.locator("#session-head")).to_contain_text("9")
     expect(away.locator("#session-head")).to_contain_text("9")
@@ -91,7 +92,7 @@ def test_readers_with_filters_are_shown_what_these_let_through(
     everything = opened(served, person_at, agent)
     live(everything)
     work(agent)
-    expect(everything.get_by_text("That was all of it")).to_be_visible()
+    expect(everything.locator("#entries").get_by_text("That was all of it")).to_be_visible()
     expected = [row for row in look(opened(served, person_at, agent, query)) if row.startswith("<li")]
     expect(page.locator("#entries > [data-place]")).to_have_count(len(expected))
     assert [row for row in look(page) if row.startswith("<li")] == expected
@@ -105,9 +106,10 @@ def test_who_follows_fetches_nothing(served: Served, person_at: PersonAt, agent:
     page.on("request", lambda request: asked.append(request.url))
     for number in range(12):
         agent.say(f"line {number}")
-        expect(page.get_by_text(f"line {number}", exact=True)).to_be_visible()  # not all in one batch
+        expect(
+            page.locator("#entries").get_by_text(f"line {number}", exact=True)
+        ).to_be_visible()  # not all in one batch
     expect(page.locator("#session-head")).to_contain_text("13")
-    expect(page.locator("#waterfall [data-bar]")).to_have_count(13)
     assert asked == []
 
 
@@ -116,8 +118,8 @@ def test_a_search_is_followed_as_the_index_learns(served: Served, person_at: Per
     live(page)
     agent.say("some hay")
     agent.say("the needle")
-    expect(page.get_by_text("the needle")).to_be_visible()
-    assert page.get_by_text("some hay").count() == 0
+    expect(page.locator("#entries").get_by_text("the needle")).to_be_visible()
+    assert page.locator("#entries").get_by_text("some hay").count() == 0
 
 
 def test_after_a_break_nothing_is_missing_and_nothing_twice(
@@ -128,39 +130,11 @@ def test_after_a_break_nothing_is_missing_and_nothing_twice(
     page.goto(agent.page)
     live(page)
     agent.say("before")
-    expect(page.get_by_text("before")).to_be_visible()
+    expect(page.locator("#entries").get_by_text("before")).to_be_visible()
     served.stop()
     served.start()
     agent.http = served.client("runner")
     agent.say("just after")
-    expect(page.get_by_text("just after")).to_be_visible()
+    expect(page.locator("#entries").get_by_text("just after")).to_be_visible()
     texts = page.locator(".entry.message .prose").all_text_contents()
     assert [text.strip() for text in texts] == ["before", "just after"]
-
-
-BARS = """() => [document.querySelector('#waterfall [data-whole]').textContent,
-    document.querySelector('#waterfall svg').getAttribute('height'),
-    ...[...document.querySelectorAll('#waterfall .idle, #waterfall [data-bar]')].map((bar) => [
-        bar.dataset.bar ?? 'fold', bar.querySelector('title').textContent,
-        bar.querySelector('.span')?.getAttribute('class') ?? '',
-        ...[...bar.querySelectorAll('rect, line')].flatMap((part) => ['x', 'x1', 'y', 'y2', 'width'].map((name) =>
-            part.hasAttribute(name) ? Math.round(parseFloat(part.getAttribute(name)) * 10) : null)),
-    ])]"""
-
-
-def test_the_waterfall_is_drawn_alike_by_server_and_page(
-    served: Served, person_at: PersonAt, agent: Agent
-) -> None:
-    page = opened(served, person_at, agent)
-    live(page)
-    agent.say("Go", role="user")
-    agent.call("Bash", {"command": "make"})
-    agent.result("Bash", {"command": "make"}, "made")
-    agent.count += 7200  # two hours in which nothing happens are folded
-    agent.call("Read", {"file_path": "/a"})
-    agent.result("Read", {"file_path": "/a"}, error="no such file")
-    agent.say("Done")
-    expect(page.locator("#waterfall [data-bar]")).to_have_count(4)
-    expect(page.locator("#waterfall .failed")).to_have_count(1)
-    expect(page.locator("#waterfall .idle")).to_have_count(1)
-    assert page.evaluate(BARS) == opened(served, person_at, agent).evaluate(BARS)

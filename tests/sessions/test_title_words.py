@@ -75,7 +75,7 @@ def test_what_an_eye_misses_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "much"), [("/clear", False), ("", False), ("/review", True), ("/clear it", True)]
+    ("title", "much"), [("/clear", False), ("", False), ("/review", False), ("/clear it", True)]
 )
 def test_commands_of_the_terminal_say_nothing(title: str, much: bool) -> None:
     assert is_meaningful_title(title) is much

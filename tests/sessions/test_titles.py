@@ -43,7 +43,7 @@ def report_title(session: Session, title: Any) -> None:
     """Have Claude Code's SessionStart tell how it calls the session."""
     body = {"hook_event_name": "SessionStart", "session_id": "c1", "source": "resume", "session_title": title}
     hook = claude_code.AgentHook("SessionStart", "c1", body, "2026-11-20T09:00:00+00:00")
-    record_events(claude_code.build_claude_events(hook, session.pk), BEGAN)
+    record_events([*claude_code.DIALECT.build_events(hook, session.pk)], BEGAN)
 
 
 # --- what is known before anything is kept ----------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_an_odd_title_of_an_agent_is_no_title(session: Session, odd: Any) -> Non
 
 def test_a_persons_title_stands_for_good(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.save_person_title(session.pk, "  My   title ", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, "  My   title ", actor=ANNA, now=BEGAN)
     report_title(session, "Another")
     naming.save_reported_titles({session.pk: "A third"}, BEGAN)
     naming.update_session_titles(BEGAN)
@@ -176,18 +176,18 @@ def test_a_persons_title_stands_for_good(session: Session) -> None:
 
 def test_with_nothing_typed_it_gets_its_own_title_back(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
-    naming.save_person_title(session.pk, "Mine", by=ANNA, now=BEGAN)
-    assert naming.save_person_title(session.pk, " ", by=ANNA, now=BEGAN) == "Fix the build, please"
+    naming.save_person_title(session.pk, "Mine", actor=ANNA, now=BEGAN)
+    assert naming.save_person_title(session.pk, " ", actor=ANNA, now=BEGAN) == "Fix the build, please"
     assert kept(session) == ("Fix the build, please", "prompt")
     report_title(session, "The agent's")
-    naming.save_person_title(session.pk, "Mine", by=ANNA, now=BEGAN)
-    assert naming.save_person_title(session.pk, "", by=ANNA, now=BEGAN) == "The agent's"
+    naming.save_person_title(session.pk, "Mine", actor=ANNA, now=BEGAN)
+    assert naming.save_person_title(session.pk, "", actor=ANNA, now=BEGAN) == "The agent's"
 
 
 def test_secrets_stay_masked_in_every_title(session: Session) -> None:
     naming.save_reported_titles({session.pk: f"Agent's {TOKEN}"}, BEGAN)
     assert TOKEN not in str(kept(session))
-    naming.save_person_title(session.pk, f"Person's {TOKEN}", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, f"Person's {TOKEN}", actor=ANNA, now=BEGAN)
     assert str(kept(session)).startswith("(\"Person's [masked: GitHub token ")
     assert TOKEN not in str(list(AuditLog.objects.values_list("metadata", flat=True)))
 
@@ -256,7 +256,7 @@ def everywhere(session: Session) -> Session:
         last_heartbeat=BEGAN,
     )  # fmt: skip
     asked(session_id=session.pk)
-    naming.save_person_title(session.pk, EVIL, by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, EVIL, actor=ANNA, now=BEGAN)
     return session
 
 
@@ -290,7 +290,7 @@ def test_the_tab_is_named_for_the_session_and_its_id_can_be_copied(session: Sess
 
 
 def test_the_stream_brings_a_new_title_to_every_place_that_names_the_session(session: Session) -> None:
-    naming.save_person_title(session.pk, EVIL, by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, EVIL, actor=ANNA, now=BEGAN)
     (fragment,) = title_fragments(FeedChange(1, 0, "session_titles", session.pk, None, "update"))
     assert fragment.target == '[data-session-title="ses_a"]'
     assert fragment.html == f'<span data-session-title="ses_a">{escape(EVIL)}</span>'
@@ -299,6 +299,6 @@ def test_the_stream_brings_a_new_title_to_every_place_that_names_the_session(ses
 
 def test_a_session_is_found_by_its_title(session: Session) -> None:
     make_session("ses_b")
-    naming.save_person_title(session.pk, "Cents and rounding", by=ANNA, now=BEGAN)
+    naming.save_person_title(session.pk, "Cents and rounding", actor=ANNA, now=BEGAN)
     rows = signed_in("viewer").get("/ui/sessions/?q=rounding").context["rows"]
     assert [row.session.pk for row in rows] == [session.pk]

@@ -34,6 +34,17 @@ AUTH = {"method": "_auth/status_update", "params": {"authStatus": {"kind": "gate
             "mcp_server_name",
         ),
         ({"event_type": "TaskCreated", "tool_input": {"task_subject": 7}}, "Task created", "7"),
+        ({"event_type": "compaction"}, "Conversation compacted", ""),
+        (
+            {"event_type": "compaction", "tool_input": {"trigger": "auto", "preTokens": 155_000}},
+            "Conversation compacted · automatically · 155,000 tokens before",
+            "",
+        ),
+        (
+            {"event_type": "compaction", "tool_input": {"trigger": ["x"], "preTokens": "<b>"}},
+            "Conversation compacted",
+            "",
+        ),
         ({"event_type": "api_retries_exhausted"}, "Api retries exhausted", "api_retries_exhausted"),
         ({"event_type": "note_delivered", "source": "executor"}, "note_delivered", ""),
     ],

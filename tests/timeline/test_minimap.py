@@ -19,7 +19,6 @@ from coordinator.sessions.timeline import (
     load_session_density,
 )
 from dashboard.timeline.minimap import build_minimap
-from dashboard.timeline.query import TimelineQuery
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -129,7 +128,8 @@ def test_a_session_that_has_not_changed_is_not_counted_again(django_assert_num_q
 def test_the_frame_stands_where_the_window_is() -> None:
     session = told([float(second) for second in range(960)])
     window = SessionTimeline(session.pk).read_first_events(96)
-    minimap = build_minimap(slots_of(session), TimelineQuery(), window, us(0))
+    frame = (window.events[0].at_us, window.events[-1].at_us)
+    minimap = build_minimap(slots_of(session), lambda slot: f"?after={slot.from_us}", "/page/", frame, us(0))
     assert minimap is not None
     assert (minimap.x, round(minimap.width)) == (0, 10)
     assert abs(sum(one.width for one in minimap.slices) - 100) < 1
@@ -149,8 +149,15 @@ def test_a_slice_leads_to_its_time_and_an_error_to_its_call() -> None:
     assert f"?event={slot.first_error}#event-{slot.first_error}" in page
 
 
-def test_a_session_that_fits_on_its_page_has_no_strip() -> None:
-    session = told([float(second) for second in range(100)])
+def test_a_session_of_one_page_has_its_strip() -> None:
+    session = told([float(second) for second in range(25)])
+    browser = signed_in("viewer")
+    assert b'id="minimap"' in browser.get(f"/ui/sessions/{session.pk}/").content
+    assert b'id="minimap"' in browser.get(f"/ui/sessions/{session.pk}/-/minimap/").content
+
+
+def test_a_session_that_is_read_at_one_look_has_no_strip() -> None:
+    session = told([float(second) for second in range(24)])
     browser = signed_in("viewer")
     assert b'id="minimap"' not in browser.get(f"/ui/sessions/{session.pk}/").content
     assert browser.get(f"/ui/sessions/{session.pk}/-/minimap/").content.strip() == b""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from coordinator.models import Event
@@ -12,7 +14,7 @@ from coordinator.sessions.timeline import (
     build_arrived_rows,
     build_window_rows,
 )
-from tests.timelines import add_events, began, called, ended, make_session, said
+from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
 pytestmark = pytest.mark.django_db
 
@@ -164,8 +166,6 @@ def test_two_results_for_one_call_are_one_row(session):
 
 def test_children_stand_where_they_were_started(session):
     add_events(session, [said("user", "a", at=0), said("assistant", "b", at=10)])
-    from tests.timelines import BEGAN, timedelta
-
     make_session("ses_child", parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=5))
     timeline = SessionTimeline(session.pk)
     assert [row.row_type for row in build_window_rows(timeline, timeline.read_first_events(10), session)] == [
@@ -173,6 +173,25 @@ def test_children_stand_where_they_were_started(session):
         "child",
         "message",
     ]
+
+
+def test_a_child_and_the_call_that_started_it_are_one_row(session):
+    tool = "mcp__agents__start_agent_session"
+    started = called(tool, {"prompt": "review"}, {"session": "ses_child"}, use="a", took=8)
+    other = called(tool, {"prompt": "docs"}, {"session": "ses_elsewhere"}, use="b", took=1)
+    add_events(
+        session,
+        [started[0] | {"at": 1}, started[1] | {"at": 9}, other[0] | {"at": 10}, other[1] | {"at": 11}],
+    )
+    for name, second in (("ses_child", 2), ("ses_alone", 20)):
+        make_session(name, parent_session_id=session.pk, created_at=BEGAN + timedelta(seconds=second))
+    timeline = SessionTimeline(session.pk)
+    rows = build_window_rows(timeline, timeline.read_first_events(10), session)
+    assert [row.row_type for row in rows] == ["call", "call", "child"]
+    assert [row.child.child.pk if row.child else None for row in rows[:2]] == ["ses_child", None]
+    assert rows[2].child.pk == "ses_alone"
+    arrived = build_arrived_rows(timeline, timeline.read_first_events(10).events, session)
+    assert [row.child.child.pk if row.child else None for row in arrived.new] == ["ses_child", None]
 
 
 def passed(tool, given, came, **fields):

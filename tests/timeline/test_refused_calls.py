@@ -121,8 +121,8 @@ def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Sessi
         common | {"hook_event_name": "PreToolUse", "tool_input": {"command": "make"}},
         {"session_id": "c1", "hook_event_name": "PostToolBatch", "tool_calls": [call | {"tool_response": APPROVAL}]},
     ):  # fmt: skip
-        hook = claude_code.read_claude_hook(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
-        record_events(claude_code.build_claude_events(hook, session.pk), BEGAN)
+        hook = claude_code.DIALECT.read_hook(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
+        record_events([*claude_code.DIALECT.build_events(hook, session.pk)], BEGAN)
     timeline = SessionTimeline(session.pk)
     (row,) = (
         one

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
-from coordinator.dialects import codex, otlp
+from coordinator.dialects import codex
+from coordinator.dialects.otlp_logs import read_otlp_logs
 from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
@@ -92,11 +93,11 @@ def test_what_else_a_codex_reports_that_our_runner_drives_makes_no_session() -> 
 def hook(name: str, **fields: Any) -> None:
     """Record a hook of Codex, as its door does."""
     body = {"session_id": PARENT, "hook_event_name": name, "cwd": "/home/dev/shop", **fields}
-    read = codex.DIALECT.read(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
+    read = codex.DIALECT.read_hook(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
     known = reported_sessions.reopen_or_create_session(
         PARENT, SessionLocation(profile="codex"), timezone.now()
     )
-    record_events([*codex.DIALECT.events_of(read, known.session_id)], timezone.now())
+    record_events([*codex.DIALECT.build_events(read, known.session_id)], timezone.now())
 
 
 def test_a_sub_agent_of_codex_is_told_in_the_session_that_started_it_with_its_tokens() -> None:
@@ -115,7 +116,7 @@ def test_a_sub_agent_of_codex_is_told_in_the_session_that_started_it_with_its_to
 def test_nobody_draws_another_s_telemetry_into_their_session() -> None:
     """Whoever claims a thread that is not theirs gets nothing of it."""
     hook("UserPromptSubmit", prompt="Say hi.", turn_id="t2", agent_id=THREAD, agent_type="default")
-    reports = otlp.read_otlp_logs(export(prompt(THREAD, "Mine.")), timezone.now())
+    reports = read_otlp_logs(export(prompt(THREAD, "Mine.")), timezone.now())
     stranger = KeyIdentity(id=9, name="other", scopes=frozenset({"agent"}), agent_id="other")
     events = assign_session_events(reports, stranger, timezone.now())
     assert {event.session_id for event in events} == {Session.objects.get(executor_session_id=THREAD).pk}

@@ -24,7 +24,7 @@ def created(session: str, by: KeyIdentity = LOCAL_PROGRAM, **info: Any) -> Sessi
     """Record the first hook of a session of OpenCode, as its door does; its plugin sends the event as it came."""
     event = {"sessionID": session, "info": {"id": session, "directory": "/home/dev/shop", **info}}
     body = {"session_id": session, "hook_event_name": "session.created", "properties": event}
-    hook = opencode.DIALECT.read(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
+    hook = opencode.DIALECT.read_hook(json.dumps(body).encode(), "2026-11-26T18:00:00+00:00")
     where = build_session_location("opencode", hook, {}, by)
     known = reported_sessions.reopen_or_create_session(session, where, timezone.now())
     return Session.objects.get(pk=known.session_id)

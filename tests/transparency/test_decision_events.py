@@ -64,7 +64,9 @@ def collector(settings: Any) -> Iterator[Collector]:
 def decide(verdict: Any, command: str) -> str:
     row = factories.asked(tool_input={"command": command}, session_id="ses_1", now=timezone.now())
     by = factories.person(f"p-{row.request_id}")
-    approvals.decide_request(row.request_id, by=by, verdict=verdict, reason="So it is.", now=timezone.now())
+    approvals.decide_request(
+        row.request_id, person=by, verdict=verdict, reason="So it is.", now=timezone.now()
+    )
     return row.request_id
 
 

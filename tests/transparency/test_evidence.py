@@ -48,7 +48,7 @@ def decided(people: dict[str, User]) -> str:
     Session.objects.create(session_id=session_id, status="running", created_at=now)
     row = factories.asked(tool_input={"command": "make deploy — now"}, session_id=session_id, now=now)
     approvals.decide_request(
-        row.request_id, by=people["approver"], verdict="approved", reason="Checked.", now=now
+        row.request_id, person=people["approver"], verdict="approved", reason="Checked.", now=now
     )
     seal()
     return row.request_id
@@ -115,7 +115,7 @@ def test_a_session_in_which_nobody_was_asked(people: dict[str, User]) -> None:
 def saved_rule(tool: str, verdict: str, **more: Any) -> None:
     before = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
     wanted = [tool_rules.DecisionRule(1, tool, verdict, **more)]
-    save_rules(wanted, seen=before, by=system_actor("tests"), now=timezone.now())
+    save_rules(wanted, seen_version=before, actor=system_actor("tests"), now=timezone.now())
 
 
 def test_each_decision_says_which_rules_and_grants_were_in_force_then(people: dict[str, User]) -> None:
@@ -128,12 +128,12 @@ def test_each_decision_says_which_rules_and_grants_were_in_force_then(people: di
     asked = {"tool_name": "mcp__files__write", "session_id": session_id, "agent_id": "agent.a", "now": now}
     saved_rule("mcp__*", "ask")
     first = factories.asked(tool_input={"path": "a"}, **asked)
-    approvals.decide_request(first.request_id, by=people["approver"], verdict="approved", now=now)
+    approvals.decide_request(first.request_id, person=people["approver"], verdict="approved", now=now)
     saved_rule("mcp__*", "ask", reason="Look twice.")
     edit = GrantEdit("agent.a", "files", "write", "allow", None, "For the release.")
-    grants.apply_grant_edits([edit], by=person_actor(people["admin"]), now=now)
+    grants.apply_grant_edits([edit], actor=person_actor(people["admin"]), now=now)
     second = factories.asked(tool_input={"path": "b"}, **asked)
-    approvals.decide_request(second.request_id, by=people["approver"], verdict="denied", now=now)
+    approvals.decide_request(second.request_id, person=people["approver"], verdict="denied", now=now)
     seal()
     client = callers.browser(people["viewer"])
     with downloaded(client) as made:
@@ -169,7 +169,7 @@ def test_a_call_that_a_rule_decided_says_which(people: dict[str, User]) -> None:
     rule = tool_rules.DecisionRule(1, "Bash", "deny", "rm -rf", reason="Never.")
     ruling = tool_rules.decide_by_tool_rules([rule], "Bash", "rm -rf /", None)
     asked = ToolCallRequest("PreToolUse", "ses_evidence", None, 0, "Bash", {}, "rm -rf /", "claude-code")
-    record_policy_ruling(asked, ruling, by=system_actor("tests"), now=timezone.now())
+    record_policy_ruling(asked, ruling, actor=system_actor("tests"), now=timezone.now())
     with downloaded(callers.browser(people["viewer"])) as made:
         (told,) = json.loads(made.read("decisions.json"))
     assert told["decision"] == "denied"

@@ -1,99 +1,58 @@
-"""Sums equal, to the token, a count that was written by itself from the published rules of ccusage.
-
-Its rules, in short: every line with a usage counts, by day and model; lines with the same message id and request id are
-one request, of which the fullest counts; of Codex's `token_count` the last usage counts, or what the total has grown.
-Nothing here imports the code that it is compared with.
-"""
+"""The page's sums equal, to the token, a count that was written by itself: tests/usage/count_transcripts.py."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
-from coordinator.models import ModelRequestUsage
+from coordinator.lib import instants
+from coordinator.models import ModelRequestUsage, UsageDay
 from coordinator.usage.reading import load_usage_by_columns
-from tests.transcripts.recorded import copied
+from tests.people import signed_in
+from tests.transcripts.recorded import copied, told_by_hooks, told_by_telemetry
+from tests.usage.count_transcripts import COUNTERS, Counts, count_claude, count_codex
+from tests.usage.generated_sessions import CLAUDE_SESSIONS, CODEX_SESSIONS, write_generated_sessions
 
 pytestmark = pytest.mark.django_db
 
 TESTS_DATA = Path(__file__).parents[1] / "data"
-Counts = dict[tuple[str, str], list[int]]  # by day (UTC) and model: in, out, read from and written to a cache
-
-
-def json_lines(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for path in sorted(place.rglob("*.jsonl")):
-        for text in path.read_text(errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except ValueError:
-                continue
-            if isinstance(line, dict):
-                yield path, line
-
-
-def count_claude(place: Path) -> Counts:
-    fullest: dict[Any, tuple[str, str, list[int]]] = {}
-    for number, (_, outer) in enumerate(json_lines(place)):
-        data = outer.get("data")
-        is_progress = isinstance(data, dict) and data.get("type") == "agent_progress"
-        line = data.get("message", {}) if is_progress else outer
-        message = line.get("message")
-        usage = message.get("usage") if isinstance(message, dict) else None
-        if not isinstance(usage, dict) or message["model"] == "<synthetic>":
-            continue
-        ids = (message.get("id"), line.get("requestId"))
-        key = ids if all(ids) else number
-        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-        counts = [usage.get(name) or 0 for name in names]
-        if key not in fullest or sum(counts) >= sum(fullest[key][2]):
-            fullest[key] = (line["timestamp"][:10], message["model"], counts)
-    return add_up(fullest.values())
-
-
-def count_codex(place: Path) -> Counts:
-    found: list[tuple[str, str, list[int]]] = []
-    models: dict[Path, str] = {}
-    totals: dict[Path, dict[str, int]] = {}
-    for path, line in json_lines(place):
-        payload = line.get("payload") or {}
-        if line.get("type") == "turn_context":
-            models[path] = payload["model"]
-        info = payload.get("info") if payload.get("type") == "token_count" else None
-        if not info:
-            continue
-        total = info["total_token_usage"]
-        before = totals.get(path, {})
-        totals[path] = total
-        grown = {name: value - before.get(name, 0) for name, value in total.items()}
-        if any(grown.values()):
-            read = grown.get("cached_input_tokens", 0)
-            counts = [grown["input_tokens"] - read, grown["output_tokens"], read, 0]
-            found.append((line["timestamp"][:10], models[path], counts))
-    return add_up(found)
-
-
-def add_up(found: Any) -> Counts:
-    sums: Counts = defaultdict(lambda: [0, 0, 0, 0])
-    for day, model, counts in found:
-        sums[day, model] = [have + more for have, more in zip(sums[day, model], counts, strict=True)]
-    return dict(sums)
+NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 
 def count_here() -> Counts:
-    grouped = load_usage_by_columns(ModelRequestUsage.objects.all(), "day", "model")
-    return {
-        (day, model): [usage.input, usage.output, usage.cache_read, usage.cache_write]
-        for (day, model), usage in grouped.items()
-    }
+    grouped = load_usage_by_columns(ModelRequestUsage.objects.all(), "at_us", "model")
+    return add_counts(
+        *(
+            {(f"{instants.from_microseconds(at_us):%Y-%m-%d}", model): [
+                usage.input, usage.output, usage.cache_read, usage.cache_write
+            ]}
+            for (at_us, model), usage in grouped.items()
+        )
+    )  # fmt: skip
+
+
+def count_of_page(rows: list[dict[str, str]]) -> Counts:
+    """Return what rows of the page's file say."""
+    names = ("input", "output", "cache_read", "cache_write")
+    return {(row["when"], row["name"]): [int(row[name]) for name in names] for row in rows}
+
+
+def add_counts(*counts: Counts) -> Counts:
+    sums: Counts = defaultdict(lambda: [0, 0, 0, 0])
+    for one in counts:
+        for key, tokens in one.items():
+            sums[key] = [have + more for have, more in zip(sums[key], tokens, strict=True)]
+    return dict(sums)
 
 
 def bring(program: str, place: Path) -> None:
@@ -113,8 +72,51 @@ def test_claude_code_s_transcripts_equal_an_independent_count(folder: str, tmp_p
     assert sum(sum(counts) for counts in count_here().values()) > 10_000
 
 
-def test_codex_s_rollout_equals_an_independent_count(tmp_path: Path) -> None:
-    place = copied("codex", tmp_path)
+@pytest.mark.parametrize("program", ["codex", "gemini", "opencode", "kilo"])
+def test_a_recorded_session_equals_an_independent_count(program: str, tmp_path: Path) -> None:
+    place = copied(program, tmp_path)
+    bring(program, place)
+    assert count_here() == COUNTERS[program](place)
+    assert sum(sum(counts) for counts in count_here().values()) > 40
+
+
+def test_codex_s_fork_and_sub_agent_equal_an_independent_count() -> None:
+    place = TESTS_DATA / "usage/codex_replay"
     bring("codex", place)
     assert count_here() == count_codex(place)
-    assert sum(sum(counts) for counts in count_here().values()) > 100
+    assert sum(map(sum, count_codex(place).values())) == 3200 + 310 + 1000
+
+
+def test_the_page_s_sums_of_200_sessions_equal_an_independent_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    claude, codex = write_generated_sessions(tmp_path, NOW)
+    assert len(list(tmp_path.rglob("*.jsonl"))) == CLAUDE_SESSIONS + CODEX_SESSIONS == 200
+    bring("claude-code", claude)
+    bring("codex", codex)
+    expected = add_counts(count_claude(claude), count_codex(codex))
+    viewer = signed_in("viewer")
+    answer = json.loads(b"".join(viewer.get("/ui/costs/json/?days=365&zone=UTC").streaming_content))
+    assert count_of_page(answer["rows"]) == expected
+    text = b"".join(viewer.get("/ui/costs/csv/?days=365&zone=UTC").streaming_content).decode()
+    assert count_of_page(list(csv.DictReader(text.splitlines()))) == expected
+    total = sum(sum(tokens) for tokens in expected.values())
+    assert total > 50_000_000
+    assert f"{total:,}" in viewer.get("/ui/costs/?days=365&zone=UTC").content.decode()
+    before = (list(ModelRequestUsage.objects.values()), list(UsageDay.objects.values()))
+    bring("claude-code", claude)
+    bring("codex", codex)
+    assert (list(ModelRequestUsage.objects.values()), list(UsageDay.objects.values())) == before
+
+
+@pytest.mark.parametrize("program", ["codex", "gemini"])
+def test_importing_what_was_watched_live_changes_no_sum(program: str, tmp_path: Path) -> None:
+    told_by_hooks(program)
+    told_by_telemetry(program)
+    place = copied(program, tmp_path)
+    before = count_here()
+    if program == "codex":  # Gemini CLI's telemetry names other models than its chats
+        assert before == count_codex(place)
+    bring(program, place)
+    assert count_here() == before

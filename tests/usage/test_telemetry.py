@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from coordinator.actions.sessions.events import record_events
-from coordinator.dialects import otlp
+from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_reading import ReadingNotes
+from coordinator.dialects.otlp_traces import read_otlp_traces
 from coordinator.edge.ingest.otlp import JSON, PROTOBUF, assign_session_events, encode_partial_success
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay
+from coordinator.sessions.omissions import OmissionKind
 from coordinator.usage.reading import load_usage_by_session, sum_usage_rows
 from tests.claude_code.test_telemetry import pairs
 from tests.transcripts.test_telemetry import span, traces
@@ -31,10 +34,10 @@ CHAT = {
 TALK = {"gen_ai__conversation__id": "talk-1"}
 
 
-def take(request: Any, kind: str = "traces") -> otlp.ReadingNotes:
+def take(request: Any, kind: str = "traces") -> ReadingNotes:
     """Take an export as the endpoint does; return what was left out of it."""
-    notes = otlp.ReadingNotes()
-    reader = otlp.read_otlp_traces if kind == "traces" else otlp.read_otlp_logs
+    notes = ReadingNotes()
+    reader = read_otlp_traces if kind == "traces" else read_otlp_logs
     record_events(assign_session_events(reader(request, NOW, notes), LOCAL_PROGRAM, NOW), NOW)
     return notes
 
@@ -120,7 +123,7 @@ def test_spans_of_agents_that_are_not_understood_are_named_and_others_are_not() 
     unknown = span(1, NOW, gen_ai__operation__name="a_new_operation", **TALK)
     notes = take(traces(unknown | {"name": "new thing"}, span(2, NOW, http__method="GET")))
     assert notes.message == "1 spans were not understood and left out: new thing."
-    assert notes.spans.total() == 1
+    assert notes.count_omissions(OmissionKind.SPAN) == 1
 
 
 def claude_request(**attributes: Any) -> dict[str, Any]:

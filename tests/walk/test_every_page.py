@@ -1,4 +1,4 @@
-"""Every page that links lead to, in a real browser: rules of WCAG 2.2 AA, width, weight, console."""
+"""Every page that links lead to, in a real browser: WCAG 2.2 AA, axe's best practice, width, weight, console."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.served]
 PersonAt = Callable[..., tuple[Page, Watch]]
 
 RULES = {
-    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"],
+    "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    # Django's own search field of Admin has a label that is a picture.
+    "rules": {"label-title-only": {"enabled": False}},
     "resultTypes": ["violations"],
     "preload": False,
 }

@@ -36,7 +36,7 @@ class Api:
 
     def __init__(self) -> None:
         _, raw = keys.issue_api_key(
-            name="api", scopes=["operator", "runner"], by=system_actor("tests"), now=timezone.now()
+            name="api", scopes=["operator", "runner"], actor=system_actor("tests"), now=timezone.now()
         )
         self.client = Client(headers={"Authorization": f"Bearer {raw}"})
 
@@ -172,7 +172,7 @@ def test_12_an_idle_poll_costs_the_same_however_long_the_history(fleet: Fleet) -
 def test_13_lists_are_bounded_and_page_to_their_end(api: Api) -> None:
     for n in range(7):
         runs.queue_ordered_run(
-            kind=START, prompt=str(n), by=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
+            kind=START, prompt=str(n), actor=OPERATOR, now=NOON + timedelta(seconds=n), session_id=f"s{n}"
         )
     seen, cursor = [], ""
     while cursor is not None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -30,6 +27,7 @@ from coordinator.models import (
     ConnectCode,
     DeletedAgent,
     Grant,
+    McpAgentPerson,
     ReadMark,
     SessionKey,
 )
@@ -46,17 +44,6 @@ EDITABLE = (
 )
 
 
-def build_agent_id(name: str) -> str:
-    """Return the id that follows from a name, as other programs make it too: `agent.night_watch`.
-
-    Letters outside a to z are written without their accents, or left out; a name with none left gets a short
-    number of its own.
-    """
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    id_words = "_".join(re.findall(r"[a-z0-9]+", plain))[:60]
-    return f"agent.{id_words or hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-
-
 def compute_agent_version(row: Agent) -> str:
     """Return the version that an editor of this agent has seen; heartbeats do not change it."""
     return versions.row_version(row, EDITABLE)
@@ -67,7 +54,7 @@ def create_agent(
     *,
     name: str,
     default_engine_id: str,
-    by: Actor,
+    actor: Actor,
     now: datetime | None = None,
     **others: Any,
 ) -> Agent:
@@ -86,7 +73,7 @@ def create_agent(
             row.save(force_insert=True)
             audit.record_audit_entry(
                 "AGENT_CREATED",
-                actor=by,
+                actor=actor,
                 target=agent_id,
                 result="success",
                 metadata={"after": changed_columns.read_column_values(row, EDITABLE)},
@@ -101,8 +88,8 @@ def update_agent(
     agent_id: str,
     changes: Mapping[str, Any],
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     now: datetime | None = None,
 ) -> Agent:
     """Change columns of EDITABLE.
@@ -113,7 +100,7 @@ def update_agent(
     """
     validate_agent_columns(changes)
     with transaction.atomic():
-        row = lock_agent(agent_id, seen)
+        row = lock_agent(agent_id, seen_version)
         difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
         if difference is None:
             return row
@@ -121,7 +108,7 @@ def update_agent(
             raise Forbidden(f"A password protects the power switch of {agent_id}.")
         row.save(update_fields=list(difference["after"]))
         audit.record_audit_entry(
-            "AGENT_UPDATED", actor=by, target=agent_id, result="success", metadata=difference, now=now
+            "AGENT_UPDATED", actor=actor, target=agent_id, result="success", metadata=difference, now=now
         )
     return row
 
@@ -132,11 +119,11 @@ def validate_agent_columns(changes: Mapping[str, Any]) -> None:
             raise UnprocessableRequest(f"An agent needs a {name.replace('_', ' ').removesuffix(' id')}.")
 
 
-def lock_agent(agent_id: str, seen: str | None = None) -> Agent:
+def lock_agent(agent_id: str, seen_version: str | None = None) -> Agent:
     row = Agent.objects.select_for_update().filter(pk=agent_id).first()
     if row is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
-    versions.require_current_version(compute_agent_version(row), seen, f"The agent {agent_id}")
+    versions.require_current_version(compute_agent_version(row), seen_version, f"The agent {agent_id}")
     return row
 
 
@@ -148,7 +135,7 @@ def assign_plugin(
     agent_id: str,
     plugin_id: str,
     *,
-    by: Actor,
+    actor: Actor,
     pos_x: int = 0,
     pos_y: int = 0,
     now: datetime | None = None,
@@ -161,7 +148,7 @@ def assign_plugin(
             row = AgentPlugin(agent=agent, plugin_id=plugin_id, pos_x=pos_x, pos_y=pos_y)
             row.save(force_insert=True)
             metadata = {"plugin_id": plugin_id, "after": {"pos_x": pos_x, "pos_y": pos_y}}
-            record_plugin_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, by, now)
+            record_plugin_assignment("AGENT_PLUGIN_ASSIGNED", agent_id, metadata, actor, now)
     except IntegrityError:
         raise Conflict(f"{agent_id} already uses {plugin_id}.") from None
     return row
@@ -173,47 +160,54 @@ def move_plugin(
     *,
     pos_x: int,
     pos_y: int,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     now: datetime | None = None,
 ) -> AgentPlugin:
     """Put a plugin's card elsewhere on the agent's board. Raises NotFound, Conflict."""
     with transaction.atomic():
-        row = lock_plugin_assignment(agent_id, plugin_id, seen)
+        row = lock_plugin_assignment(agent_id, plugin_id, seen_version)
         difference = changed_columns.assign_changed_columns(
             row, {"pos_x": pos_x, "pos_y": pos_y}, ("pos_x", "pos_y")
         )
         if difference is not None:
             row.save(update_fields=list(difference["after"]))
             metadata = {"plugin_id": plugin_id, **difference}
-            record_plugin_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, by, now)
+            record_plugin_assignment("AGENT_PLUGIN_MOVED", agent_id, metadata, actor, now)
     return row
 
 
 def withdraw_plugin(
-    agent_id: str, plugin_id: str, *, by: Actor, seen: str | None = None, now: datetime | None = None
+    agent_id: str,
+    plugin_id: str,
+    *,
+    actor: Actor,
+    seen_version: str | None = None,
+    now: datetime | None = None,
 ) -> None:
     """Take a plugin from an agent. Raises NotFound, Conflict."""
     with transaction.atomic():
-        row = lock_plugin_assignment(agent_id, plugin_id, seen)
+        row = lock_plugin_assignment(agent_id, plugin_id, seen_version)
         before = {"pos_x": row.pos_x, "pos_y": row.pos_y}
         row.delete()
         metadata = {"plugin_id": plugin_id, "before": before}
-        record_plugin_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, by, now)
+        record_plugin_assignment("AGENT_PLUGIN_WITHDRAWN", agent_id, metadata, actor, now)
 
 
-def lock_plugin_assignment(agent_id: str, plugin_id: str, seen: str | None) -> AgentPlugin:
+def lock_plugin_assignment(agent_id: str, plugin_id: str, seen_version: str | None) -> AgentPlugin:
     row = AgentPlugin.objects.select_for_update().filter(pk=(agent_id, plugin_id)).first()
     if row is None:
         raise NotFound(f"{agent_id} no longer uses {plugin_id}. Reload the page.")
-    versions.require_current_version(assignment_version(row), seen, f"{plugin_id} of {agent_id}")
+    versions.require_current_version(assignment_version(row), seen_version, f"{plugin_id} of {agent_id}")
     return row
 
 
 def record_plugin_assignment(
-    event: str, agent_id: str, metadata: dict[str, Any], by: Actor, now: datetime | None
+    event: str, agent_id: str, metadata: dict[str, Any], actor: Actor, now: datetime | None
 ) -> None:
-    audit.record_audit_entry(event, actor=by, target=agent_id, result="success", metadata=metadata, now=now)
+    audit.record_audit_entry(
+        event, actor=actor, target=agent_id, result="success", metadata=metadata, now=now
+    )
 
 
 def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
@@ -229,7 +223,7 @@ def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
 
 
 def delete_agent_with_data(
-    agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+    agent_id: str, *, actor: Actor, reason: str | None = None, now: datetime | None = None
 ) -> Agent:
     """Delete an agent with its messages, attachments, grants and assignments, and revoke its API keys.
 
@@ -244,12 +238,15 @@ def delete_agent_with_data(
         row = lock_agent(agent_id)
         deleted_counts = count_agent_dependents([agent_id])
         for key in active_agent_keys([agent_id]):
-            keys.invalidate_api_key(key.pk, by=by, now=moment, reason=f"The agent {agent_id} was deleted.")
-        keys.unbind_deleted_agent(agent_id, by=by, now=moment)
+            keys.invalidate_api_key(
+                key.pk, actor=actor, now=moment, reason=f"The agent {agent_id} was deleted."
+            )
+        keys.unbind_deleted_agent(agent_id, actor=actor, now=moment)
         chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
+        McpAgentPerson.objects.filter(pk=agent_id).delete()
         ReadMark.objects.filter(agent_id=agent_id).delete()
         grants.delete_all_grants(
-            by=by, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id
+            actor=actor, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id
         )
         AgentPlugin.objects.filter(agent=agent_id).delete()
         before = changed_columns.read_column_values(row, EDITABLE)
@@ -259,7 +256,7 @@ def delete_agent_with_data(
         DeletedAgent.objects.update_or_create(pk=agent_id, defaults={"deleted_at": moment})
         audit.record_audit_entry(
             "AGENT_DELETED",
-            actor=by,
+            actor=actor,
             target=agent_id,
             result="success",
             reason=reason,

@@ -25,13 +25,13 @@ find = _BLUEPRINTS.find_named_row
 edit = _BLUEPRINTS.edit_named_row
 
 
-def add_blueprint(name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Blueprint:
+def add_blueprint(name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Blueprint:
     """Add a blueprint. Raises as NamedRows.create, and Conflict for the id of a deleted agent: runs speak as it."""
     deleted_agents.require_unused_agent_id(name)
-    return _BLUEPRINTS.create_named_row(name, fields, by=by, now=now)
+    return _BLUEPRINTS.create_named_row(name, fields, actor=actor, now=now)
 
 
-def change_blueprint_status(name: str, status: str, *, by: Actor, now: datetime) -> Blueprint:
+def change_blueprint_status(name: str, status: str, *, actor: Actor, now: datetime) -> Blueprint:
     """Make a blueprint `active` or `inactive`; inactive ones are listed and marked. Raises NotFound."""
     with transaction.atomic():
         blueprint = _BLUEPRINTS.lock_named_row(name)
@@ -39,7 +39,7 @@ def change_blueprint_status(name: str, status: str, *, by: Actor, now: datetime)
         blueprint.save(update_fields=["status"])
         audit.record_audit_entry(
             "BLUEPRINT_STATUS_SET",
-            actor=by,
+            actor=actor,
             target=name,
             result="success",
             metadata={"before": before, "after": status},
@@ -48,8 +48,8 @@ def change_blueprint_status(name: str, status: str, *, by: Actor, now: datetime)
     return blueprint
 
 
-def remove_blueprint(name: str, *, by: Actor, now: datetime) -> None:
+def remove_blueprint(name: str, *, actor: Actor, now: datetime) -> None:
     """Remove a blueprint. Raises NotFound."""
     with transaction.atomic():
         _BLUEPRINTS.lock_named_row(name).delete()
-        audit.record_audit_entry("BLUEPRINT_DELETED", actor=by, target=name, result="success", now=now)
+        audit.record_audit_entry("BLUEPRINT_DELETED", actor=actor, target=name, result="success", now=now)

@@ -20,7 +20,7 @@ create = _CAPABILITIES.create_named_row
 edit = _CAPABILITIES.edit_named_row
 
 
-def remove_capability(name: str, *, by: Actor, now: datetime) -> None:
+def remove_capability(name: str, *, actor: Actor, now: datetime) -> None:
     """Remove a capability. Raises NotFound, or Conflict while blueprints refer to it."""
     with transaction.atomic():
         capability = _CAPABILITIES.lock_named_row(name)
@@ -32,4 +32,4 @@ def remove_capability(name: str, *, by: Actor, now: datetime) -> None:
         if users:
             raise Conflict(f"Capability is referenced by agents: {', '.join(users)}")
         capability.delete()
-        audit.record_audit_entry("CAPABILITY_DELETED", actor=by, target=name, result="success", now=now)
+        audit.record_audit_entry("CAPABILITY_DELETED", actor=actor, target=name, result="success", now=now)

@@ -71,10 +71,10 @@ def count_agent_references(agent_id: str) -> dict[str, int]:
         "rows of “Who decides”": sum(
             is_agent_in_pattern(agent_id, row) for row in DecidingRule.objects.values_list("agent", flat=True)
         ),
-        "permission requests and approvals, revoke them, and they go with manage.py prune --requests": (
+        "permission requests and approvals, revoke them, and they go with signalbox manage prune --requests": (
             requests.count()
         ),
-        "sessions, delete them, or use manage.py prune --sessions": Session.objects.filter(
+        "sessions, delete them, or use signalbox manage prune --sessions": Session.objects.filter(
             agent_name=agent_id
         ).count(),
         "runs, which go with their sessions": Run.objects.filter(agent_name=agent_id).count(),

@@ -49,7 +49,7 @@ class NamedRows(Generic[Row]):
         self.find_named_row(name)
         return self.model._default_manager.select_for_update().get(pk=name)
 
-    def create_named_row(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+    def create_named_row(self, name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
         self.validate_row_name(name)
         row_fields = self.seal_row_fields(drop_none_fields(fields), name)
@@ -58,13 +58,13 @@ class NamedRows(Generic[Row]):
             with transaction.atomic():
                 row = self.model._default_manager.create(name=name, created_at=now, modified_at=now, **values)
                 audit.record_audit_entry(
-                    f"{self.event}_CREATED", actor=by, target=name, result="success", now=now
+                    f"{self.event}_CREATED", actor=actor, target=name, result="success", now=now
                 )
         except IntegrityError:
             raise Conflict(f"{self.noun} already exists: {name}") from None
         return row
 
-    def edit_named_row(self, name: str, fields: Mapping[str, Any], *, by: Actor, now: datetime) -> Row:
+    def edit_named_row(self, name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Row:
         """Change the given fields: None leaves one as it is, an empty value takes it away.
 
         Raises NotFound, Invalid for a masked value that is not stored here.
@@ -83,7 +83,7 @@ class NamedRows(Generic[Row]):
             row.save(update_fields=[*changes, "modified_at"])
             audit.record_audit_entry(
                 f"{self.event}_EDITED",
-                actor=by,
+                actor=actor,
                 target=name,
                 result="success",
                 metadata={
@@ -94,14 +94,14 @@ class NamedRows(Generic[Row]):
             )
         return row
 
-    def seal_row_fields(self, given: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
+    def seal_row_fields(self, values: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
         """Return fields as they are stored."""
-        if "mcp_servers" not in given:
-            return given
+        if "mcp_servers" not in values:
+            return values
         owner = f"{self.noun.lower()} {name}"
         return {
-            **given,
-            "mcp_servers": sealed_servers.seal_server_values(given["mcp_servers"], owner, stored),
+            **values,
+            "mcp_servers": sealed_servers.seal_server_values(values["mcp_servers"], owner, stored),
         }
 
     def validate_row_name(self, name: str) -> None:

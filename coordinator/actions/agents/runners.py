@@ -256,7 +256,7 @@ def abandon_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -
 
 
 def retire_runner(
-    runner_id: str, *, by: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
+    runner_id: str, *, actor: Actor, itself: bool, now: datetime, key: KeyIdentity | None = None
 ) -> None:
     """Remove a runner that leaves by itself; mark any other, whose next poll tells it to go.
 
@@ -271,7 +271,7 @@ def retire_runner(
             Runner.objects.filter(pk=runner_id).update(deregistered_at=now)
         audit.record_audit_entry(
             "RUNNER_DEREGISTERED",
-            actor=by,
+            actor=actor,
             target=runner_id,
             result="success",
             reason="by itself" if itself else "by others",

@@ -8,6 +8,7 @@ is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.cove
 from __future__ import annotations
 
 from coordinator.actions.approvals.always import approve_permanently
+from coordinator.actions.approvals.answering import RequestAnswer, answer_request
 from coordinator.actions.approvals.deciding import decide_request
 from coordinator.actions.approvals.expiry import (
     end_approval,
@@ -37,6 +38,8 @@ from coordinator.policy.requests.verdicts import find_final_answer
 __all__ = [
     "NewPermissionRequest",
     "PermissionRequestResult",
+    "RequestAnswer",
+    "answer_request",
     "approve_permanently",
     "assign_requests",
     "consume_request_verdict",

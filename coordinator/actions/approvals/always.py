@@ -35,42 +35,44 @@ class LastingAnswer:
 
 
 def approve_permanently(
-    request_id: str, answer: LastingAnswer, *, by: Person, judged: str, now: datetime | None = None
+    request_id: str, answer: LastingAnswer, *, person: Person, judged: str, now: datetime | None = None
 ) -> PermissionRequest:
     """Save the rules and the grant, and approve the request that was judged.
 
     Raises Forbidden for anyone but an approver, what saving rules and grants raises where they changed meanwhile, and
     what deciding raises; then nothing is written but the attempt.
     """
-    if not has_role(by, APPROVER):
+    if not has_role(person, APPROVER):
         raise Forbidden("You need the role approver to write rules and grants.")
     try:
         with transaction.atomic():
-            return save_policy_and_approve(request_id, answer, by, judged, now)
+            return save_policy_and_approve(request_id, answer, person, judged, now)
     except SignalboxError as refusal:
-        record_failed_permanent_approval(request_id, by, refusal, now or timezone.now())
+        record_failed_permanent_approval(request_id, person, refusal, now or timezone.now())
         raise
 
 
 def save_policy_and_approve(
-    request_id: str, answer: LastingAnswer, by: Person, judged: str, now: datetime | None
+    request_id: str, answer: LastingAnswer, person: Person, judged: str, now: datetime | None
 ) -> PermissionRequest:
     deciders.lock_decision_rights()  # before the request, as deciding does
-    if not who_decides.can_user_edit_policy(by):
+    if not who_decides.can_user_edit_policy(person):
         raise Forbidden(who_decides.ADMINS_EDIT)
-    row, actor = rows.lock_permission_request(request_id), rows.resolve_actor(by)
+    row, actor = rows.lock_permission_request(request_id), rows.resolve_actor(person)
     now = now or timezone.now()  # read under the lock: it may have taken a while
     justification = f"Always allowed from request {request_id}"
     if answer.rules is not None:
-        tool_rules.replace_tool_rules(list(answer.rules), seen=answer.seen_rules, by=actor, now=now)
+        tool_rules.replace_tool_rules(
+            list(answer.rules), seen_version=answer.seen_rules, actor=actor, now=now
+        )
     makes_grant = parse_access_request(row) is not None  # its approval does
     if answer.edits and not makes_grant:
         grants.apply_grant_edits(
-            [replace(edit, justification=justification) for edit in answer.edits], by=actor, now=now
+            [replace(edit, justification=justification) for edit in answer.edits], actor=actor, now=now
         )
     decided = decide_request(
         request_id,
-        by=by,
+        person=person,
         verdict="approved",
         judged=judged,
         reason=justification,
@@ -84,10 +86,10 @@ def save_policy_and_approve(
 
 
 def record_failed_permanent_approval(
-    request_id: str, by: Person, refusal: SignalboxError, now: datetime
+    request_id: str, person: Person, refusal: SignalboxError, now: datetime
 ) -> None:
     """Write the attempt down: its own audit row went with what was undone."""
     with transaction.atomic():
         row = PermissionRequest.objects.filter(request_id=request_id).first()
         if row is not None:
-            rows.record_refused_attempt(row, by, "always allowed", refusal, now)
+            rows.record_refused_attempt(row, person, "always allowed", refusal, now)

@@ -14,7 +14,7 @@ from coordinator.actions import deciders, notifications
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.actions.plugins import plugin_permissions
-from coordinator.actions.policy import access_requests
+from coordinator.actions.policy import access_requests, known_hosts
 from coordinator.errors import BadRequest, Conflict, Forbidden, SignalboxError, UnprocessableRequest
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.policy.deciders import book as rights
@@ -22,16 +22,20 @@ from coordinator.policy.deciders.book import DeciderBook
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import coverage, in_force
+from coordinator.policy.requests import coverage, in_force, question_requests
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit
+from coordinator.policy.requests.questions import remove_sealed_texts
 from coordinator.secrets.masking import find_masks
+
+UNANSWERED = "Nothing was approved: this is a question. Open it and answer it, or deny it."
+ANSWERS_ONCE = "An answer counts for this one question alone."
 
 
 def decide_request(
     request_id: str,
     *,
-    by: Person,
+    person: Person,
     verdict: Literal["approved", "denied"],
     reason: str | None = None,
     validity: Validity = Validity.ONCE,
@@ -40,6 +44,7 @@ def decide_request(
     grant: bool = False,
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None,
     adds_rules: bool = False,
+    is_answer: bool = False,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
@@ -48,7 +53,7 @@ def decide_request(
     `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that is not that any
     more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
     asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
-    lets more calls run than the one.
+    lets more calls run than the one, `is_answer` that it holds the answer to a question, which no other approval does.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
     anyone who may not decide it at that instant (policy.deciders), NotFound, and Conflict for a request
@@ -61,9 +66,18 @@ def decide_request(
         raise BadRequest("A denial cannot include a grant.")
     reason = (reason or "").strip() or None
     vote = DecisionVote(
-        by.get_username(), verdict, Validity(validity), Scope(scope), judged, reason, grant, added, adds_rules
+        person.get_username(),
+        verdict,
+        Validity(validity),
+        Scope(scope),
+        judged,
+        reason,
+        grant,
+        added,
+        adds_rules,
+        is_answer,
     )
-    return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, by, vote, now))
+    return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, person, vote, now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,7 @@ class DecisionVote:
     grant: bool
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None
     adds_rules: bool = False
+    is_answer: bool = False
     right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
 
     @property
@@ -86,44 +101,45 @@ class DecisionVote:
 
 
 def lock_and_decide_request(
-    request_id: str, by: Person, vote: DecisionVote, at: datetime | None
+    request_id: str, person: Person, vote: DecisionVote, at: datetime | None
 ) -> PermissionRequest | SignalboxError:
     deciders.lock_decision_rights()  # whoever loses the right from here on has decided first
     row = rows.lock_permission_request(request_id)
     now = at or timezone.now()  # once the row is held: who waited for it past the deadline comes too late
-    book, by = rights.load_decider_book(now), deciders.reload_person(by)
+    book, person = rights.load_decider_book(now), deciders.reload_person(person)
     if parse_access_request(row) is not None:  # a grant is for a time, and for all that its agent does
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
-        find_decider_refusal(row, by, book)
-        or find_policy_refusal(row, by, vote)
+        find_decider_refusal(row, person, book)
+        or find_policy_refusal(row, person, vote)
         or rows.find_decision_conflict(row, now)
         or find_mismatch_refusal(row, vote)
+        or find_unanswered_refusal(row, vote)
         or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
-        return rows.record_refused_attempt(row, by, vote.verdict, refusal, now)
+        return rows.record_refused_attempt(row, person, vote.verdict, refusal, now)
     update_needed_votes(row, book)
     if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
-        return add_approval_vote(row, by, vote, book)
-    vote = replace(vote, right_of=find_deciding_right(row, by, book, used=()))
-    return close_decided_request(row, by, vote, [vote], now)
+        return add_approval_vote(row, person, vote, book)
+    vote = replace(vote, right_of=find_deciding_right(row, person, book, used=()))
+    return close_decided_request(row, person, vote, [vote], now)
 
 
-def find_decider_refusal(row: PermissionRequest, by: Person, book: DeciderBook) -> SignalboxError | None:
-    why_not = book.explain_cannot_decide(by, row)
+def find_decider_refusal(row: PermissionRequest, person: Person, book: DeciderBook) -> SignalboxError | None:
+    why_not = book.explain_cannot_decide(person, row)
     return Forbidden(why_not) if why_not else None
 
 
-def find_policy_refusal(row: PermissionRequest, by: Person, vote: DecisionVote) -> SignalboxError | None:
+def find_policy_refusal(row: PermissionRequest, person: Person, vote: DecisionVote) -> SignalboxError | None:
     """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it."""
     if vote.verdict == "denied":
         return None
     makes_grant = vote.validity is Validity.UNTIL_REVOKED and parse_access_request(row) is not None
     if not (vote.grant or vote.adds_rules or makes_grant):
         return None
-    return None if rights.can_user_edit_policy(by) else Forbidden(rights.ADMINS_EDIT)
+    return None if rights.can_user_edit_policy(person) else Forbidden(rights.ADMINS_EDIT)
 
 
 def update_needed_votes(row: PermissionRequest, book: DeciderBook) -> None:
@@ -137,16 +153,16 @@ def update_needed_votes(row: PermissionRequest, book: DeciderBook) -> None:
 
 
 def find_deciding_right(
-    row: PermissionRequest, by: Person, book: DeciderBook, used: Collection[str]
+    row: PermissionRequest, person: Person, book: DeciderBook, used: Collection[str]
 ) -> str | None:
     """Return by whose right the person decides: their own where they have it, else one that was handed to them.
 
     None where each that they have is used for this request already. Without a row every approver has their own.
     """
-    own = by.get_username()
+    own = person.get_username()
     rights = (
-        book.find_decision_rights(by, row)
-        if isinstance(by, User) and book.find_deciding_rule(row) is not None
+        book.find_decision_rights(person, row)
+        if isinstance(person, User) and book.find_deciding_rule(row) is not None
         else [own]
     )
     return next((right for right in rights if right not in used), None)
@@ -177,8 +193,17 @@ def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> Signalb
     return None
 
 
+def find_unanswered_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
+    """Return why a question is not approved: it has no answer yet, or one that would count for more than itself."""
+    if vote.verdict == "denied" or not question_requests.is_question_request(row):
+        return None
+    if not vote.is_answer:
+        return BadRequest(UNANSWERED)
+    return BadRequest(ANSWERS_ONCE) if vote.scope is not Scope.CALL or vote.grant else None
+
+
 def add_approval_vote(
-    row: PermissionRequest, by: Person, vote: DecisionVote, book: DeciderBook
+    row: PermissionRequest, person: Person, vote: DecisionVote, book: DeciderBook
 ) -> PermissionRequest | SignalboxError:
     """Count one of several approvals; the last one needed closes the request with all names.
 
@@ -189,13 +214,13 @@ def add_approval_vote(
     vote = replace(
         vote,
         right_of=find_deciding_right(
-            row, by, book, [earlier_vote.right_of or earlier_vote.voter for earlier_vote in earlier]
+            row, person, book, [earlier_vote.right_of or earlier_vote.voter for earlier_vote in earlier]
         ),
     )
     judged = judged_card_digest(row)
     refusal = find_vote_refusal(vote, earlier, judged)
     if refusal is not None:
-        return rows.record_refused_attempt(row, by, vote.verdict, refusal, now)
+        return rows.record_refused_attempt(row, person, vote.verdict, refusal, now)
     if vote.added is not None:
         vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
     PermissionVote.objects.filter(request=row, voter=vote.voter).delete()  # one that does not count any more
@@ -215,14 +240,14 @@ def add_approval_vote(
         rows.record_request_event(
             "PERMISSION_REQUEST_VOTED",
             row,
-            rows.resolve_actor(by),
+            rows.resolve_actor(person),
             "allowed",
             now,
             reason=vote.reason,
             metadata=collect_decision_evidence(row, now) | describe_delegated_votes([vote]),
         )
         return row
-    return close_decided_request(row, by, combine_votes(vote, earlier), [*earlier, vote], now)
+    return close_decided_request(row, person, combine_votes(vote, earlier), [*earlier, vote], now)
 
 
 def find_vote_refusal(
@@ -269,13 +294,15 @@ def combine_votes(vote: DecisionVote, earlier: list[PermissionVote]) -> Decision
 
 def close_decided_request(
     row: PermissionRequest,
-    by: Person,
+    person: Person,
     vote: DecisionVote,
     votes: Sequence[DecisionVote | PermissionVote],
     now: datetime,
 ) -> PermissionRequest | SignalboxError:
     approved, names = vote.verdict == "approved", [voter_row.voter for voter_row in votes]
-    added = dict(vote.added(row) or {}) if approved and vote.added is not None else {}
+    # A driven agent has several ways of saying no, too: then the answer names one.
+    is_sent = approved or vote.is_answer
+    added = dict(vote.added(row) or {}) if vote.added is not None and is_sent else {}
     cover_key = compute_approval_cover_key(row, vote.scope, added) if approved else None
     before = rows.snapshot_request(row)
     won = rows.update_pending_request(
@@ -288,7 +315,7 @@ def close_decided_request(
     if not won:
         return rows.record_refused_attempt(
             row,
-            by,
+            person,
             vote.verdict,
             Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}"),
             now,
@@ -296,7 +323,7 @@ def close_decided_request(
     rows.close_request_context(
         row,
         closed_at=now,
-        closed_by=str(rows.resolve_actor(by)),
+        closed_by=str(rows.resolve_actor(person)),
         reason=vote.reason,
         validity=vote.validity if approved else None,
         scope=vote.scope if approved else Scope.CALL,
@@ -307,15 +334,16 @@ def close_decided_request(
     )
     notifications.announce_request_end(row, now=now)
     if approved:
-        access_requests.create_grant(row, by=rows.resolve_actor(by), now=now, reason=vote.reason)
+        known_hosts.record_known_hosts(row, now)
+        access_requests.create_grant(row, actor=rows.resolve_actor(person), now=now, reason=vote.reason)
     if vote.grant:
         plugin_permissions.add_plugin_permission(
-            row.plugin_id, row.permission_type, by=rows.resolve_actor(by), now=now, reason=vote.reason
+            row.plugin_id, row.permission_type, actor=rows.resolve_actor(person), now=now, reason=vote.reason
         )
     rows.record_request_event(
         f"PERMISSION_REQUEST_{vote.verdict.upper()}",
         row,
-        rows.resolve_actor(by),
+        rows.resolve_actor(person),
         "allowed" if approved else "denied",
         now,
         reason=vote.reason,
@@ -323,7 +351,7 @@ def close_decided_request(
         | describe_delegated_votes(votes)
         | collect_decision_evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
-        | ({"answer": added} if added else {}),
+        | ({"answer": remove_sealed_texts(added)} if added else {}),
     )
     return row
 

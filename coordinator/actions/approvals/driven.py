@@ -29,11 +29,11 @@ def find_open_questions(
 
 
 def withdraw_open_questions(
-    session_id: str, why: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
+    session_id: str, reason: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
 ) -> int:
     """Take back the questions that nobody waits for any more, saying why; return how many those were."""
     open_questions = find_open_questions(session_id, call_id, ask)
     for row in open_questions:
         with suppress(Conflict, NotFound):  # a person was faster
-            ending.withdraw_request(row.request_id, by=RUNNER, may_all=True, reason=why, now=now)
+            ending.withdraw_request(row.request_id, actor=RUNNER, may_all=True, reason=reason, now=now)
     return len(open_questions)

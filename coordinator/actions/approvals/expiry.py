@@ -14,7 +14,7 @@ from coordinator.actions import notifications
 from coordinator.actions.approvals import rows
 from coordinator.actions.approvals.rows import Person
 from coordinator.actions.plugins import plugin_permissions
-from coordinator.actions.policy import access_requests
+from coordinator.actions.policy import access_requests, known_hosts
 from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.identity.roles import APPROVER, has_role
@@ -29,7 +29,7 @@ MADE_WAY = "Its agent had moved on, and newer calls of the same key needed the s
 def withdraw_request(
     request_id: str,
     *,
-    by: Actor,
+    actor: Actor,
     may_all: bool = False,
     unless_held: bool = False,
     reason: str | None = None,
@@ -44,12 +44,12 @@ def withdraw_request(
     now = now or timezone.now()
     reason = mask_secrets(reason)
     return rows.commit_then_raise_refusal(
-        lambda: lock_and_withdraw_request(request_id, by, may_all, reason, now, unless_held=unless_held)
+        lambda: lock_and_withdraw_request(request_id, actor, may_all, reason, now, unless_held=unless_held)
     )
 
 
 def withdraw_oldest_requests(
-    waiting: QuerySet[PermissionRequest], number: int, by: Actor, now: datetime
+    waiting: QuerySet[PermissionRequest], number: int, actor: Actor, now: datetime
 ) -> bool:
     """Withdraw so many of an asker's requests by which no hook waits any more, the oldest first; say whether so many
     were found. To be called inside a transaction.
@@ -62,32 +62,32 @@ def withdraw_oldest_requests(
         return False
     for request_id in ids:
         with suppress(NotFound):  # it was deleted meanwhile, and has made way so
-            lock_and_withdraw_request(request_id, by, False, MADE_WAY, now, unless_held=False)
+            lock_and_withdraw_request(request_id, actor, False, MADE_WAY, now, unless_held=False)
     return True
 
 
 def lock_and_withdraw_request(
-    request_id: str, by: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
+    request_id: str, actor: Actor, may_all: bool, reason: str | None, now: datetime, *, unless_held: bool
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
     context = rules.request_context(row)
-    if not may_all and (context is None or context.requested_by != str(by)):
+    if not may_all and (context is None or context.requested_by != str(actor)):
         refusal: SignalboxError = Forbidden(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
-        return rows.record_refused_attempt(row, by, "withdrawn", refusal, now)
+        return rows.record_refused_attempt(row, actor, "withdrawn", refusal, now)
     if row.status == "withdrawn" or (unless_held and context is not None and context.held_at is not None):
         return row
     if (conflict := rows.find_decision_conflict(row, now)) is not None:
-        return rows.record_refused_attempt(row, by, "withdrawn", conflict, now)
+        return rows.record_refused_attempt(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
     if not rows.update_pending_request(row, status="withdrawn"):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
-    rows.close_request_context(row, closed_at=now, closed_by=str(by), reason=reason)
+    rows.close_request_context(row, closed_at=now, closed_by=str(actor), reason=reason)
     notifications.announce_request_end(row, now=now)
     changes = {"before": before, "after": rows.snapshot_request(row)}
     rows.record_request_event(
-        "PERMISSION_REQUEST_WITHDRAWN", row, by, "success", now, reason=reason, metadata=changes
+        "PERMISSION_REQUEST_WITHDRAWN", row, actor, "success", now, reason=reason, metadata=changes
     )
     return row
 
@@ -129,7 +129,7 @@ def expire_request(row: PermissionRequest, now: datetime) -> bool:
 
 
 def end_approval(
-    request_id: str, *, by: Person, reason: str | None = None, now: datetime | None = None
+    request_id: str, *, person: Person, reason: str | None = None, now: datetime | None = None
 ) -> PermissionRequest:
     """End an approval now, and take back the plugin's permission where this decision had granted it.
 
@@ -137,38 +137,38 @@ def end_approval(
     """
     now = now or timezone.now()
     return rows.commit_then_raise_refusal(
-        lambda: lock_and_revoke_approval(request_id, by, (reason or "").strip() or None, now)
+        lambda: lock_and_revoke_approval(request_id, person, (reason or "").strip() or None, now)
     )
 
 
 def lock_and_revoke_approval(
-    request_id: str, by: Person, reason: str | None, now: datetime
+    request_id: str, person: Person, reason: str | None, now: datetime
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
-    if not has_role(by, APPROVER):
+    if not has_role(person, APPROVER):
         return rows.record_refused_attempt(
-            row, by, "revoked", Forbidden("You need the role approver to revoke approvals."), now
+            row, person, "revoked", Forbidden("You need the role approver to revoke approvals."), now
         )
     if not rules.can_revoke(row, now):
         story = rules.describe_request_outcome(row, now)
         return rows.record_refused_attempt(
-            row, by, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
+            row, person, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
         )
     before = rows.snapshot_request(row)
     if rules.current_request_state(row, now).in_force:
         row.expires_at = now
         row.save(update_fields=["expires_at"])
-    context = mark_approval_revoked(row, by.get_username(), reason, now)
-    access_requests.end_grant(row, by=rows.resolve_actor(by), now=now, reason=reason)
+    context = mark_approval_revoked(row, person.get_username(), reason, now)
+    access_requests.end_grant(row, actor=rows.resolve_actor(person), now=now, reason=reason)
     if context.granted and plugin_permissions.has_plugin_permission(row.plugin_id, row.permission_type):
         plugin_permissions.remove_plugin_permission(
-            row.plugin_id, row.permission_type, by=rows.resolve_actor(by), now=now, reason=reason
+            row.plugin_id, row.permission_type, actor=rows.resolve_actor(person), now=now, reason=reason
         )
     changes = {"before": before, "after": rows.snapshot_request(row)}
     rows.record_request_event(
         "PERMISSION_APPROVAL_REVOKED",
         row,
-        rows.resolve_actor(by),
+        rows.resolve_actor(person),
         "success",
         now,
         reason=reason,
@@ -183,10 +183,11 @@ def mark_approval_revoked(
     context = rules.request_context(row) or rows.create_missing_request_context(row)
     context.revoked_at, context.revoked_by, context.revoke_reason = now, by, reason
     context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
+    known_hosts.forget_known_hosts(row)
     return context
 
 
-def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
+def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
     still_held = PermissionRequest.objects.filter(
         status="approved",
@@ -203,17 +204,17 @@ def revoke_unused_approvals(*, by: Actor, reason: str, now: datetime) -> int:
         usable = [row for row in unused_approvals if rules.single_use_valid_until(row, now) is not None]
         for row in usable:
             before = rows.snapshot_request(row)
-            mark_approval_revoked(row, str(by), reason, now)
+            mark_approval_revoked(row, str(actor), reason, now)
             changes = {"before": before, "after": rows.snapshot_request(row)}
             rows.record_request_event(
-                "PERMISSION_APPROVAL_REVOKED", row, by, "success", now, reason=reason, metadata=changes
+                "PERMISSION_APPROVAL_REVOKED", row, actor, "success", now, reason=reason, metadata=changes
             )
     return len(usable)
 
 
-def record_requests_seen(request_ids: list[str], *, by: Person, now: datetime | None = None) -> None:
+def record_requests_seen(request_ids: list[str], *, person: Person, now: datetime | None = None) -> None:
     """Note that a person who could decide has had these requests on their screen, the first time only."""
-    if has_role(by, APPROVER):
+    if has_role(person, APPROVER):
         now = now or timezone.now()
         requests, book = (
             PermissionRequest.objects.filter(request_id__in=request_ids),
@@ -223,14 +224,14 @@ def record_requests_seen(request_ids: list[str], *, by: Person, now: datetime | 
             [
                 row.request_id
                 for row in deciders.load_requests_without_inputs(requests)
-                if book.can_decide_request(by, row)
+                if book.can_decide_request(person, row)
             ]
             if book.rules
             else request_ids
         )
         seen_rows = requests.filter(request_id__in=theirs).values("request_id")
         unseen = PermissionContext.objects.filter(pk__in=seen_rows, seen_at__isnull=True)
-        unseen.update(seen_at=now, seen_by=by.get_username())
+        unseen.update(seen_at=now, seen_by=person.get_username())
 
 
 def limit_approvals_to_own_request(request_ids: Sequence[str]) -> None:

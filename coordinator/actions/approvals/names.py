@@ -19,6 +19,7 @@ from coordinator.models import (
     ReadMark,
     RequestAssignment,
     RequestSnooze,
+    SessionFigures,
     SessionOwner,
     UsageDay,
 )
@@ -27,6 +28,9 @@ from coordinator.models.permissions import RequestStatus
 
 # What these tell stays as it was written, under the name that the person had then.
 HISTORY = (
+    "AgentName.linked_by",
+    "AgentToolListing.changed_by",
+    "ArchivedSession.archived_by",
     "AuditLog.actor_id",
     "Brake.released_by",
     "Brake.set_by",
@@ -41,9 +45,15 @@ HISTORY = (
     "EscalationStep.created_by",
     "Grant.granted_by",
     "InstallationSetting.changed_by",
+    "McpAgentPerson.changed_by",
+    "McpAuthorization.changed_by",
+    "McpCallLimit.changed_by",
     "McpCredential.set_by",
+    "DismissedSuggestion.dismissed_by",
+    "KnownHost.approved_by",
     "McpTool.accepted_by",
     "McpTool.declined_by",
+    "McpTool.short_by",
     "ModelPrice.changed_by",
     "Note.written_by",
     "PermissionContext.closed_by",
@@ -53,6 +63,7 @@ HISTORY = (
     "PermissionRequest.approved_by",
     "RequestAssignment.assigned_by",
     "RuntimePlugin.created_by",
+    "SessionTag.tagged_by",
     "SessionTitle.set_by",
     "ToolRule.changed_by",
 )
@@ -71,6 +82,7 @@ def person_name_columns() -> list[tuple[QuerySet[Any], str, str]]:
         (RequestSnooze.objects.all(), "person", ""),
         (ReadMark.objects.all(), "person", ""),
         (SessionOwner.objects.all(), "person", ""),
+        (SessionFigures.objects.all(), "person", ""),
         (UsageDay.objects.all(), "person", ""),
         (Budget.objects.filter(reach=BudgetReach.PERSON), "name", ""),
         (ApiKey.objects.all(), "created_by", "user:"),
@@ -98,7 +110,8 @@ def forget_person_name(name: str) -> None:
     votes.filter(right_of=name).delete()
     for model in (RequestAssignment, RequestSnooze, ReadMark, SessionOwner):
         model.objects.filter(person=name).delete()
-    UsageDay.objects.filter(person=name).update(person=None)
+    for rows in (SessionFigures.objects, UsageDay.objects):
+        rows.filter(person=name).update(person=None)
     pending = PermissionContext.objects.filter(request__status=RequestStatus.PENDING)
     nobody = f"{name} (deleted)"  # no user name has such characters
     pending.filter(owner=name).update(owner=nobody)

@@ -28,9 +28,9 @@ ANSWERS_AGAIN = timedelta(minutes=2)
 MOST_CANDIDATES = 20  # requests looked at for one call
 
 
-def compute_repeat_key(by: Actor, requester: Requester, call: str) -> str:
+def compute_repeat_key(actor: Actor, requester: Requester, call: str) -> str:
     """Return the digest that a call shares with itself made again: the same key, agent, call, folder and host."""
-    return keyed_digest("repeat", str(by), requester.agent_id, requester.folder, requester.host, call)
+    return keyed_digest("repeat", str(actor), requester.agent_id, requester.folder, requester.host, call)
 
 
 def find_request_for_call(
@@ -92,7 +92,7 @@ def join_pending_request(row: PermissionRequest, waits_until: datetime | None, w
 
 
 def mark_request_deferred(
-    request_id: str, *, by: Actor, reason: str, now: datetime
+    request_id: str, *, actor: Actor, reason: str, now: datetime
 ) -> PermissionRequest | None:
     """Note that the asker was told to wait; return the request, or None where no person can decide it any more."""
     with transaction.atomic():
@@ -103,7 +103,7 @@ def mark_request_deferred(
         if context.held_at is None:
             context.held_at = now
             context.save(update_fields=["held_at"])
-            rows.record_request_event("PERMISSION_REQUEST_HELD", row, by, "success", now, reason=reason)
+            rows.record_request_event("PERMISSION_REQUEST_HELD", row, actor, "success", now, reason=reason)
         rows.touch_request(row)
     return row
 
@@ -111,7 +111,7 @@ def mark_request_deferred(
 def consume_request_verdict(
     request_id: str,
     *,
-    by: Actor,
+    actor: Actor,
     call: str,
     session_id: str,
     call_id: str | None,
@@ -135,11 +135,13 @@ def consume_request_verdict(
             )
         if row.status not in rules.DECIDED or not is_single_use_verdict(row):
             return rules.current_request_state(row, now).in_force
-        return consume_late_verdict(row, by=by, call=call, session_id=session_id, call_id=call_id, now=now)
+        return consume_late_verdict(
+            row, actor=actor, call=call, session_id=session_id, call_id=call_id, now=now
+        )
 
 
 def consume_late_verdict(
-    row: PermissionRequest, *, by: Actor, call: str, session_id: str, call_id: str | None, now: datetime
+    row: PermissionRequest, *, actor: Actor, call: str, session_id: str, call_id: str | None, now: datetime
 ) -> bool:
     """Take the verdict of a request that outlives its hook."""
     context = row.context
@@ -153,7 +155,7 @@ def consume_late_verdict(
         return False
     asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
     if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
-        record_verdict_use(row, by, session_id, call_id, now)
+        record_verdict_use(row, actor, session_id, call_id, now)
     rows.touch_request(row)
     return True
 
@@ -176,7 +178,7 @@ def is_verdict_expired(context: PermissionContext, now: datetime) -> bool:
 
 
 def record_verdict_use(
-    row: PermissionRequest, by: Actor, session_id: str, call_id: str | None, now: datetime
+    row: PermissionRequest, actor: Actor, session_id: str, call_id: str | None, now: datetime
 ) -> None:
     used = {
         "agent_id": row.context.agent_id,
@@ -186,4 +188,4 @@ def record_verdict_use(
     }
     approved = row.status in rules.APPROVED
     event = "PERMISSION_APPROVAL_USED" if approved else "PERMISSION_DENIAL_TOLD"
-    rows.record_request_event(event, row, by, "allowed" if approved else "denied", now, metadata=used)
+    rows.record_request_event(event, row, actor, "allowed" if approved else "denied", now, metadata=used)

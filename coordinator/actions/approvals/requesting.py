@@ -65,8 +65,8 @@ class NewPermissionRequest:
     slot: str | None = None  # which of several equal calls it is; None where its asker does not say
     waited_by: str | None = None  # the process and the call that wait (PermissionContext.waited_by)
 
-    def build_requester(self, by: Actor) -> Requester:
-        return Requester(self.agent_id, str(by), self.session_id, self.folder, self.host)
+    def build_requester(self, actor: Actor) -> Requester:
+        return Requester(self.agent_id, str(actor), self.session_id, self.folder, self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class PreparedQuestion:
 
 
 def request_permission(
-    ask: NewPermissionRequest, *, by: Actor, now: datetime | None = None
+    ask: NewPermissionRequest, *, actor: Actor, now: datetime | None = None
 ) -> PermissionRequestResult:
     """Ask a person for a permission.
 
@@ -108,13 +108,13 @@ def request_permission(
     """
     now = now or timezone.now()
     validate_new_request(ask, now)
-    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
+    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
     for _attempt in range(5):
         with transaction.atomic():
             existing_answer = find_existing_answer(question, now)
             if existing_answer is not None:
                 return PermissionRequestResult(existing_answer, created=False)
-            enforce_pending_limit(by, now)
+            enforce_pending_limit(actor, now)
             try:
                 with transaction.atomic():
                     return PermissionRequestResult(create_request_row(question, now), created=True)
@@ -125,7 +125,7 @@ def request_permission(
 
 
 def deny_request_by_rules(
-    ask: NewPermissionRequest, ruling: Ruling, *, by: Actor, now: datetime
+    ask: NewPermissionRequest, ruling: Ruling, *, actor: Actor, now: datetime
 ) -> PermissionRequestResult:
     """Write a request that a rule denies, which nobody is asked about.
 
@@ -133,7 +133,7 @@ def deny_request_by_rules(
     `request_permission` does.
     """
     validate_new_request(ask, now)
-    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), by)
+    question = prepare_question(replace(ask, folder=mask_secrets(ask.folder)), actor)
     with transaction.atomic():
         denied_request = find_request_denied_by_rules(question, now)
         if denied_request is not None:
@@ -169,20 +169,20 @@ def find_request_denied_by_rules(question: PreparedQuestion, now: datetime) -> P
     )
 
 
-def find_request_by_key(idempotency_key: str, *, by: Actor) -> PermissionRequest | None:
+def find_request_by_key(idempotency_key: str, *, actor: Actor) -> PermissionRequest | None:
     """Return the request that `by` made under this key, with its context; None where there is none."""
-    key = scope_idempotency_key(idempotency_key, by)
+    key = scope_idempotency_key(idempotency_key, actor)
     return PermissionRequest.objects.with_context().filter(context__idempotency_key=key).first()
 
 
-def scope_idempotency_key(idempotency_key: str, by: Actor) -> str:
+def scope_idempotency_key(idempotency_key: str, actor: Actor) -> str:
     """Return an asker's key as it is stored: two askers may choose the same."""
-    return rules.hash_json_parts(str(by), idempotency_key)
+    return rules.hash_json_parts(str(actor), idempotency_key)
 
 
-def prepare_question(ask: NewPermissionRequest, by: Actor) -> PreparedQuestion:
+def prepare_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestion:
     """Return the question as it is stored and judged: without its secrets. Raises RequestTooLarge."""
-    requester, call = ask.build_requester(by), call_digest(ask.subject)
+    requester, call = ask.build_requester(actor), call_digest(ask.subject)
     offered = ask.metadata.get("permission_suggestions") if isinstance(ask.metadata, dict) else None
     call_key = ask.idempotency_key
     shown_question = replace(
@@ -194,30 +194,30 @@ def prepare_question(ask: NewPermissionRequest, by: Actor) -> PreparedQuestion:
     return PreparedQuestion(
         shown_question,
         ask.subject,
-        by,
+        actor,
         requester,
         call,
         pending_key=keyed_digest(
-            "pending", str(by), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
+            "pending", str(actor), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
         ),
-        idempotency_key=scope_idempotency_key(call_key, by) if call_key is not None else None,
-        repeat_key=holding.compute_repeat_key(by, requester, call) if ask.outlasts else None,
+        idempotency_key=scope_idempotency_key(call_key, actor) if call_key is not None else None,
+        repeat_key=holding.compute_repeat_key(actor, requester, call) if ask.outlasts else None,
     )
 
 
-def enforce_pending_limit(by: Actor, now: datetime) -> None:
+def enforce_pending_limit(actor: Actor, now: datetime) -> None:
     """Raise TooManyRequests where the asker has as many requests waiting as one may: others must be seen beside them.
 
     A call that was told to wait makes way: its agent has gone on, and can ask again. Those who ask at the same
     instant may pass the limit together, by as many as there are threads.
     """
     mine = PermissionRequest.objects.awaiting_decision(now).filter(
-        context__requested_by=str(by), context__pending_key__isnull=False
+        context__requested_by=str(actor), context__pending_key__isnull=False
     )
     too_many = mine.count() - settings.MAX_PENDING_REQUESTS + 1
-    if too_many > 0 and not ending.withdraw_oldest_requests(mine, too_many, by, now):
+    if too_many > 0 and not ending.withdraw_oldest_requests(mine, too_many, actor, now):
         raise TooManyRequests(
-            f"{by} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
+            f"{actor} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
             "Wait until some are decided, or withdraw some.",
             retry_after=RETRY_AFTER,
         )
@@ -368,9 +368,9 @@ def create_request_row(
     return row
 
 
-def find_request_owner(by: Actor) -> str | None:
+def find_request_owner(actor: Actor) -> str | None:
     """Return the person behind the asker: themselves, or who made the key."""
-    if by.kind == "user":
-        return by.name
-    made_by = ApiKey.objects.filter(name=by.name).values_list("created_by", flat=True).first() or ""
-    return made_by.removeprefix("user:") if by.kind == "key" and made_by.startswith("user:") else None
+    if actor.kind == "user":
+        return actor.name
+    made_by = ApiKey.objects.filter(name=actor.name).values_list("created_by", flat=True).first() or ""
+    return made_by.removeprefix("user:") if actor.kind == "key" and made_by.startswith("user:") else None

@@ -119,22 +119,22 @@ def record_request_event(
     )
 
 
-def resolve_actor(by: Person | Actor) -> Actor:
+def resolve_actor(decider: Person | Actor) -> Actor:
     """Return who to write in the audit log, for somebody who is not signed in as well."""
-    if isinstance(by, Actor):
-        return by
-    return person_actor(by) if isinstance(by, User) else Actor("user", "nobody")
+    if isinstance(decider, Actor):
+        return decider
+    return person_actor(decider) if isinstance(decider, User) else Actor("user", "nobody")
 
 
 def record_refused_attempt(
-    row: PermissionRequest, by: Person | Actor, wanted: str, refusal: SignalboxError, now: datetime
+    row: PermissionRequest, decider: Person | Actor, wanted: str, refusal: SignalboxError, now: datetime
 ) -> SignalboxError:
     """Audit an attempt that came to nothing and return the error to raise once that is committed."""
     metadata = {"wanted": wanted, "status": row.status, "error": refusal.status}
     record_request_event(
         "PERMISSION_REQUEST_REFUSED",
         row,
-        resolve_actor(by),
+        resolve_actor(decider),
         "failure",
         now,
         reason=refusal.detail,

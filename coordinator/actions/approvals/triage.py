@@ -26,12 +26,12 @@ BEFORE_DEADLINE = timedelta(minutes=5)
 LONGEST_SNOOZE = timedelta(days=7)
 
 
-def assign_requests(request_ids: Sequence[str], to: str, *, by: Person, now: datetime) -> int:
+def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now: datetime) -> int:
     """Give waiting requests to a person who may decide them; return how many changed hands.
 
     Raises Forbidden for anyone but an approver, and BadRequest for somebody who may decide none of them.
     """
-    check_triage_allowed(request_ids, by)
+    check_triage_allowed(request_ids, person)
     book = deciders.load_decider_book(now)
     taker = book.approvers_by_name.get(to)
     if taker is None:
@@ -44,15 +44,15 @@ def assign_requests(request_ids: Sequence[str], to: str, *, by: Person, now: dat
     theirs = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
     if assigned_rows and not theirs:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = find_arrangeable_requests(assigned_rows, by, book)
+    allowed = find_arrangeable_requests(assigned_rows, person, book)
     changed = 0
     for request_id in (candidate_id for candidate_id in theirs if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
-            changed += assign_one_request(request_id, taker.get_username(), by, now)
+            changed += assign_one_request(request_id, taker.get_username(), person, now)
     return changed
 
 
-def assign_one_request(request_id: str, to: str, by: Person, now: datetime) -> bool:
+def assign_one_request(request_id: str, to: str, person: Person, now: datetime) -> bool:
     row = rows.lock_permission_request(request_id)
     if rows.find_decision_conflict(row, now) is not None:
         return False
@@ -60,19 +60,19 @@ def assign_one_request(request_id: str, to: str, by: Person, now: datetime) -> b
     if before == to:
         return False
     RequestAssignment.objects.update_or_create(
-        request=row, defaults={"person": to, "assigned_by": by.get_username(), "at": now}
+        request=row, defaults={"person": to, "assigned_by": person.get_username(), "at": now}
     )
-    record_assignment_change(row, before, to, by, now)
+    record_assignment_change(row, before, to, person, now)
     return True
 
 
-def unassign_requests(request_ids: Sequence[str], *, by: Person, now: datetime) -> int:
+def unassign_requests(request_ids: Sequence[str], *, person: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
-    check_triage_allowed(request_ids, by)
+    check_triage_allowed(request_ids, person)
     request_rows = deciders.load_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
-    allowed = find_arrangeable_requests(request_rows, by, deciders.load_decider_book(now))
+    allowed = find_arrangeable_requests(request_rows, person, deciders.load_decider_book(now))
     changed = 0
     for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -80,7 +80,7 @@ def unassign_requests(request_ids: Sequence[str], *, by: Person, now: datetime) 
             before = find_request_assignee(row)
             if before is None or not RequestAssignment.objects.filter(request=row, person=before).delete()[0]:
                 continue
-            record_assignment_change(row, before, None, by, now)
+            record_assignment_change(row, before, None, person, now)
             changed += 1
     return changed
 
@@ -91,21 +91,21 @@ def find_request_assignee(row: PermissionRequest) -> str | None:
 
 
 def record_assignment_change(
-    row: PermissionRequest, before: str | None, after: str | None, by: Person, now: datetime
+    row: PermissionRequest, before: str | None, after: str | None, person: Person, now: datetime
 ) -> None:
     event = "PERMISSION_REQUEST_ASSIGNED" if after else "PERMISSION_REQUEST_RELEASED"
     changes = {"before": {"person": before}, "after": {"person": after}}
-    rows.record_request_event(event, row, rows.resolve_actor(by), "success", now, metadata=changes)
+    rows.record_request_event(event, row, rows.resolve_actor(person), "success", now, metadata=changes)
 
 
-def snooze_requests(request_ids: Sequence[str], until: datetime, *, by: Person, now: datetime) -> int:
+def snooze_requests(request_ids: Sequence[str], until: datetime, *, person: Person, now: datetime) -> int:
     """Leave requests out of this person's inbox until then, or until shortly before their deadline.
 
     Returns how many. It is the person's own view and changes nothing for anybody else, so the audit log is not told.
     Raises Forbidden for anyone but an approver, BadRequest for a time that is past or far away, and Conflict where
     every one of the requests is decided or about to lapse.
     """
-    check_triage_allowed(request_ids, by)
+    check_triage_allowed(request_ids, person)
     if not now < until <= now + LONGEST_SNOOZE:
         raise BadRequest("Choose a time within the next seven days.")
     waiting = PermissionRequest.objects.awaiting_decision(now).filter(request_id__in=list(request_ids))
@@ -123,7 +123,7 @@ def snooze_requests(request_ids: Sequence[str], until: datetime, *, by: Person, 
         )  # one that was deleted meanwhile is left out
         RequestSnooze.objects.bulk_create(
             [
-                RequestSnooze(request_id=request_id, person=by.get_username(), until=later[request_id])
+                RequestSnooze(request_id=request_id, person=person.get_username(), until=later[request_id])
                 for request_id in snoozed_rows
             ],
             update_conflicts=True,
@@ -138,28 +138,31 @@ def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:
     return min(until, deadline - BEFORE_DEADLINE) if isinstance(deadline, datetime) else until
 
 
-def wake_snoozed_requests(request_ids: Sequence[str], *, by: Person) -> int:
+def wake_snoozed_requests(request_ids: Sequence[str], *, person: Person) -> int:
     """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
-    check_triage_allowed(request_ids, by)
-    mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=by.get_username())
+    check_triage_allowed(request_ids, person)
+    mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=person.get_username())
     return mine.delete()[0]
 
 
-def find_arrangeable_requests(named: Iterable[PermissionRequest], by: Person, book: DeciderBook) -> set[str]:
+def find_arrangeable_requests(
+    named: Iterable[PermissionRequest], person: Person, book: DeciderBook
+) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
 
     Raises Forbidden where that is none of them.
     """
     refusals = {
-        row.request_id: "" if has_role(by, ADMIN) else book.explain_cannot_decide(by, row) for row in named
+        row.request_id: "" if has_role(person, ADMIN) else book.explain_cannot_decide(person, row)
+        for row in named
     }
     if refusals and all(refusals.values()):
         raise Forbidden(f"Nothing was changed. {next(iter(refusals.values()))}")
     return {name for name, why_not in refusals.items() if not why_not}
 
 
-def check_triage_allowed(request_ids: Sequence[str], by: Person) -> None:
-    if not has_role(by, APPROVER):
+def check_triage_allowed(request_ids: Sequence[str], person: Person) -> None:
+    if not has_role(person, APPROVER):
         raise Forbidden("You need the role approver to assign or snooze requests.")
     if len(request_ids) > MOST_ARRANGED:
         raise BadRequest(f"Choose at most {MOST_ARRANGED:,} requests at once.")

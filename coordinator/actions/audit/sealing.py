@@ -1,6 +1,6 @@
 """Sealing the audit log: hashes for rows of other programs, a signed checkpoint, and its way to places outside.
 
-About once a minute, before each backup, and by `manage.py audit seal`; by one worker at a time (a lease).
+About once a minute, before each backup, and by `signalbox manage audit seal`; by one worker at a time (a lease).
 """
 
 from __future__ import annotations
@@ -121,15 +121,16 @@ def require_log_continues(last: AuditCheckpoint, size: int) -> None:
     if size < last.tree_size:
         raise InconsistentLog(
             f"The last checkpoint covers {last.tree_size:,} entries, and the log has {size:,}: entries are missing at "
-            "its end, or an older copy of the database was put back. Run `manage.py audit verify`."
+            "its end, or an older copy of the database was put back. Run `signalbox manage audit verify`."
         )
     try:
         same = tree.LogTree().compute_root_hash(last.tree_size) == bytes(last.root_hash)
     except tree.MissingLeaf as gap:
-        raise InconsistentLog(f"{gap} Run `manage.py audit verify`.") from None
+        raise InconsistentLog(f"{gap} Run `signalbox manage audit verify`.") from None
     if not same:
         raise InconsistentLog(
-            f"The first {last.tree_size:,} entries are not what the last checkpoint says. Run `manage.py audit verify`."
+            f"The first {last.tree_size:,} entries are not what the last checkpoint says. "
+            "Run `signalbox manage audit verify`."
         )
 
 
@@ -160,21 +161,21 @@ def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
 
 
 def send_checkpoint(
-    place: CheckpointDestination, job: ClaimedJob, checkpoint: AuditCheckpoint, now: datetime
+    destination: CheckpointDestination, job: ClaimedJob, checkpoint: AuditCheckpoint, now: datetime
 ) -> None:
-    delivery, _ = AuditDelivery.objects.get_or_create(place=place.name)
+    delivery, _ = AuditDelivery.objects.get_or_create(place=destination.name)
     last = delivery.delivered_at
-    if isinstance(last, datetime) and now - place.pace < last <= now:
-        postpone_job(job, at=last + place.pace, now=now)
+    if isinstance(last, datetime) and now - destination.pace < last <= now:
+        postpone_job(job, at=last + destination.pace, now=now)
         return
     try:
-        note = place.send(checkpoint.note, delivery.tree_size)
+        note = destination.send(checkpoint.note, delivery.tree_size)
     except NotDelivered as problem:
-        log.warning("A checkpoint was not delivered to %s: %s", place.name, problem)
+        log.warning("A checkpoint was not delivered to %s: %s", destination.name, problem)
         retry_job_later(job, error=str(problem), at=now + retry_delay(job.attempts), now=now)
         return
     except Exception as problem:  # one place's fault must not keep the others from hearing
-        log.exception("A checkpoint was not delivered to %s", place.name)
+        log.exception("A checkpoint was not delivered to %s", destination.name)
         retry_job_later(job, error=type(problem).__name__, at=now + retry_delay(job.attempts), now=now)
         return
     with transaction.atomic():

@@ -149,9 +149,9 @@ def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> 
             attachment.kept.build_stored_file(attachment.row.pk).save(force_insert=True)
 
 
-def save_stored_files(kept: Mapping[str, WrittenFile]) -> None:
+def save_stored_files(written_files: Mapping[str, WrittenFile]) -> None:
     """Write, by attachment, where files lie whose attachments were written otherwise."""
-    StoredFile.objects.bulk_create([written.build_stored_file(pk) for pk, written in kept.items()])
+    StoredFile.objects.bulk_create([written.build_stored_file(pk) for pk, written in written_files.items()])
 
 
 def delete_attachments(rows: Any) -> int:
@@ -252,47 +252,47 @@ def is_file_older(path: Path, than: float) -> bool:
         return False
 
 
-def list_stored_files(place: FilePlace, found: FileCheckReport) -> dict[str, ListedStoredFile] | None:
+def list_stored_files(file_place: FilePlace, report: FileCheckReport) -> dict[str, ListedStoredFile] | None:
     try:
-        return {file.name: file for file in stores.find_store(place).iterate_stored_files()}
+        return {file.name: file for file in stores.find_store(file_place).iterate_stored_files()}
     except OSError as problem:
-        found.silent.append(f"Its files cannot be listed: {problem.strerror}.")
+        report.silent.append(f"Its files cannot be listed: {problem.strerror}.")
         return None
 
 
 def check_attachment_row(
     row: ChatAttachment,
-    kept: StoredFile | None,
+    stored_file: StoredFile | None,
     files: Mapping[str, ListedStoredFile],
-    found: FileCheckReport,
+    report: FileCheckReport,
     *,
     checksums: bool,
 ) -> None:
     file = files.get(row.disk_path or "")
     try:
-        if kept is None:
+        if stored_file is None:
             attachments.open_attachment(row).close()  # its path may be of another form
-            found.unknown.append(row.pk)
+            report.unknown.append(row.pk)
         elif file is None:
-            found.missing.append(row.pk)
+            report.missing.append(row.pk)
             return
-        elif file.size != kept.size_bytes:
-            found.damaged.append(row.pk)
+        elif file.size != stored_file.size_bytes:
+            report.damaged.append(row.pk)
             return
-        if checksums and not verify_sent_checksum(row, kept):
-            found.damaged.append(row.pk)
+        if checksums and not verify_sent_checksum(row, stored_file):
+            report.damaged.append(row.pk)
     except StoredDataCorrupt:
-        found.damaged.append(row.pk)
+        report.damaged.append(row.pk)
     except Exception:  # gone, unreadable, outside the folder: all the same here
-        found.missing.append(row.pk)
+        report.missing.append(row.pk)
 
 
-def verify_sent_checksum(row: ChatAttachment, kept: StoredFile | None) -> bool:
+def verify_sent_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
-    if kept is not None:
-        return attachments.attachment_sha256(row) == kept.sha256 and find_expected_checksum(row) in (
+    if stored_file is not None:
+        return attachments.attachment_sha256(row) == stored_file.sha256 and find_expected_checksum(row) in (
             None,
-            kept.sha256,
+            stored_file.sha256,
         )
     try:
         record_file_fingerprint(row)
@@ -340,7 +340,7 @@ def remove_orphan_files(findings: FileCheckReport, now: datetime) -> int:
     return removed + len(findings.thumbnails)
 
 
-def remove_orphan_file(one: OrphanFile, now: datetime) -> bool:
+def remove_orphan_file(orphan: OrphanFile, now: datetime) -> bool:
     """Remove a file, unless it came into use since it was listed: a move that is begun again uses its copies."""
     rows = (
         ChatAttachment.objects.select_for_update(of=("self",)).select_related("stored").defer("inline_data")
@@ -348,15 +348,16 @@ def remove_orphan_file(one: OrphanFile, now: datetime) -> bool:
     with transaction.atomic():
         # Held, so that no move comes to count on this copy before it is gone (moving_attachments).
         if any(
-            attachments.attachment_store_name(row) == one.place for row in rows.filter(disk_path=one.name)
+            attachments.attachment_store_name(row) == orphan.place
+            for row in rows.filter(disk_path=orphan.name)
         ):
             return False
         try:
-            store = stores.find_store(one.place)
-            if now - store.file_modified_at(one.name) <= ORPHAN_AFTER:
+            store = stores.find_store(orphan.place)
+            if now - store.file_modified_at(orphan.name) <= ORPHAN_AFTER:
                 return False
-            store.delete(one.name)
+            store.delete(orphan.name)
         except OSError as problem:
-            log.warning("The file %s could not be removed: %s", one.name, problem.strerror or problem)
+            log.warning("The file %s could not be removed: %s", orphan.name, problem.strerror or problem)
             return False
     return True

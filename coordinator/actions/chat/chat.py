@@ -22,7 +22,13 @@ from coordinator.actions.chat import attachments, chat_search
 from coordinator.actions.chat.attachments import PreparedFile
 from coordinator.chat import content as chat_content
 from coordinator.chat.content import Block
-from coordinator.chat.reading import MILLISECOND, MessagePosition
+from coordinator.chat.reading import (
+    MILLISECOND,
+    READ_BY_AGENT,
+    SENT_TO_AGENT,
+    MessagePosition,
+    message_position,
+)
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.keys import KeyIdentity
@@ -74,7 +80,7 @@ def submit_chat_message(
     agent_id: str,
     content: Any,
     *,
-    by: ChatSpeaker,
+    speaker: ChatSpeaker,
     files: Sequence[ChatUpload] = (),
     message_id: str | None = None,
     metadata: Any = None,
@@ -90,19 +96,19 @@ def submit_chat_message(
     if message_id is not None and not _ID.fullmatch(message_id):
         raise BadRequest("A message's id must have 1 to 128 letters, digits, dots, hyphens or underscores.")
     blocks = chat_content.validate_content_blocks(content, files=len(files))
-    if by.source == ChatSource.AGENT:  # what people say, the agent must read as it was said
+    if speaker.source == ChatSource.AGENT:  # what people say, the agent must read as it was said
         blocks, metadata = mask_message_blocks(blocks), mask_secrets(metadata)
     message = ChatMessage(
         id=message_id or f"msg_{uuid.uuid4().hex}",
         agent_id=agent_id,
-        user_id=by.user_id,
-        source=by.source,
+        user_id=speaker.user_id,
+        source=speaker.source,
         metadata=chat_content.validate_message_metadata(metadata),
     )
-    require_agent_switched_on(agent_id, by)  # before any file is written
+    require_agent_switched_on(agent_id, speaker)  # before any file is written
     with store_message_files(blocks, files, moment) as (message.content, prepared):
         chat_content.require_content_size(message.content)
-        write_chat_message(message, prepared, by, moment)
+        write_chat_message(message, prepared, speaker, moment)
     return message
 
 
@@ -153,16 +159,16 @@ def extract_block_file(number: int, block: Block, prepared: list[PreparedFile], 
     return chat_content.build_file_block(embedded_file.block, attachment.facts)
 
 
-def require_agent_switched_on(agent_id: str, by: ChatSpeaker) -> None:
+def require_agent_switched_on(agent_id: str, speaker: ChatSpeaker) -> None:
     enabled = Agent.objects.filter(pk=agent_id).values_list("enabled", flat=True).first()
     if enabled is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
-    if not enabled and by.source != ChatSource.AGENT:
+    if not enabled and speaker.source != ChatSource.AGENT:
         raise Conflict(f"{agent_id} is switched off. Nothing was sent. Switch the agent on first.")
 
 
 def write_chat_message(
-    message: ChatMessage, prepared: Iterable[PreparedFile], by: ChatSpeaker, now: datetime
+    message: ChatMessage, prepared: Iterable[PreparedFile], speaker: ChatSpeaker, now: datetime
 ) -> None:
     """Write the message after all others of its thread, and its files' rows.
 
@@ -172,7 +178,7 @@ def write_chat_message(
     try:
         with transaction.atomic():
             Agent.objects.select_for_update(no_key=True).filter(pk=message.agent_id).first()
-            require_agent_switched_on(message.agent_id, by)
+            require_agent_switched_on(message.agent_id, speaker)
             message.created_at = next_message_time(message.agent_id, now)
             message.save(force_insert=True)
             attachments.save_attachments(prepared, message)
@@ -188,10 +194,10 @@ def next_message_time(agent_id: str, now: datetime) -> datetime:
     return max(at, last + MILLISECOND) if isinstance(last, datetime) else at
 
 
-def mark_thread_read(person_name: str, agent_id: str, place: MessagePosition) -> None:
+def mark_thread_read(person_name: str, agent_id: str, position: MessagePosition) -> None:
     """Note that a person has read an agent's thread up to `place`; marks only move forward."""
     mark = ReadMark(
-        person=person_name, agent_id=agent_id, read_at=place.at, message_id=place.message_id or ""
+        person=person_name, agent_id=agent_id, read_at=position.at, message_id=position.message_id or ""
     )
     with transaction.atomic():
         read_mark = ReadMark.objects.select_for_update().filter(person=person_name, agent_id=agent_id).first()
@@ -207,8 +213,31 @@ def mark_thread_read(person_name: str, agent_id: str, place: MessagePosition) ->
         )
 
 
+def mark_sent_to_agent(agent_id: str, position: MessagePosition) -> None:
+    """Note that the agent's own program was sent its messages up to `position`."""
+    mark_agent_position(SENT_TO_AGENT, agent_id, position)
+
+
+def mark_read_by_agent(agent_id: str, position: MessagePosition) -> None:
+    """Note that the agent's own program asks for what follows `position`, but never more than there is."""
+    mark_agent_position(READ_BY_AGENT, agent_id, position)
+
+
+def mark_agent_position(mark_name: str, agent_id: str, position: MessagePosition) -> None:
+    newest = ChatMessage.objects.filter(agent=agent_id).order_by("-created_at", "-id").first()
+    if newest is None:
+        return
+    end = message_position(newest)
+    if (position.at, position.message_id or "") > (end.at, end.message_id or ""):
+        position = end
+    mark = ReadMark.objects.filter(person=mark_name, agent_id=agent_id).first()
+    # Most waits bring nothing new: they write nothing.
+    if mark is None or (mark.read_at, mark.message_id) < (position.at, position.message_id or ""):
+        mark_thread_read(mark_name, agent_id, position)
+
+
 def remove_chat_message(
-    message_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+    message_id: str, *, actor: Actor, reason: str | None = None, now: datetime | None = None
 ) -> ChatMessage:
     """Delete one message with its attachments and return it. The audit row does not repeat what it said.
 
@@ -221,7 +250,7 @@ def remove_chat_message(
         purged = purge_chat_messages(ChatMessage.objects.filter(pk=message_id))
         audit.record_audit_entry(
             "CHAT_MESSAGE_DELETED",
-            actor=by,
+            actor=actor,
             target=message_id,
             result="success",
             reason=reason,
@@ -235,7 +264,7 @@ def remove_chat_message(
 
 
 def clear_chat_thread(
-    agent_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+    agent_id: str, *, actor: Actor, reason: str | None = None, now: datetime | None = None
 ) -> int:
     """Delete everything that was said with an agent and return how many messages. Raises NotFound."""
     with transaction.atomic():
@@ -247,7 +276,7 @@ def clear_chat_thread(
         ReadMark.objects.filter(agent_id=agent_id).delete()
         audit.record_audit_entry(
             "CHAT_DELETED",
-            actor=by,
+            actor=actor,
             target=agent_id,
             result="success",
             reason=reason,

@@ -91,16 +91,18 @@ def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
     return stored_file.size_bytes
 
 
-def verify_copied_file(target: stores.AttachmentStore, name: str, known: StoredFile) -> None:
+def verify_copied_file(target: stores.AttachmentStore, name: str, stored_file: StoredFile) -> None:
     """Read the copy back; its reader compares it."""
-    with checked.open_verified_file(target, name, known) as copy:
+    with checked.open_verified_file(target, name, stored_file) as copy:
         while copy.read(attachments.CHUNK):
             pass
 
 
-def commit_attachment_move(row: ChatAttachment, known: StoredFile, to: FilePlace, *, keep: bool) -> None:
+def commit_attachment_move(
+    row: ChatAttachment, stored_file: StoredFile, to: FilePlace, *, keep: bool
+) -> None:
     """Say in the database where the file lies from now on; then remove the copy that is not needed."""
-    name, source = row.disk_path or "", known.place
+    name, source = row.disk_path or "", stored_file.place
     with transaction.atomic():
         if ChatAttachment.objects.select_for_update().filter(pk=row.pk).values("pk").first() is None:
             transaction.on_commit(lambda: remove_unused_copy(name, to))  # deleted meanwhile

@@ -26,7 +26,7 @@ def create_delegation(
     starts_at: datetime,
     ends_at: datetime,
     *,
-    by: User,
+    user: User,
     now: datetime,
     reason: str = "",
 ) -> Delegation:
@@ -41,27 +41,27 @@ def create_delegation(
         raise UnprocessableRequest(f"A reason has at most {LONGEST_REASON} characters.")
     with transaction.atomic():
         bump_rights_version()
-        if not has_role(reload_person(by), APPROVER):
+        if not has_role(reload_person(user), APPROVER):
             raise Forbidden("You need the role approver to delegate your right to decide.")
         receiver = User.objects.filter(pk=receiver_id).first()
         if receiver is None or not has_role(receiver, APPROVER):
             raise UnprocessableRequest("Choose an active person with the role approver.")
-        if receiver.pk == by.pk:
+        if receiver.pk == user.pk:
             raise UnprocessableRequest("Choose somebody other than yourself.")
-        if Delegation.objects.current_or_upcoming(now).filter(giver_id=by.pk).count() >= MOST_DELEGATIONS:
+        if Delegation.objects.current_or_upcoming(now).filter(giver_id=user.pk).count() >= MOST_DELEGATIONS:
             raise Conflict(
                 f"You already have {MOST_DELEGATIONS} delegations, which is the limit. End one first."
             )
         delegation = Delegation.objects.create(
-            giver_id=by.pk,
+            giver_id=user.pk,
             receiver_id=receiver.pk,
             starts_at=max(starts_at, now),
             ends_at=ends_at,
             reason=reason,
             made_at=now,
-            made_by=str(person_actor(by)),
+            made_by=str(person_actor(user)),
         )
-        record_delegation_event("DELEGATION_MADE", delegation, by, now)
+        record_delegation_event("DELEGATION_MADE", delegation, user, now)
     return delegation
 
 
@@ -72,21 +72,21 @@ def validate_delegation_times(starts_at: datetime, ends_at: datetime, now: datet
         raise UnprocessableRequest(f"The end may be at most {LONGEST.days} days ahead.")
 
 
-def cancel_delegation(delegation_id: int, *, by: User, now: datetime) -> Delegation:
+def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Delegation:
     """End a delegation now: its giver may, its receiver, or an administrator. Raises NotFound, Forbidden, Conflict."""
     with transaction.atomic():
         bump_rights_version()
         delegation = Delegation.objects.filter(pk=delegation_id).first()
         if delegation is None:
             raise NotFound("There is no such delegation.")
-        if by.pk not in {delegation.giver_id, delegation.receiver_id} and not has_role(
-            reload_person(by), ADMIN
+        if user.pk not in {delegation.giver_id, delegation.receiver_id} and not has_role(
+            reload_person(user), ADMIN
         ):
             raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
         mine = Delegation.objects.current_or_upcoming(now).filter(pk=delegation.pk)
-        if not mine.update(revoked_at=now, revoked_by=str(person_actor(by))):
+        if not mine.update(revoked_at=now, revoked_by=str(person_actor(user))):
             raise Conflict("This delegation has already ended.")
-        record_delegation_event("DELEGATION_REVOKED", delegation, by, now)
+        record_delegation_event("DELEGATION_REVOKED", delegation, user, now)
     return delegation
 
 
@@ -96,11 +96,11 @@ def load_delegation_names(rows: Iterable[Delegation]) -> dict[int, str]:
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
-def record_delegation_event(event: str, row: Delegation, by: User, now: datetime) -> None:
+def record_delegation_event(event: str, row: Delegation, user: User, now: datetime) -> None:
     names_by_id = load_delegation_names([row])
     audit.record_audit_entry(
         event,
-        actor=person_actor(by),
+        actor=person_actor(user),
         target=f"delegation:{row.pk}",
         result="success",
         reason=row.reason or None,

@@ -27,7 +27,7 @@ def compute_group_version(group: Group) -> str:
     return versions.values_version([group.name, *list_group_usernames(group)])
 
 
-def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: datetime) -> Group:
+def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: datetime) -> Group:
     """Make a group of these people (ids).
 
     Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use.
@@ -44,7 +44,7 @@ def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: dat
             group = Group.objects.create(name=name)
             group.user_set.set(members)
             record_group_event(
-                "DECIDERS_GROUP_MADE", group, {"after": describe_decider_group(group)}, by, now
+                "DECIDERS_GROUP_MADE", group, {"after": describe_decider_group(group)}, actor, now
             )
     except IntegrityError:
         raise Conflict(f"A group {name!r} already exists.") from None
@@ -52,7 +52,7 @@ def add_decider_group(name: str, people: Collection[int], *, by: Actor, now: dat
 
 
 def update_decider_group(
-    group_id: int, name: str, people: Collection[int], *, seen: str, by: Actor, now: datetime
+    group_id: int, name: str, people: Collection[int], *, seen_version: str, actor: Actor, now: datetime
 ) -> Group:
     """Give a group this name and these people.
 
@@ -63,7 +63,9 @@ def update_decider_group(
         with transaction.atomic():
             bump_rights_version()
             group = get_decider_group(group_id)
-            versions.require_current_version(compute_group_version(group), seen, f"The group {group.name}")
+            versions.require_current_version(
+                compute_group_version(group), seen_version, f"The group {group.name}"
+            )
             before = describe_decider_group(group)
             group.name = name
             group.save(update_fields=["name"])
@@ -71,14 +73,14 @@ def update_decider_group(
             after = describe_decider_group(group)
             if before != after:
                 record_group_event(
-                    "DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, by, now
+                    "DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, actor, now
                 )
     except IntegrityError:
         raise Conflict(f"A group {name!r} already exists.") from None
     return group
 
 
-def remove_decider_group(group_id: int, *, by: Actor, now: datetime) -> None:
+def remove_decider_group(group_id: int, *, actor: Actor, now: datetime) -> None:
     """Delete a group that no row and no step of escalation names. Raises NotFound and Conflict."""
     with transaction.atomic():
         bump_rights_version()
@@ -99,7 +101,7 @@ def remove_decider_group(group_id: int, *, by: Actor, now: datetime) -> None:
                 "would be deleted with the group."
             )
         record_group_event(
-            "DECIDERS_GROUP_DELETED", group, {"before": describe_decider_group(group)}, by, now
+            "DECIDERS_GROUP_DELETED", group, {"before": describe_decider_group(group)}, actor, now
         )
         group.delete()
 
@@ -135,5 +137,9 @@ def describe_decider_group(group: Group) -> dict[str, Any]:
     return {"name": group.name, "people": list_group_usernames(group)}
 
 
-def record_group_event(event: str, group: Group, metadata: dict[str, Any], by: Actor, now: datetime) -> None:
-    audit.record_audit_entry(event, actor=by, target=group.name, result="success", metadata=metadata, now=now)
+def record_group_event(
+    event: str, group: Group, metadata: dict[str, Any], actor: Actor, now: datetime
+) -> None:
+    audit.record_audit_entry(
+        event, actor=actor, target=group.name, result="success", metadata=metadata, now=now
+    )

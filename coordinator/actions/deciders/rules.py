@@ -25,31 +25,33 @@ CHANGED_MEANWHILE = (
 )
 
 
-def replace_deciding_rules(wanted: Sequence[DecidingRuleRow], *, seen: str, by: Actor, now: datetime) -> None:
+def replace_deciding_rules(
+    rows: Sequence[DecidingRuleRow], *, seen_version: str, actor: Actor, now: datetime
+) -> None:
     """Put `wanted` in place of the saved rows. `seen` is the version that the editor started from.
 
     What waits already needs as many people as the new rows say, or as many as before where that is more.
     Raises UnprocessableRequest for a row that cannot be followed, Conflict where somebody else saved meanwhile.
     """
-    if len(wanted) > deciding_rules.MOST_RULES:
+    if len(rows) > deciding_rules.MOST_RULES:
         raise UnprocessableRequest(f"There may be at most {deciding_rules.MOST_RULES} rows.")
-    for rule in wanted:
+    for rule in rows:
         deciding_rules.validate_deciding_rule(rule)
     with transaction.atomic():
         bump_rights_version()
         before = deciders.load_decider_book(now)
-        if deciding_rules.deciding_rules_version(before.rules) != seen:
+        if deciding_rules.deciding_rules_version(before.rules) != seen_version:
             raise Conflict(CHANGED_MEANWHILE)
-        if deciding_rules.deciding_rules_version(wanted) == seen:
+        if deciding_rules.deciding_rules_version(rows) == seen_version:
             return
-        require_existing_deciders(wanted, before)
+        require_existing_deciders(rows, before)
         DecidingRule.objects.all().delete()
-        DecidingRule.objects.bulk_create([build_deciding_rule(rule, by, now) for rule in wanted])
+        DecidingRule.objects.bulk_create([build_deciding_rule(rule, actor, now) for rule in rows])
         after = deciders.load_decider_book(now)
         raise_pending_vote_counts(after)
         audit.record_audit_entry(
             "DECIDING_RULES_SAVED",
-            actor=by,
+            actor=actor,
             target="deciding_rules",
             result="success",
             metadata={"before": describe_deciding_rules(before), "after": describe_deciding_rules(after)},
@@ -57,11 +59,11 @@ def replace_deciding_rules(wanted: Sequence[DecidingRuleRow], *, seen: str, by: 
         )
 
 
-def require_existing_deciders(wanted: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
+def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBook) -> None:
     """Raise UnprocessableRequest for a person or group that there is not; rows keep those who were deleted since."""
     kept_people = {person_id for rule in before.rules for person_id in rule.people}
     kept_groups = {group_id for rule in before.rules for group_id in rule.groups}
-    for rule in wanted:
+    for rule in rows:
         people = set(rule.people) - kept_people
         if people - set(User.objects.filter(pk__in=people).values_list("pk", flat=True)):
             raise UnprocessableRequest(f"Row {rule.number} names a person who does not exist.")
@@ -101,7 +103,7 @@ def describe_deciding_rules(book: DeciderBook) -> list[dict[str, Any]]:
     ]
 
 
-def build_deciding_rule(rule: DecidingRuleRow, by: Actor, now: datetime) -> DecidingRule:
+def build_deciding_rule(rule: DecidingRuleRow, actor: Actor, now: datetime) -> DecidingRule:
     return DecidingRule(
         position=rule.number,
         **{name: getattr(rule, name) for name in deciding_rules.TERMS},
@@ -109,5 +111,5 @@ def build_deciding_rule(rule: DecidingRuleRow, by: Actor, now: datetime) -> Deci
         people=list(rule.people),
         needed=rule.needed,
         changed_at=now,
-        changed_by=str(by),
+        changed_by=str(actor),
     )

@@ -47,19 +47,19 @@ def apply_runner_updates(
     return driven.last_n + 1
 
 
-def apply_runner_update(told: RunnerPost, update: DrivenAgentUpdate) -> None:
-    told.start_update(update)
-    piece = told.speech.words(update.kind, update.fields)
+def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
+    post.start_update(update)
+    piece = post.speech.words(update.kind, update.fields)
     if piece is not None:
-        drafts.append_to_draft(told, piece)
+        drafts.append_to_draft(post, piece)
     elif update.kind in {"tool_call", "tool_call_update"}:
-        drafts.finish_draft(told)
-        calls.update_driven_call(told, update.fields, is_new=update.kind == "tool_call")
+        drafts.finish_draft(post)
+        calls.update_driven_call(post, update.fields, is_new=update.kind == "tool_call")
     elif update.kind in facts.FACTS:
-        facts.FACTS[update.kind](told, update.fields)
+        facts.FACTS[update.kind](post, update.fields)
     elif update.kind in ours.OURS:
-        ours.OURS[update.kind](told, update.fields)
+        ours.OURS[update.kind](post, update.fields)
     else:
-        drafts.finish_draft(told)
+        drafts.finish_draft(post)
         # Never a type of the agent's choice: `session_stop` would end the session, `post_tool` a call.
-        told.queue_event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})
+        post.queue_event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})

@@ -12,106 +12,106 @@ from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import LONGEST_OUTPUT, ReportedToolCall
 
 
-def update_driven_call(told: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
+def update_driven_call(post: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:
     """Take an update of a call: begin its row once its input is whole, end it with its result.
 
     `is_new`: it begins a call, and is no later word about one.
     """
     call_id = fields.get("toolCallId")
     if not isinstance(call_id, str) or not call_id:
-        told.queue_event("tool_call", tool_input=dict(fields))
+        post.queue_event("tool_call", tool_input=dict(fields))
         return
-    driven_call = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
-    if driven_call is None and not is_new and record_late_result(told, call_id, fields):
+    driven_call = DrivenCall.objects.filter(session_id=post.session_id, call_id=call_id).first()
+    if driven_call is None and not is_new and record_late_result(post, call_id, fields):
         return
     if driven_call is None:
-        driven_call = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+        driven_call = DrivenCall(session_id=post.session_id, call_id=call_id, told={}, began_at=post.at)
     if driven_call.ended:
         return
-    driven_call.told = told.speech.merged(driven_call.told, fields)
-    sync_call_events(told, driven_call)
+    driven_call.told = post.speech.merged(driven_call.told, fields)
+    sync_call_events(post, driven_call)
 
 
-def record_call_permission_request(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
+def record_call_permission_request(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> DrivenCall:
     """The agent asks whether the call may run: so its input is whole, and its row begins now at the latest."""
-    driven_call = DrivenCall.objects.filter(session_id=told.session_id, call_id=call_id).first()
+    driven_call = DrivenCall.objects.filter(session_id=post.session_id, call_id=call_id).first()
     if driven_call is None:
-        driven_call = DrivenCall(session_id=told.session_id, call_id=call_id, told={}, began_at=told.at)
+        driven_call = DrivenCall(session_id=post.session_id, call_id=call_id, told={}, began_at=post.at)
     if (
         driven_call.ended
     ):  # what is asked now is another call, whatever its id: nothing of the earlier is its own
         driven_call.told, driven_call.ended, driven_call.event_id, driven_call.output = {}, False, None, None
-        driven_call.began_at = told.at
+        driven_call.began_at = post.at
     # A call that waits for an answer is not over, whatever its question says of it.
-    driven_call.told = {**told.speech.merged(driven_call.told, {**fields, "status": None}), "asked": True}
-    sync_call_events(told, driven_call)
+    driven_call.told = {**post.speech.merged(driven_call.told, {**fields, "status": None}), "asked": True}
+    sync_call_events(post, driven_call)
     return driven_call
 
 
-def record_late_result(told: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
+def record_late_result(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
     """Take an update of a call whose turn is over; say whether there is such a call. Its result is kept, once."""
-    rows = Event.objects.filter(session_id=told.session_id, context__tool_use_id=call_id)
+    rows = Event.objects.filter(session_id=post.session_id, context__tool_use_id=call_id)
     begun = rows.filter(event_type="pre_tool").order_by("-id").first()
     if begun is None:
         return False
-    call = told.speech.call(told.speech.merged({}, fields), told.agent_program)
+    call = post.speech.call(post.speech.merged({}, fields), post.agent_program)
     if call.over and not rows.filter(event_type="post_tool", id__gt=begun.pk).exists():
-        write_call_result(told, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
-        told.write_queued_events()
+        write_call_result(post, call_id, replace(call, tool=begun.tool_name or call.tool), begun.tool_input)
+        post.write_queued_events()
     return True
 
 
-def sync_call_events(told: RunnerPost, known: DrivenCall) -> None:
+def sync_call_events(post: RunnerPost, driven_call: DrivenCall) -> None:
     """Bring the call's events up to what is known of it."""
-    call = told.speech.call(known.told, told.agent_program)
-    terminal_text = told.speech.terminal(known.told)
+    call = post.speech.call(driven_call.told, post.agent_program)
+    terminal_text = post.speech.terminal(driven_call.told)
     if terminal_text is not None:
-        known.output = terminal_text[-LONGEST_OUTPUT:]
-    if known.event_id is None and call.ready:
-        begin_driven_call(told, known, call)
+        driven_call.output = terminal_text[-LONGEST_OUTPUT:]
+    if driven_call.event_id is None and call.ready:
+        begin_driven_call(post, driven_call, call)
     else:
-        update_call_input(known, call)
+        update_call_input(driven_call, call)
     if call.over:
-        end_driven_call(told, known, call)
-    known.save()
+        end_driven_call(post, driven_call, call)
+    driven_call.save()
 
 
-def begin_driven_call(told: RunnerPost, known: DrivenCall, call: ReportedToolCall) -> None:
-    told.queue_event(
+def begin_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToolCall) -> None:
+    post.queue_event(
         "pre_tool",
-        at=known.began_at,
+        at=driven_call.began_at,
         tool_name=mask_secrets(call.tool),
         tool_input=call.tool_input,
-        tool_use_id=known.call_id,
+        tool_use_id=driven_call.call_id,
         subagent=call.parent,
         extra=call.extra or None,
     )
-    known.event_id = told.write_queued_events()
-    known.told = {**known.told, "begun": snapshot_call_input(call)}
+    driven_call.event_id = post.write_queued_events()
+    driven_call.told = {**driven_call.told, "begun": snapshot_call_input(call)}
 
 
 def snapshot_call_input(call: ReportedToolCall) -> list[Any]:
     return [call.tool, call.tool_input]
 
 
-def update_call_input(known: DrivenCall, call: ReportedToolCall) -> None:
+def update_call_input(driven_call: DrivenCall, call: ReportedToolCall) -> None:
     """Change the row where the agent has told more of the call's input since it began."""
-    if known.event_id is None or known.told.get("begun") == snapshot_call_input(call):
+    if driven_call.event_id is None or driven_call.told.get("begun") == snapshot_call_input(call):
         return
-    Event.objects.filter(pk=known.event_id).update(
+    Event.objects.filter(pk=driven_call.event_id).update(
         tool_name=mask_secrets(call.tool), tool_input=mask_secrets(call.tool_input)
     )
-    known.told = {**known.told, "begun": snapshot_call_input(call)}
+    driven_call.told = {**driven_call.told, "begun": snapshot_call_input(call)}
 
 
-def end_driven_call(told: RunnerPost, known: DrivenCall, call: ReportedToolCall) -> None:
-    write_call_result(told, known.call_id, call, call.tool_input)
-    known.ended, known.output = True, None
-    known.told = {}
+def end_driven_call(post: RunnerPost, driven_call: DrivenCall, call: ReportedToolCall) -> None:
+    write_call_result(post, driven_call.call_id, call, call.tool_input)
+    driven_call.ended, driven_call.output = True, None
+    driven_call.told = {}
 
 
-def write_call_result(told: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
-    told.queue_event(
+def write_call_result(post: RunnerPost, call_id: str, call: ReportedToolCall, tool_input: Any) -> None:
+    post.queue_event(
         "post_tool",
         tool_name=mask_secrets(call.tool),
         tool_input=tool_input,
@@ -122,11 +122,11 @@ def write_call_result(told: RunnerPost, call_id: str, call: ReportedToolCall, to
     )
 
 
-def end_open_calls(told: RunnerPost) -> None:
+def end_open_calls(post: RunnerPost) -> None:
     """The turn is over: what is still open has no result. Its rows say so by the turn's end."""
     for driven_call in DrivenCall.objects.filter(
-        session_id=told.session_id, ended=False, event_id__isnull=True
+        session_id=post.session_id, ended=False, event_id__isnull=True
     ):
-        call = told.speech.call(driven_call.told, told.agent_program)
-        begin_driven_call(told, driven_call, call)
-    DrivenCall.objects.filter(session_id=told.session_id).delete()
+        call = post.speech.call(driven_call.told, post.agent_program)
+        begin_driven_call(post, driven_call, call)
+    DrivenCall.objects.filter(session_id=post.session_id).delete()

@@ -16,12 +16,12 @@ KEPT = 50  # turns whose diffs are kept; of older ones the files are
 STATUSES = frozenset("AMDRCT")
 
 
-def save_session_change(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def save_session_change(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the newest comparison of a turn or of the session; one of no known scope is none."""
     scope = fields.get("scope")
     if scope not in {"turn", "session"}:
         return
-    run_id = (told.run_id or "") if scope == "turn" else ""
+    run_id = (post.run_id or "") if scope == "turn" else ""
     if scope == "turn" and not run_id:
         return
     diff, base, problem = (fields.get(name) for name in ("diff", "base", "problem"))
@@ -29,11 +29,11 @@ def save_session_change(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     files = [*map(parse_changed_file, listed[:MOST_FILES])] if isinstance(listed, list) else []
     text = diff if isinstance(diff, str) else ""
     SessionChange.objects.update_or_create(
-        session_id=told.session_id,
+        session_id=post.session_id,
         run_id=run_id,
         defaults={
             "base": base[:64] if isinstance(base, str) else None,
-            "told_at": told.at,
+            "told_at": post.at,
             "files": [file_change for file_change in files if file_change],
             "diff": mask_secrets(text[:MOST_DIFF].replace("\0", "\ufffd")),
             "truncated": fields.get("truncated") is True or len(text) > MOST_DIFF,
@@ -42,7 +42,7 @@ def save_session_change(told: RunnerPost, fields: Mapping[str, Any]) -> None:
             else None,
         },
     )
-    drop_old_diffs(told.session_id)
+    drop_old_diffs(post.session_id)
 
 
 def parse_changed_file(told: Any) -> dict[str, Any] | None:
@@ -64,8 +64,8 @@ def parse_changed_file(told: Any) -> dict[str, Any] | None:
     return file
 
 
-def clean_changed_path(told: str) -> str:
-    return str(mask_secrets(told[:LONGEST_PATH].replace("\0", "\ufffd")))
+def clean_changed_path(reported: str) -> str:
+    return str(mask_secrets(reported[:LONGEST_PATH].replace("\0", "\ufffd")))
 
 
 def clamp_line_count(told: Any) -> int:

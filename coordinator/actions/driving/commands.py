@@ -20,7 +20,7 @@ KINDS = frozenset({"set_mode", "set_model", "set_config", "remove_worktree"})
 
 
 def order_session_command(
-    session_id: str, command: dict[str, Any], *, by: Actor, now: datetime
+    session_id: str, command: dict[str, Any], *, actor: Actor, now: datetime
 ) -> DrivenCommand:
     """Have a session's runner told to do something. Raises NotFound, and BadRequest for what nobody understands."""
     if len(command) != 1 or not KINDS & command.keys():
@@ -34,12 +34,12 @@ def order_session_command(
             session_id=session_id,
             runner_id=driven.runner_id,
             command=command,
-            ordered_by=str(by),
+            ordered_by=str(actor),
             ordered_at=now,
         )
         audit.record_audit_entry(
             "SESSION_COMMANDED",
-            actor=by,
+            actor=actor,
             target=session_id,
             result="success",
             metadata=command,

@@ -15,23 +15,23 @@ LONGEST = 100_000  # characters; what is longer becomes several events
 MOST_BLOCKS = 100
 
 
-def append_to_draft(told: RunnerPost, piece: SpeechPiece) -> None:
+def append_to_draft(post: RunnerPost, piece: SpeechPiece) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
-    if piece.block is None and extend_draft_text(told.session_id, piece):  # nearly always: one statement
+    if piece.block is None and extend_draft_text(post.session_id, piece):  # nearly always: one statement
         return
-    draft = Draft.objects.filter(pk=told.session_id).first()
+    draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None and not can_extend_draft(draft, piece):
-        convert_draft_to_event(told, draft)
+        convert_draft_to_event(post, draft)
         draft = None
     if draft is None:
         if not piece.text and piece.block is None:
             return
         draft = Draft(
-            session_id=told.session_id,
+            session_id=post.session_id,
             kind=piece.kind,
             message_id=piece.message_id,
             text="",
-            began_at=told.at,
+            began_at=post.at,
         )
     draft.text += piece.text
     if piece.block is not None:
@@ -52,14 +52,14 @@ def can_extend_draft(draft: Draft, piece: SpeechPiece) -> bool:
     return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
 
 
-def finish_draft(told: RunnerPost) -> None:
+def finish_draft(post: RunnerPost) -> None:
     """What was being said has ended."""
-    draft = Draft.objects.filter(pk=told.session_id).first()
+    draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None:
-        convert_draft_to_event(told, draft)
+        convert_draft_to_event(post, draft)
 
 
-def convert_draft_to_event(told: RunnerPost, draft: Draft) -> None:
+def convert_draft_to_event(post: RunnerPost, draft: Draft) -> None:
     draft.delete()
     blocks: list[dict[str, Any]] = []
     if draft.text.strip():
@@ -68,4 +68,4 @@ def convert_draft_to_event(told: RunnerPost, draft: Draft) -> None:
     blocks += draft.blocks or []
     if blocks:
         role = "user" if draft.kind == "user" else "assistant"
-        told.queue_event("message", at=draft.began_at, role=role, content=blocks)
+        post.queue_event("message", at=draft.began_at, role=role, content=blocks)

@@ -16,50 +16,50 @@ MOST_ENTRIES = 500  # of a list that are kept
 Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
 
-def store_agent_plan(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(told)
-    told.driven.plan = mask_secrets(filter_dict_entries(fields.get("entries")))
+def store_agent_plan(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(post)
+    post.driven.plan = mask_secrets(filter_dict_entries(fields.get("entries")))
 
 
-def store_agent_mode(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def store_agent_mode(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     mode = fields.get("currentModeId")
-    if not isinstance(mode, str) or mode == told.driven.mode:
+    if not isinstance(mode, str) or mode == post.driven.mode:
         return
-    if told.driven.mode is not None:
-        drafts.finish_draft(told)
-        told.queue_event("mode_changed", tool_input={"from": told.driven.mode, "to": mode})
-    told.driven.mode = mode
+    if post.driven.mode is not None:
+        drafts.finish_draft(post)
+        post.queue_event("mode_changed", tool_input={"from": post.driven.mode, "to": mode})
+    post.driven.mode = mode
 
 
-def store_config_update(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    store_config_options(told, fields.get("configOptions"))
+def store_config_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    store_config_options(post, fields.get("configOptions"))
 
 
-def store_config_options(told: RunnerPost, options: Any) -> None:
+def store_config_options(post: RunnerPost, options: Any) -> None:
     """Keep what can be set in the session; its mode and model are among it."""
     if not isinstance(options, list):
         return
-    told.driven.config_options = filter_dict_entries(options)
-    for option in told.driven.config_options:
+    post.driven.config_options = filter_dict_entries(options)
+    for option in post.driven.config_options:
         value = option.get("currentValue")
         if option.get("id") == "mode" and isinstance(value, str):
-            store_agent_mode(told, {"currentModeId": value})
+            store_agent_mode(post, {"currentModeId": value})
         elif option.get("id") == "model" and isinstance(value, str):
-            told.driven.model = value
+            post.driven.model = value
 
 
-def store_agent_commands(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    told.driven.commands = filter_dict_entries(fields.get("availableCommands"))
+def store_agent_commands(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    post.driven.commands = filter_dict_entries(fields.get("availableCommands"))
 
 
-def save_reported_title(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def save_reported_title(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     title = fields.get("title")
     if isinstance(title, str) and title.strip():
-        titles.save_reported_titles({told.session_id: title}, told.now)
+        titles.save_reported_titles({post.session_id: title}, post.now)
 
 
-def store_agent_usage(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    told.driven.usage = {**(told.driven.usage or {}), **clean_usage_fields(fields)}
+def store_agent_usage(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    post.driven.usage = {**(post.driven.usage or {}), **clean_usage_fields(fields)}
 
 
 def clean_usage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: dateti
     for begun_session in begun[:5]:
         if has_only_runner_events(begun_session):
             with suppress(NotFound, Conflict):
-                sessions.remove_session(begun_session.pk, by=system_actor("runner"), reason=WHY, now=now)
+                sessions.remove_session(begun_session.pk, actor=system_actor("runner"), reason=WHY, now=now)
     return True
 
 

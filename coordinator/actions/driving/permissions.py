@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions import approvals as approvals_of
+from coordinator.actions.approvals.answering import unseal_answers
 from coordinator.actions.approvals.driven import RUNNER, find_open_questions, withdraw_open_questions
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import (
@@ -27,6 +28,14 @@ from coordinator.models import DrivenCall, PermissionRequest, Runner, Session
 from coordinator.models.fields import dump_compact_json
 from coordinator.policy.requests import agent_options, approvals
 from coordinator.policy.requests.agent_options import Outcome
+from coordinator.policy.requests.questions import (
+    ANSWERED,
+    ELICITATION,
+    OPTION,
+    AskedQuestions,
+    build_form_content,
+    parse_elicitation,
+)
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, Ruling
 from coordinator.sessions.driving import AgentProtocolReader
@@ -43,11 +52,12 @@ __all__ = [
 NOBODY = "Nobody answered in Signalbox in time."
 ASKED_ANEW = "The agent asked about this call again."
 WITHDRAWN = "The question was withdrawn."
+FORM_FIELDS = frozenset({"mode", "message", "requestedSchema"})
 
 
 @dataclass(frozen=True, slots=True)
 class PermissionQuestion:
-    """What a runner was asked by its agent: about which call, with which answers on offer."""
+    """What a runner was asked by its agent: about which call, with which answers on offer, or with which form."""
 
     session_id: str
     run_id: str | None
@@ -55,6 +65,7 @@ class PermissionQuestion:
     known: Sequence[Mapping[str, Any]]
     options: tuple[dict[str, str], ...]
     ask: str | None = None
+    elicitation: Mapping[str, Any] | None = None  # the form that is to be filled in, in place of options
 
     @property
     def call_id(self) -> str:
@@ -72,6 +83,8 @@ def record_question_call(
 
     Raises NotFound, and Forbidden where another runner holds the session.
     """
+    if question.elicitation is not None:
+        return build_elicitation_call(question, question.elicitation, runner, speech, now)
     with transaction.atomic():
         driven = claim_driven_session(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
@@ -111,113 +124,188 @@ def record_question_call(
     )
 
 
+def build_elicitation_call(
+    question: PermissionQuestion,
+    form: Mapping[str, Any],
+    runner: Runner,
+    speech: AgentProtocolReader,
+    now: datetime,
+) -> ToolCallRequest:
+    """Return the form as the call that people see; its row is that of the call for which the agent asks, if it has one.
+
+    Raises UnprocessableRequest for a form that nobody could fill in, for its agent then goes on without.
+    """
+    tool_input = {name: value for name, value in form.items() if name in FORM_FIELDS}
+    if parse_elicitation(tool_input) is None:
+        raise UnprocessableRequest("The form has fields that no person can fill in here.")
+    with transaction.atomic():
+        driven = claim_driven_session(question.session_id, runner)
+        post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
+        program = post.agent_program
+    session = Session.objects.get(pk=question.session_id)
+    calls_of_session = DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id)
+    return ToolCallRequest(
+        asks=agent_options.ASKS,
+        session_id=question.session_id,
+        agent_id=session.agent_name,
+        since_us=instants.to_microseconds(now),
+        tool=ELICITATION,
+        tool_input=tool_input,
+        about="",
+        program=program,
+        is_prompted=True,
+        call_id=question.call_id,
+        event_id=calls_of_session.values_list("event_id", flat=True).first(),
+        folder=driven.worktree or session.project_dir,
+        host=session.hostname or runner.hostname,
+        details={"mode": driven.mode, "ask": question.ask},
+    )
+
+
 def collect_input_texts(tool_input: Mapping[str, Any] | None) -> set[str]:
     return {value for value in (tool_input or {}).values() if isinstance(value, str)}
 
 
 def submit_permission_question(
-    asked: ToolCallRequest, ruling: Ruling, *, ask: str | None, by: Actor, now: datetime
+    call_request: ToolCallRequest, ruling: Ruling, *, ask: str | None, actor: Actor, now: datetime
 ) -> PermissionRequest:
     """Put the question before people and return the request that stands for it; the same for the same question.
 
     `ask` names the question: an agent may ask twice about one call, and a yes answers once. It waits until it is
     answered or its turn ends; where a rule says for how long, until then.
     """
-    hook_verdict = find_hook_verdict(asked)
+    hook_verdict = find_hook_verdict(call_request)
     if hook_verdict is not None:
         return hook_verdict
     until = now + timedelta(seconds=ruling.wait_seconds) if ruling.wait_seconds else None
     digest = approvals.hash_json_parts(
-        "driven", asked.session_id, asked.call_id, ask, asked.tool_input, list(asked.offered)
+        "driven",
+        call_request.session_id,
+        call_request.call_id,
+        ask,
+        call_request.tool_input,
+        list(call_request.offered),
     )
     sent_as = f"driven:{digest}"
     try:
-        row = tool_calls.request_tool_approval(asked, ruling, by=by, deadline=until, sent_as=sent_as, now=now)
+        row = tool_calls.request_tool_approval(
+            call_request, ruling, actor=actor, deadline=until, sent_as=sent_as, now=now
+        )
     except Conflict:
         # Where the session works may have become known since the runner asked this first.
-        earlier = approvals_of.find_request_by_key(sent_as, by=by)
-        if earlier is None or not tool_calls.is_verdict_for_call(earlier, asked):
+        earlier = approvals_of.find_request_by_key(sent_as, actor=actor)
+        if earlier is None or not tool_calls.is_verdict_for_call(earlier, call_request):
             raise
         row = earlier
-    withdraw_superseded_questions(asked, row, now)
+    withdraw_superseded_questions(call_request, row, now)
     return row
 
 
-def find_hook_verdict(asked: ToolCallRequest) -> PermissionRequest | None:
+def find_hook_verdict(call_request: ToolCallRequest) -> PermissionRequest | None:
     """Return the verdict that the agent's own hook has brought on this very call a moment ago."""
     decided = PermissionRequest.objects.without_bodies().filter(
-        metadata__contains=dump_compact_json(asked.call_id),
-        context__session_id=asked.session_id,
-        plugin_id=asked.program,
+        metadata__contains=dump_compact_json(call_request.call_id),
+        context__session_id=call_request.session_id,
+        plugin_id=call_request.program,
         status__in=approvals.DECIDED,
     )
     for row in decided.order_by("-id")[: tool_calls.LIKELY]:
-        names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
+        names_call = (
+            isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == call_request.call_id
+        )
         is_own = (
             names_call
             and not agent_options.is_driven_agent_request(row)
-            and tool_calls.is_on_same_host(row, asked)
+            and tool_calls.is_on_same_host(row, call_request)
         )
-        if is_own and tool_calls.is_verdict_for_call(row, asked):
+        if is_own and tool_calls.is_verdict_for_call(row, call_request):
             return row
     return None
 
 
-def withdraw_superseded_questions(asked: ToolCallRequest, row: PermissionRequest, now: datetime) -> None:
+def withdraw_superseded_questions(
+    call_request: ToolCallRequest, row: PermissionRequest, now: datetime
+) -> None:
     """A question about the same call that says something else is not asked any more."""
-    for open_question in find_open_questions(asked.session_id, asked.call_id):
+    for open_question in find_open_questions(call_request.session_id, call_request.call_id):
         if open_question.pk != row.pk:
             with suppress(Conflict, NotFound):
                 approvals_of.withdraw_request(
-                    open_question.request_id, by=RUNNER, may_all=True, reason=ASKED_ANEW, now=now
+                    open_question.request_id, actor=RUNNER, may_all=True, reason=ASKED_ANEW, now=now
                 )
 
 
 def build_question_answer(
-    request_id: str, options: Sequence[Mapping[str, Any]], now: datetime
+    request_id: str, question: PermissionQuestion, now: datetime
 ) -> dict[str, Any] | None:
-    """Return how a question was answered, in the agent's own options; None while it waits."""
+    """Return how a question was answered, in the agent's own options or as its form; None while it waits."""
     row = approvals.find_permission_request(request_id)
     state = approvals.current_request_state(row, now)
     if state.waiting:
         return None
     context = approvals.request_context(row)
     reason = context.reason if context else None
-    if state.allowed:
-        added = (context.answer if context else None) or {}
-        picked = added.get("suggestions") if isinstance(added, dict) else None
-        outcome = agent_options.choose_allow_option(options, picked or ())
-    elif row.status == PermissionRequest.Status.WITHDRAWN:
+    added = approvals.find_decision_additions(row)
+    if row.status == PermissionRequest.Status.WITHDRAWN:
         outcome, reason = agent_options.CANCELLED, reason or WITHDRAWN
+    elif question.elicitation is not None:
+        outcome = build_form_outcome(question.elicitation, added, allowed=state.allowed)
+    elif OPTION in added:
+        outcome = agent_options.choose_named_option(question.options, added[OPTION])
+    elif state.allowed:
+        outcome = agent_options.choose_allow_option(question.options, added.get("suggestions") or ())
     else:
-        outcome = agent_options.choose_reject_option(options)
+        outcome = agent_options.choose_reject_option(question.options)
         reason = reason or (NOBODY if row.status != PermissionRequest.Status.DENIED else None)
     return {"permission_request_id": request_id, "outcome": outcome, "reason": reason}
 
 
+def build_form_outcome(form: Mapping[str, Any], added: Mapping[str, Any], *, allowed: bool) -> Outcome:
+    """Return the answer to a form, filled in from its own fields: the stored ones may be masked."""
+    asked = parse_elicitation(dict(form))
+    if not allowed or not isinstance(asked, AskedQuestions):
+        return {"action": "decline"}
+    try:
+        content = build_form_content(asked, unseal_answers(added.get(ANSWERED)))
+    except ValueError:  # the server's secret key has changed
+        content = None
+    return {"action": "decline"} if content is None else {"action": "accept", "content": content}
+
+
 def answer_by_ruling(
-    asked: ToolCallRequest, ruling: Ruling, options: Sequence[Mapping[str, Any]], *, by: Actor, now: datetime
+    call_request: ToolCallRequest,
+    ruling: Ruling,
+    question: PermissionQuestion,
+    *,
+    actor: Actor,
+    now: datetime,
 ) -> dict[str, Any]:
     """Answer by what policy says, and have it on record, once for a call however often it is asked."""
     with transaction.atomic():
-        lock_driven_session(asked.session_id)
-        driven_call = DrivenCall.objects.filter(session_id=asked.session_id, call_id=asked.call_id).first()
+        lock_driven_session(call_request.session_id)
+        driven_call = DrivenCall.objects.filter(
+            session_id=call_request.session_id, call_id=call_request.call_id
+        ).first()
         if driven_call is None or driven_call.told.get("ruled") != [ruling.decision, ruling.by]:
-            tool_calls.record_policy_ruling(asked, ruling, by=by, now=now)
+            tool_calls.record_policy_ruling(call_request, ruling, actor=actor, now=now)
             if driven_call is not None:
                 driven_call.told = {**driven_call.told, "ruled": [ruling.decision, ruling.by]}
                 driven_call.save(update_fields=["told"])
     allows = ruling.decision == ALLOW
-    outcome: Outcome = (
-        agent_options.choose_allow_option(options) if allows else agent_options.choose_reject_option(options)
-    )
+    outcome: Outcome
+    if question.elicitation is not None:
+        outcome = {"action": "decline"}  # no rule fills in a form
+    elif allows:
+        outcome = agent_options.choose_allow_option(question.options)
+    else:
+        outcome = agent_options.choose_reject_option(question.options)
     reason = None if allows else f"Signalbox ({ruling.by}): {ruling.reason}"
     return {"permission_request_id": None, "outcome": outcome, "reason": reason}
 
 
 def withdraw_driven_question(
-    session_id: str, runner: Runner, call_id: str, *, ask: str | None, why: str, now: datetime
+    session_id: str, runner: Runner, call_id: str, *, ask: str | None, reason: str, now: datetime
 ) -> None:
     """The runner says that nobody waits for the answer about this call any more. Raises NotFound and Forbidden."""
     require_session_holder(session_id, runner)
-    withdraw_open_questions(session_id, why[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)
+    withdraw_open_questions(session_id, reason[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)

@@ -22,9 +22,9 @@ def parse_non_blank_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def store_agent_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep what the agent says of itself; what is not named stays."""
-    driven = told.driven
+    driven = post.driven
     agent = parse_non_blank_text(fields.get("agent"))
     if agent is not None and agent != driven.agent:
         driven.agent = agent
@@ -34,10 +34,10 @@ def store_agent_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     if (
         agent_session_id is not None
         and is_news
-        and joining.join_hooks_session(driven, agent_session_id, told.now)
+        and joining.join_hooks_session(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id
-        Session.objects.filter(pk=told.session_id).update(executor_session_id=agent_session_id)
+        Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)
     if "worktree" in fields:
         driven.worktree = parse_non_blank_text(fields["worktree"])
     for name, ours in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
@@ -50,46 +50,46 @@ def store_agent_info(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     if isinstance(models, dict):
         driven.model_choices = models.get("availableModels")
         driven.model = parse_non_blank_text(models.get("currentModelId")) or driven.model
-    facts.store_config_options(told, fields.get("configOptions"))
+    facts.store_config_options(post, fields.get("configOptions"))
     if isinstance(fields.get("commands"), list):
-        facts.FACTS["available_commands_update"](told, {"availableCommands": fields["commands"]})
+        facts.FACTS["available_commands_update"](post, {"availableCommands": fields["commands"]})
 
 
-def start_driven_turn(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(told)
-    told.driven.run_id = told.run_id = parse_non_blank_text(fields.get("runId")) or told.run_id
-    blocks = told.speech.content(fields.get("prompt"))
+def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(post)
+    post.driven.run_id = post.run_id = parse_non_blank_text(fields.get("runId")) or post.run_id
+    blocks = post.speech.content(fields.get("prompt"))
     if blocks:
-        told.queue_event("message", role="user", content=blocks)
-    if told.run_id is not None:
-        notes.mark_prompt_notes_delivered(told.session_id, told.run_id, told.now)
+        post.queue_event("message", role="user", content=blocks)
+    if post.run_id is not None:
+        notes.mark_prompt_notes_delivered(post.session_id, post.run_id, post.now)
 
 
-def end_driven_turn(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def end_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
-    drafts.finish_draft(told)
-    calls.end_open_calls(told)
-    spent = told.speech.usage(fields)
+    drafts.finish_draft(post)
+    calls.end_open_calls(post)
+    spent = post.speech.usage(fields)
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
-        told.queue_event(MODEL_REQUEST, model=model or told.driven.model, **tokens)
+        post.queue_event(MODEL_REQUEST, model=model or post.driven.model, **tokens)
     cost = facts.parse_reported_cost(spent.cost)
     if cost is not None:
-        told.driven.usage = {**(told.driven.usage or {}), "cost": cost}
+        post.driven.usage = {**(post.driven.usage or {}), "cost": cost}
     reason = parse_non_blank_text(fields.get("stopReason")) or "ended"
-    told.queue_event(TURN_END, reason=reason)
-    told.driven.run_id = None
-    notes.queue_notes_as_prompts(told.session_id, told.now)
+    post.queue_event(TURN_END, reason=reason)
+    post.driven.run_id = None
+    notes.queue_notes_as_prompts(post.session_id, post.now)
     permissions.withdraw_open_questions(
-        told.session_id, CANCELLED if reason == "cancelled" else TURN_OVER, now=told.now
+        post.session_id, CANCELLED if reason == "cancelled" else TURN_OVER, now=post.now
     )
 
 
-def store_terminal_output(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def store_terminal_output(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Keep the end of what a call's terminal has shown; its result says it all."""
     output = fields.get("output")
     driven_call = DrivenCall.objects.filter(
-        session_id=told.session_id, call_id=str(fields.get("toolCallId")), ended=False
+        session_id=post.session_id, call_id=str(fields.get("toolCallId")), ended=False
     ).first()
     if driven_call is None or not isinstance(output, str):
         return
@@ -101,30 +101,30 @@ def store_terminal_output(told: RunnerPost, fields: Mapping[str, Any]) -> None:
     driven_call.save()
 
 
-def record_agent_failure(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(told)
-    calls.end_open_calls(told)
+def record_agent_failure(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(post)
+    calls.end_open_calls(post)
     reason, tail = (
         parse_non_blank_text(fields.get("reason")) or "The agent has failed.",
         parse_non_blank_text(fields.get("stderrTail")),
     )
-    told.queue_event("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
-    permissions.withdraw_open_questions(told.session_id, mask_secrets(reason), now=told.now)
+    post.queue_event("agent_failed", error=f"{reason}\n\n{tail}" if tail else reason)
+    permissions.withdraw_open_questions(post.session_id, mask_secrets(reason), now=post.now)
 
 
-def record_unknown_update(told: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(told)
+def record_unknown_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_draft(post)
     message = fields.get("message")
     stored_message = message if isinstance(message, dict) else {"message": message}
-    told.queue_event("agent_message", tool_input=stored_message)
+    post.queue_event("agent_message", tool_input=stored_message)
 
 
-def record_command_done(told: RunnerPost, fields: Mapping[str, Any]) -> None:
+def record_command_done(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     done = commands.mark_command_done(
-        told.session_id, str(fields.get("id")), parse_non_blank_text(fields.get("error")), told.now
+        post.session_id, str(fields.get("id")), parse_non_blank_text(fields.get("error")), post.now
     )
     if done is not None and done.error is None and "remove_worktree" in done.command:
-        told.driven.worktree = None
+        post.driven.worktree = None
 
 
 # By the kind of the update.

@@ -62,10 +62,10 @@ def import_database(
     return done
 
 
-def record_unreadable_database(path: Path, why: str, now: datetime) -> None:
+def record_unreadable_database(path: Path, reason: str, now: datetime) -> None:
     """Write down that a database could not be read at all."""
     audit.record_audit_entry(
-        EVENT, actor=system_actor("import"), target=path.name, result="failure", reason=why, now=now
+        EVENT, actor=system_actor("import"), target=path.name, result="failure", reason=reason, now=now
     )
 
 

@@ -94,7 +94,7 @@ class AgentImport(TableImport):
         return [candidate for candidate in candidates if str(candidate.row["id"]) not in refused]
 
     def finish_written_rows(
-        self, written: list[ImportCandidate], standing: list[ImportCandidate]
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         DeletedAgent.objects.filter(pk__in=[str(row_import.row["id"]) for row_import in written]).delete()
 
@@ -112,7 +112,7 @@ class ServerImport(TableImport):
         return candidates
 
     def finish_written_rows(
-        self, written: list[ImportCandidate], standing: list[ImportCandidate]
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         """Keep the variables of servers that are here, sealed."""
         at = instants.format_canonical_instant(timezone.now())
@@ -125,7 +125,7 @@ class ServerImport(TableImport):
                 IMPORT,
                 at,
             ]
-            for server_row in standing
+            for server_row in candidates
             for name, value in (parse_environment_variables(server_row.raw.get("env")) or {}).items()
         ]
         with connection.cursor() as cursor:
@@ -183,7 +183,7 @@ class RequestImport(TableImport):
     """Without a person's word, each approval counts for its own request alone."""
 
     def finish_written_rows(
-        self, written: list[ImportCandidate], standing: list[ImportCandidate]
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         if self.job.with_policy:
             return
@@ -210,11 +210,11 @@ class MessageImport(TableImport):
     placed = frozenset({"parent_id", "branch_index"})
 
     def finish_written_rows(
-        self, written: list[ImportCandidate], standing: list[ImportCandidate]
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         message_ids = [
             [message_row.row["id"], parent, index]
-            for message_row in standing
+            for message_row in candidates
             for parent, index in [parse_message_branch(message_row.raw)]
             if parent is not None or index
         ]
@@ -245,7 +245,7 @@ class AttachmentImport(TableImport):
         self.with_files: list[ImportCandidate] = []  # of the batch at hand
 
     def finish_written_rows(
-        self, written: list[ImportCandidate], standing: list[ImportCandidate]
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         """Note by what the copies are known again."""
         stored_files, self.kept = self.kept, {}
@@ -273,27 +273,29 @@ class AttachmentImport(TableImport):
                     self.finish_written_rows(written, written)
         self.with_files = []
 
-    def copy_source_file(self, one: ImportCandidate) -> bool:
-        disk_path = str(one.row.get("disk_path") or "")
+    def copy_source_file(self, candidate: ImportCandidate) -> bool:
+        disk_path = str(candidate.row.get("disk_path") or "")
         path = self.job.source.find_attachment_file(disk_path) if len(disk_path) <= MOST_LENGTH else None
         if path is None:
-            self.leave_out_row(one.raw, f"its file {disk_path[:200]!r} was not found")
+            self.leave_out_row(candidate.raw, f"its file {disk_path[:200]!r} was not found")
             return False
         try:
             with path.open("rb") as file:
                 if self.job.write:
                     stored_file = attachment_actions.store_attachment_file(
-                        file, str(one.row.get("mime_type") or "")
+                        file, str(candidate.row.get("mime_type") or "")
                     )
-                    one.row["disk_path"], self.kept[stored_file.name] = stored_file.name, stored_file
+                    candidate.row["disk_path"], self.kept[stored_file.name] = stored_file.name, stored_file
                 else:
                     while file.read(attachments.CHUNK):
                         pass
         except ServiceBusy as problem:
-            self.leave_out_row(one.raw, str(problem.detail))
+            self.leave_out_row(candidate.raw, str(problem.detail))
             return False
         except OSError as problem:
-            self.leave_out_row(one.raw, f"its file {disk_path[:200]!r} cannot be read: {problem.strerror}")
+            self.leave_out_row(
+                candidate.raw, f"its file {disk_path[:200]!r} cannot be read: {problem.strerror}"
+            )
             return False
         return True
 
@@ -348,9 +350,9 @@ class RunImport(TableImport):
         if parameters is not None:
             raw["parameters"] = None
 
-    def finish_written_rows(self, written: list[ImportCandidate], standing: list[ImportCandidate]) -> None:
+    def finish_written_rows(self, written: list[ImportCandidate], candidates: list[ImportCandidate]) -> None:
         self.held += runs.hold_runs(
-            (row_import.row["run_id"] for row_import in written), why=runs.IMPORTED, now=self.job.now
+            (row_import.row["run_id"] for row_import in written), reason=runs.IMPORTED, now=self.job.now
         )
         run_ids = [
             [
@@ -359,7 +361,7 @@ class RunImport(TableImport):
                     parameters if server_row.row.get("status") in OPEN else mask_secrets(parameters)
                 ),
             ]
-            for server_row in standing
+            for server_row in candidates
             if (parameters := parse_imported_object(server_row.raw.get("parameters"))) is not None
             and set(parameters) != {"prompt"}
         ]
@@ -412,14 +414,14 @@ class EventImport(TableImport):
         )
 
 
-def build_imported_context(one: ImportCandidate, received: int) -> list[Any]:
-    at = instants.parse_instant(one.row["timestamp"]) if one.row.get("timestamp") else None
+def build_imported_context(candidate: ImportCandidate, received: int) -> list[Any]:
+    at = instants.parse_instant(candidate.row["timestamp"]) if candidate.row.get("timestamp") else None
     context = {
-        "session_id": one.row["session_id"],
+        "session_id": candidate.row["session_id"],
         "instant_us": received if at is None else instants.to_microseconds(at),
         "received_at": received // 1000,
         "source": BY_OTHERS,
-        "masked": one.masked,
+        "masked": candidate.masked,
     }
     return [context.get(name) for name in CONTEXT_COLUMNS]
 

@@ -119,7 +119,7 @@ class TableImport:
     def undo_prepared_row(self, row: Row) -> None:
         """Undo what `before` did for a row that the database refused."""
 
-    def finish_written_rows(self, written: list[ImportCandidate], standing: list[ImportCandidate]) -> None:
+    def finish_written_rows(self, written: list[ImportCandidate], candidates: list[ImportCandidate]) -> None:
         """Do what follows from rows that came in, and from those that are here, these or equal ones."""
 
     def import_deferred_rows(self) -> None:
@@ -188,14 +188,14 @@ class TableImport:
         )
         return {name: row.get(name) for name in names}
 
-    def leave_out_row(self, raw: Row, why: str) -> None:
+    def leave_out_row(self, raw: Row, reason: str) -> None:
         """Keep a row aside with the reason why it is not imported."""
-        self.outcome.left_out.add_line(f"{self.row_label(raw)}: {why}")
-        self.keep_row_aside(why, row=to_rejected_row(masks.mask_rejected_row(self.table.name, raw)))
+        self.outcome.left_out.add_line(f"{self.row_label(raw)}: {reason}")
+        self.keep_row_aside(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, raw)))
 
-    def keep_row_aside(self, why: str, **details: Any) -> None:
+    def keep_row_aside(self, reason: str, **details: Any) -> None:
         self.outcome.aside += 1
-        self.job.kept.add_rejected_row(self.table.name, why, **details)
+        self.job.kept.add_rejected_row(self.table.name, reason, **details)
 
     def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
@@ -246,22 +246,24 @@ class TableImport:
                 self.record_row_conflict(candidate, different)
         return new
 
-    def record_row_conflict(self, one: ImportCandidate, different: list[str]) -> None:
+    def record_row_conflict(self, candidate: ImportCandidate, different: list[str]) -> None:
         reason = f"{', '.join(different)} differ between the two databases"
-        self.outcome.conflicts.add_line(f"{self.row_label(one.row)}: {reason}")
-        self.keep_row_aside(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, one.raw)))
+        self.outcome.conflicts.add_line(f"{self.row_label(candidate.row)}: {reason}")
+        self.keep_row_aside(
+            reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, candidate.raw))
+        )
 
-    def replace_seed_row(self, one: ImportCandidate, ours: Row, present: list[ImportCandidate]) -> None:
+    def replace_seed_row(self, candidate: ImportCandidate, ours: Row, present: list[ImportCandidate]) -> None:
         """Put an owner's row in the place of one that nobody touched since it was made with the database."""
-        row = self.merge_seed_row(one.row, ours)
+        row = self.merge_seed_row(candidate.row, ours)
         try:
             with transaction.atomic():
                 rows.overwrite_row(self.table.name, row, self.table.key)
         except REFUSED as problem:
-            self.leave_out_row(one.raw, database_error_line(problem))
+            self.leave_out_row(candidate.raw, database_error_line(problem))
             return
         self.outcome.replaced += 1
-        present.append(one)
+        present.append(candidate)
 
     def find_new_by_content(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
@@ -317,13 +319,13 @@ class TableImport:
         self.outcome.masked += sum(one.masked for one in written)
         return written
 
-    def try_insert_candidate(self, one: ImportCandidate) -> bool:
+    def try_insert_candidate(self, candidate: ImportCandidate) -> bool:
         try:
             with transaction.atomic():
-                self.insert_rows([one])
+                self.insert_rows([candidate])
         except REFUSED as problem:
-            self.undo_prepared_row(one.row)
-            self.leave_out_row(one.raw, database_error_line(problem))
+            self.undo_prepared_row(candidate.row)
+            self.leave_out_row(candidate.raw, database_error_line(problem))
             return False
         return True
 

@@ -30,6 +30,7 @@ from coordinator.lib import instants
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
@@ -90,7 +91,7 @@ def policy_page_url(denial: Ruling) -> str:
 def find_earlier_call(binding: CallBinding, now: datetime) -> GatewayCall | None:
     """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
     call = find_begun_calls(binding, now).order_by("-created_at").first()
-    return call if call is None else mark_lost_if_gone(call, by=binding, now=now)
+    return call if call is None else mark_lost_if_gone(call, binding=binding, now=now)
 
 
 def find_begun_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
@@ -104,26 +105,26 @@ def find_begun_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCal
     )
 
 
-def mark_lost_if_gone(call: GatewayCall, *, by: CallBinding | None, now: datetime) -> GatewayCall:
+def mark_lost_if_gone(call: GatewayCall, *, binding: CallBinding | None, now: datetime) -> GatewayCall:
     """Return the call, marked as lost where it runs in a process that is gone, or for longer than it may."""
     over = isinstance(call.run_until, datetime) and call.run_until <= now
     if call.state != CallState.RUNNING or not (over or workers.is_worker_gone(call.worker)):
         return call
-    mark_call_lost(call.pk, "Its end was never heard: it may have run.", by=by, now=now)
+    mark_call_lost(call.pk, "Its end was never heard: it may have run.", binding=binding, now=now)
     return GatewayCall.objects.get(pk=call.pk)
 
 
-def mark_call_lost(call_id: str, why: str, *, by: CallBinding | None, now: datetime) -> None:
+def mark_call_lost(call_id: str, reason: str, *, binding: CallBinding | None, now: datetime) -> None:
     """Note that a running call was sent, and that nobody knows how it ended."""
     with transaction.atomic():
         running = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING)
         if running.update(state=CallState.LOST, ended_at=now, message=None):
             call = GatewayCall.objects.get(pk=call_id)
-            record_gateway_call_event("MCP_CALL_LOST", call, "failure", why, now, by=by)
+            record_gateway_call_event("MCP_CALL_LOST", call, "failure", reason, now, binding=binding)
 
 
 def request_person_approval(
-    binding: CallBinding, ruling: Ruling, place: CallOrigin, *, until: datetime | None, now: datetime
+    binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, until: datetime | None, now: datetime
 ) -> PermissionRequest:
     """Put the call before people; return the request that answers it, which may be decided already.
 
@@ -154,17 +155,17 @@ def request_person_approval(
                 "definition_sha256": binding.definition_digest,
                 "policy_version": binding.policy_version,
                 "rule": ruling.by or None,
-                "client": place.client or None,
-                "sent_along": place.sent_along,
+                "client": origin.client or None,
+                "sent_along": origin.sent_along,
             },
-            session_id=place.session_id,
+            session_id=origin.session_id,
             agent_id=binding.agent_id,
-            event_id=place.event_id,
+            event_id=origin.event_id,
             deadline=now + pending_call_lifetime(),
             outlasts=True,
             waits_until=until,
         ),
-        by=binding.by,
+        actor=binding.by,
         now=now,
     )
     return request.request
@@ -173,7 +174,7 @@ def request_person_approval(
 def request_unless_begun(
     binding: CallBinding,
     ruling: Ruling,
-    place: CallOrigin,
+    origin: CallOrigin,
     *,
     until: datetime | None,
     now: datetime,
@@ -188,10 +189,10 @@ def request_unless_begun(
     `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be
     cancelled. Raises CallCancelled where it was, before or meanwhile.
     """
-    if kept is not None and is_cancelled_early(place, kept[1], now):
+    if kept is not None and is_cancelled_early(origin, kept[1], now):
         raise CallCancelled
     with transaction.atomic():
-        person_request = request_person_approval(binding, ruling, place, until=until, now=now)
+        person_request = request_person_approval(binding, ruling, origin, until=until, now=now)
         if (
             person_request.status == PermissionRequest.Status.PENDING
             and find_begun_calls(binding, now).exists()
@@ -199,17 +200,17 @@ def request_unless_begun(
             transaction.set_rollback(True)
             return None
         if kept is not None and person_request.status == PermissionRequest.Status.PENDING:
-            save_waiting_call(binding, place, person_request, *kept, now=now)
-    if kept is not None and is_cancelled_early(place, kept[1], now):
+            save_waiting_call(binding, origin, person_request, *kept, now=now)
+    if kept is not None and is_cancelled_early(origin, kept[1], now):
         # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
-        cancel_waiting_call(place.gateway_session or "", kept[1], binding.by, now=now)
+        cancel_waiting_call(origin.gateway_session or "", kept[1], binding.by, now=now)
         raise CallCancelled
     return person_request
 
 
 def save_waiting_call(
     binding: CallBinding,
-    place: CallOrigin,
+    origin: CallOrigin,
     request: PermissionRequest,
     call_id: str,
     number: Any,
@@ -220,7 +221,7 @@ def save_waiting_call(
     row = build_gateway_call(
         call_id,
         binding,
-        place,
+        origin,
         now,
         state=CallState.WAITING,
         request_id=request.request_id,
@@ -252,7 +253,7 @@ def raise_if_cancelled(call_id: str) -> None:
 def cancel_gateway_call(
     gateway_session: str,
     number: Any,
-    by: Actor,
+    actor: Actor,
     *,
     key_id: int,
     agent_id: str,
@@ -272,7 +273,7 @@ def cancel_gateway_call(
         now=now,
     )
     note.save(force_insert=True)
-    is_found = cancel_waiting_call(gateway_session, number, by, keeps_card=keeps_card, now=now)
+    is_found = cancel_waiting_call(gateway_session, number, actor, keeps_card=keeps_card, now=now)
     if is_found:
         GatewayCall.objects.filter(pk=note.pk).delete()
     return is_found
@@ -306,14 +307,14 @@ def find_early_cancellations() -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(state=CallState.CANCELLED, call_key="")
 
 
-def is_cancelled_early(place: CallOrigin, number: Any, now: datetime) -> bool:
+def is_cancelled_early(origin: CallOrigin, number: Any, now: datetime) -> bool:
     """Say whether a call's cancellation came before it."""
-    noted = find_early_cancellations().filter(gateway_session=place.gateway_session, expires_at__gt=now)
+    noted = find_early_cancellations().filter(gateway_session=origin.gateway_session, expires_at__gt=now)
     return any(read_client_number(cancellation) == json.dumps(number) for cancellation in noted)
 
 
 def cancel_waiting_call(
-    gateway_session: str, number: Any, by: Actor, *, keeps_card: bool = False, now: datetime
+    gateway_session: str, number: Any, actor: Actor, *, keeps_card: bool = False, now: datetime
 ) -> bool:
     """Cancel the call for which a client waits under its id `number`, so that it is not begun; False for none.
 
@@ -329,16 +330,16 @@ def cancel_waiting_call(
     ]
     for call in cancelled:
         if not keeps_card:
-            close_unawaited_request(call, by, CANCELLED_BY_CLIENT, now)
+            close_unawaited_request(call, actor, CANCELLED_BY_CLIENT, now)
     return bool(cancelled)
 
 
-def close_unawaited_request(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+def close_unawaited_request(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
     """Close the card of a call that waits no more, unless another call of the same waits for it."""
     waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
     silent_calls = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
     if not waiting.exclude(pk__in=silent_calls.values("pk")).exists():
-        withdraw_call_request(call, by, reason, now)
+        withdraw_call_request(call, actor, reason, now)
 
 
 def read_client_number(call: GatewayCall) -> str | None:
@@ -395,7 +396,19 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
         ruling = Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
         server = None
     else:
-        ruling, _ = deciding.judge_from_database(server, binding.tool, caller, binding.arguments, now)
+        moment = None
+        if caller.history is None:  # else it was read when the call was first judged, which counts
+            moment = deciding.build_call_moment(
+                server.name,
+                binding.tool,
+                binding.arguments,
+                session_id=attempt.place.session_id or "",
+                call_id=attempt.call_id,
+                now=now,
+            )
+        ruling, _ = deciding.judge_from_database(
+            server, binding.tool, caller, binding.arguments, now, moment=moment
+        )
     if ruling.decision == DENY:
         record_call_denial(binding, ruling, attempt.place, now=now)
     return server, ruling
@@ -426,7 +439,7 @@ def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamS
 def take_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> bool:
     return approvals.consume_request_verdict(
         request_id,
-        by=attempt.binding.by,
+        actor=attempt.binding.by,
         call=attempt.binding.approval_subject.subject_digest,
         session_id=attempt.place.session_id or "",
         call_id=attempt.call_id,
@@ -462,7 +475,7 @@ def close_allowed_question(
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
             closing_reason = "The policy allows the call by now."
-            approvals.withdraw_request(request_id, by=attempt.binding.by, reason=closing_reason, now=now)
+            approvals.withdraw_request(request_id, actor=attempt.binding.by, reason=closing_reason, now=now)
             return QuestionOutcome.CLOSED, request
         context = rules.request_context(request)
         is_denied = request.status == PermissionRequest.Status.DENIED
@@ -517,7 +530,8 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
         "request_id": request_id,
         "worker": None if attempt.is_beside else workers.get_own_worker_name(),
         "started_at": now,
-        "run_until": now + (BESIDE_FOR if attempt.is_beside else max_call_duration(server)),
+        "run_until": now
+        + (BESIDE_FOR if attempt.is_beside else max_call_duration(server, attempt.binding.tool)),
         # What runs beside its agent has no result here that anybody could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }
@@ -533,13 +547,14 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
     return True
 
 
-def max_call_duration(server: UpstreamServer) -> timedelta:
-    """Return for how long a call may be under way, as whoever runs it makes sure."""
-    return timedelta(seconds=server.call_seconds) + STARTS_WITHIN + ENDS_WITHIN
+def max_call_duration(server: UpstreamServer, tool: str | None = None) -> timedelta:
+    """Return for how long a call of a tool, or of any, may be under way, as whoever runs it makes sure."""
+    tools = [WHOLE_SERVER, *server.limits] if tool is None else [tool]
+    return timedelta(seconds=max(map(server.find_call_seconds, tools))) + STARTS_WITHIN + ENDS_WITHIN
 
 
 def build_gateway_call(
-    call_id: str, binding: CallBinding, place: CallOrigin, now: datetime, **more: object
+    call_id: str, binding: CallBinding, origin: CallOrigin, now: datetime, **more: object
 ) -> GatewayCall:
     return GatewayCall(
         call_id=call_id,
@@ -547,8 +562,8 @@ def build_gateway_call(
         agent_id=binding.agent_id,
         server_id=binding.server_id,
         tool_name=binding.tool,
-        session_id=place.session_id,
-        gateway_session=place.gateway_session,
+        session_id=origin.session_id,
+        gateway_session=origin.gateway_session,
         call_key=binding.question_digest,
         arguments_digest=binding.arguments_digest,
         definition_digest=binding.definition_digest,
@@ -594,7 +609,7 @@ def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime
 
 
 def cancel_call_before_start(
-    call_id: str, by: Actor, *, key_id: int, agent_id: str, keeps_card: bool = False, now: datetime
+    call_id: str, actor: Actor, *, key_id: int, agent_id: str, keeps_card: bool = False, now: datetime
 ) -> GatewayCall | None:
     """Cancel a call that its agent's own machine has not sent; return it, or None where there is nothing to cancel.
 
@@ -609,7 +624,7 @@ def cancel_call_before_start(
         if own.filter(state=CallState.WAITING).update(**cancelled):
             call = own.get()
             if not keeps_card:
-                close_unawaited_request(call, by, CANCELLED_BY_CLIENT, now)
+                close_unawaited_request(call, actor, CANCELLED_BY_CLIENT, now)
             return call
         if own.filter(state=CallState.RUNNING).exists():  # it was allowed, and did not hear that in time
             undo_call_start(call_id, now=now)
@@ -690,7 +705,7 @@ def find_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -
     call = GatewayCall.objects.filter(pk=call_id, is_task=True, key_id=key_id, agent_id=agent_id).first()
     if call is None:
         raise NotFound("There is no such task.")
-    return mark_lost_if_gone(call, by=None, now=now)
+    return mark_lost_if_gone(call, binding=None, now=now)
 
 
 def read_call_message(call: GatewayCall) -> bytes:
@@ -735,19 +750,19 @@ def save_client_answer(call: GatewayCall, message: bytes) -> bool:
     return bool(same.update(message=seal_call_data(message)))
 
 
-def cancel_call_task(call: GatewayCall, by: Actor, *, now: datetime) -> None:
+def cancel_call_task(call: GatewayCall, actor: Actor, *, now: datetime) -> None:
     """Cancel a task that waits: for a person, whose card is closed, or for its client. One that runs goes on."""
     cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
     task = GatewayCall.objects.filter(pk=call.pk)
     if task.filter(state=CallState.WAITING).update(**cancelled):
-        withdraw_call_request(call, by, "The client cancelled the task.", now)
+        withdraw_call_request(call, actor, "The client cancelled the task.", now)
     else:
         task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
 
 
-def withdraw_call_request(call: GatewayCall, by: Actor, reason: str, now: datetime) -> None:
+def withdraw_call_request(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
     with suppress(Conflict, NotFound):  # a person was faster
-        approvals.withdraw_request(call.request_id or "", by=by, reason=reason, now=now)
+        approvals.withdraw_request(call.request_id or "", actor=actor, reason=reason, now=now)
 
 
 def end_gateway_call(call_id: str, response: bytes, *, asks: bool = False, now: datetime) -> None:
@@ -841,14 +856,14 @@ def reopen_server_question(call_id: str, round_: int, *, now: datetime) -> None:
     )
 
 
-def record_call_denial(binding: CallBinding, ruling: Ruling, place: CallOrigin, *, now: datetime) -> None:
+def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
     if denials.should_skip_denial_entry(DENIED, binding.by, now):
         return
     audit.record_audit_entry(
         DENIED,
         actor=binding.by,
-        target=place.session_id,
+        target=origin.session_id,
         permission=binding.tool_name,
         result="denied",
         reason=ruling.reason,
@@ -858,11 +873,11 @@ def record_call_denial(binding: CallBinding, ruling: Ruling, place: CallOrigin, 
 
 
 def record_gateway_call_event(
-    event: str, call: GatewayCall, result: str, reason: str, now: datetime, *, by: CallBinding | None
+    event: str, call: GatewayCall, result: str, reason: str, now: datetime, *, binding: CallBinding | None
 ) -> None:
     audit.record_audit_entry(
         event,
-        actor=by.by if by is not None else system_actor("mcp-gateway"),
+        actor=binding.by if binding is not None else system_actor("mcp-gateway"),
         target=call.session_id,
         permission=call.tool_name,
         result=result,

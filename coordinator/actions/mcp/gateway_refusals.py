@@ -9,15 +9,15 @@ from coordinator.actions.policy import denials
 from coordinator.identity.actors import Actor
 
 
-def record_server_refusal(by: Actor, agent_id: str, server_id: str, words: str, *, now: datetime) -> None:
+def record_server_refusal(actor: Actor, agent_id: str, server_id: str, text: str, *, now: datetime) -> None:
     """Write that an agent was refused before any tool of the server was in question."""
     audit.record_audit_entry(
         denials.EVENT,
-        actor=by,
+        actor=actor,
         target=f"{agent_id} {server_id[:100]}",
         permission="deny",
         result="denied",
-        reason=words,
+        reason=text,
         metadata={"source": "gateway"},
         now=now,
     )

@@ -44,12 +44,12 @@ class GatewayClient:
 
 
 def create_gateway_session(
-    door: str, *, key_id: int, agent_id: str, version: str, client: Any, capabilities: Any, now: datetime
+    endpoint: str, *, key_id: int, agent_id: str, version: str, client: Any, capabilities: Any, now: datetime
 ) -> GatewayClient:
     """Make a session. What the client says of itself is kept as far as it is an object of a sensible size."""
     row = GatewaySession.objects.create(
         session_id=f"gws-{secrets.token_urlsafe(24)}",
-        door=door,
+        door=endpoint,
         key_id=key_id,
         agent_id=agent_id,
         protocol_version=version[:40],
@@ -83,7 +83,7 @@ def get_or_create_default_session(
             "used_at": now,
         },
     )
-    return find_gateway_session(name, door="", key_id=key_id, agent_id=agent_id, now=now)
+    return find_gateway_session(name, endpoint="", key_id=key_id, agent_id=agent_id, now=now)
 
 
 def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: datetime) -> bool:
@@ -93,10 +93,12 @@ def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: date
 
 
 def find_gateway_session(
-    session_id: str, *, door: str, key_id: int, agent_id: str, now: datetime
+    session_id: str, *, endpoint: str, key_id: int, agent_id: str, now: datetime
 ) -> GatewayClient:
     """Return the session of this caller at this door. Raises NotFound: the client begins a new one then."""
-    row = GatewaySession.objects.filter(pk=session_id, door=door, key_id=key_id, agent_id=agent_id).first()
+    row = GatewaySession.objects.filter(
+        pk=session_id, door=endpoint, key_id=key_id, agent_id=agent_id
+    ).first()
     if row is None:
         raise NotFound("This session is not known, or is over. Begin a new one with initialize.")
     if isinstance(row.used_at, datetime) and row.used_at < now - NOTE_EVERY:

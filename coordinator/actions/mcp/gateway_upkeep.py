@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp import call_limits, gateway_calls, result_marks
 from coordinator.actions.people import session_keys
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
 from coordinator.models.gateway import CallState
@@ -22,6 +22,8 @@ def clean_gateway_tables(now: datetime) -> None:
     mark_orphaned_calls_lost(now)
     delete_old_call_results(now)
     delete_old_gateway_sessions(now)
+    call_limits.delete_old_results(now)
+    result_marks.delete_old_marks(now)
     session_keys.end_orphaned_session_keys(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
 
@@ -32,7 +34,7 @@ def mark_orphaned_calls_lost(now: datetime) -> None:
     last = ""
     while page := list(running.filter(pk__gt=last)[:MOST_ROWS]):
         for call in page:
-            gateway_calls.mark_lost_if_gone(call, by=None, now=now)
+            gateway_calls.mark_lost_if_gone(call, binding=None, now=now)
         last = page[-1].pk
 
 

@@ -10,12 +10,19 @@ from django.db import transaction
 
 from coordinator.actions import notifications
 from coordinator.actions.audit import audit
-from coordinator.actions.mcp import mcp_upstreams
+from coordinator.actions.mcp import mcp_authorizations, mcp_sign_ins, mcp_upstreams
 from coordinator.actions.notifications import push
 from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.mcp.servers import credentials
-from coordinator.models import Blueprint, Capability, McpCredential, McpServer
+from coordinator.models import (
+    Blueprint,
+    Capability,
+    McpAccessToken,
+    McpAuthorization,
+    McpCredential,
+    McpServer,
+)
 from coordinator.models.mcp import CredentialKind
 from coordinator.runs import sealed_servers
 from coordinator.secrets import keyring
@@ -40,13 +47,13 @@ GATEWAYS_OWN = frozenset(
 
 
 def set_credential(
-    server_id: str, kind: str, name: str, value: str, *, by: Actor, now: datetime
+    server_id: str, kind: str, name: str, value: str, *, actor: Actor, now: datetime
 ) -> McpCredential:
     """Keep a credential of a server, in the place of one of that name. `env:NAME` names a variable.
 
     Raises NotFound, UnprocessableRequest, Forbidden for an API key.
     """
-    require_credential_editor(by)
+    require_credential_editor(actor)
     stored = value = value.strip()
     validate_credential(kind, name, value)
     with transaction.atomic():
@@ -57,18 +64,18 @@ def set_credential(
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST_CREDENTIALS:
             raise UnprocessableRequest(f"A server may have at most {MOST_CREDENTIALS} credentials.")
-        with mcp_upstreams.keep_command_accepted(server, by):
+        with mcp_upstreams.keep_command_accepted(server, actor):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,
                 kind=kind,
                 name=name,
-                defaults={"value": stored, "set_by": str(by), "set_at": now},
+                defaults={"value": stored, "set_by": str(actor), "set_at": now},
             )
         logged_value = stored if stored.startswith(credentials.FROM_ENVIRONMENT) else "sealed"
         record_credential_event(
             "MCP_CREDENTIAL_SET",
             f"{server_id} {kind} {name}",
-            by,
+            actor,
             now,
             source=logged_value,
             replaced=not is_new,
@@ -76,20 +83,20 @@ def set_credential(
     return row
 
 
-def remove_credential(server_id: str, kind: str, name: str, *, by: Actor, now: datetime) -> None:
+def remove_credential(server_id: str, kind: str, name: str, *, actor: Actor, now: datetime) -> None:
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
-    require_credential_editor(by)
+    require_credential_editor(actor)
     with transaction.atomic():
-        with mcp_upstreams.keep_command_accepted(lock_credential_server(server_id), by):
+        with mcp_upstreams.keep_command_accepted(lock_credential_server(server_id), actor):
             rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
             deleted, _ = rows.delete()
         if not deleted:
             raise NotFound(f"The server {server_id} has no {name}.")
-        record_credential_event("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", by, now)
+        record_credential_event("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", actor, now)
 
 
-def require_credential_editor(by: Actor) -> None:
-    if by.kind == "key":
+def require_credential_editor(actor: Actor) -> None:
+    if actor.kind == "key":
         raise Forbidden("An API key cannot change credentials. A person must sign in to do it.")
 
 
@@ -130,13 +137,13 @@ def validate_credential(kind: str, name: str, value: str) -> None:
             )
 
 
-def record_credential_event(event: str, target: str, by: Actor, now: datetime, **metadata: object) -> None:
+def record_credential_event(event: str, target: str, actor: Actor, now: datetime, **metadata: object) -> None:
     audit.record_audit_entry(
-        event, actor=by, target=target, result="success", metadata=metadata or None, now=now
+        event, actor=actor, target=target, result="success", metadata=metadata or None, now=now
     )
 
 
-def rotate_credential_key(*, by: Actor, now: datetime) -> int:
+def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
     """Seal every credential with a new key and forget the old ones; return how many values were sealed anew.
 
     Raises keyring.KeyringUnusable where one cannot be opened; then the old keys stay, and nothing is lost. So they do
@@ -148,7 +155,7 @@ def rotate_credential_key(*, by: Actor, now: datetime) -> int:
         count += resealed
     metadata = {"count": count}
     audit.record_audit_entry(
-        "CREDENTIALS_RESEALED", actor=by, target=None, result="success", metadata=metadata, now=now
+        "CREDENTIALS_RESEALED", actor=actor, target=None, result="success", metadata=metadata, now=now
     )
     keyring.remove_older_keys()
     return count
@@ -160,6 +167,10 @@ def reseal_all_values() -> int:
         count = sum(reseal_credential(row) for row in McpCredential.objects.select_for_update())
         for noun, model in (("agent", Blueprint), ("capability", Capability)):
             count += sum(reseal_server_definitions(row, noun) for row in lock_rows_with_servers(model))
+        count += sum(map(mcp_sign_ins.reseal_tokens, McpAccessToken.objects.select_for_update()))
+        count += sum(
+            map(mcp_authorizations.reseal_client_secret, McpAuthorization.objects.select_for_update())
+        )
         return count + notifications.reseal_addresses() + push.reseal_push_keys()
 
 

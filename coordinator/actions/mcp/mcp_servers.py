@@ -17,10 +17,33 @@ from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableReque
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
 from coordinator.mcp.servers import names
-from coordinator.models import AcceptedOnlyServer, Grant, McpProcess, McpServer, McpTool, McpUpstream
+from coordinator.models import (
+    AcceptedOnlyServer,
+    Grant,
+    McpCallLimit,
+    McpCallRate,
+    McpCircuitBreaker,
+    McpProcess,
+    McpResultMark,
+    McpServer,
+    McpTool,
+    McpUpstream,
+    StoredResult,
+)
 from coordinator.models.mcp import DefaultPolicy
 from coordinator.secrets import mask_command_arguments
 
+# What goes with a server; credentials and grants are deleted otherwise.
+SERVER_PARTS = (
+    McpTool,
+    McpUpstream,
+    McpProcess,
+    McpCallLimit,
+    McpCallRate,
+    McpCircuitBreaker,
+    StoredResult,
+    McpResultMark,
+)
 EDITABLE = ("command", "args", "script_content", "description", "is_active", "default_policy")
 
 
@@ -30,7 +53,7 @@ def compute_server_version(row: McpServer) -> str:
 
 
 def create_mcp_server(
-    name: str, *, command: str, by: Actor, now: datetime | None = None, **others: Any
+    name: str, *, command: str, actor: Actor, now: datetime | None = None, **others: Any
 ) -> McpServer:
     """Make a server known; `others` are further columns of EDITABLE. Raises UnprocessableRequest, Conflict."""
     changed_columns.require_valid_id(name, "A server")
@@ -45,7 +68,7 @@ def create_mcp_server(
             row.save(force_insert=True)
             audit.record_audit_entry(
                 "MCP_SERVER_CREATED",
-                actor=by,
+                actor=actor,
                 target=name,
                 result="success",
                 metadata={"after": mask_server_columns(changed_columns.read_column_values(row, EDITABLE))},
@@ -60,8 +83,8 @@ def update_mcp_server(
     name: str,
     changes: Mapping[str, Any],
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     now: datetime | None = None,
 ) -> McpServer:
     """Change columns of EDITABLE.
@@ -70,15 +93,15 @@ def update_mcp_server(
     """
     validate_server_columns(changes)
     with transaction.atomic():
-        row = lock_mcp_server(name, seen)
-        with mcp_upstreams.keep_command_accepted(McpServer.objects.get(pk=name), by):
+        row = lock_mcp_server(name, seen_version)
+        with mcp_upstreams.keep_command_accepted(McpServer.objects.get(pk=name), actor):
             difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
             if difference is None:
                 return row
             row.save(update_fields=list(difference["after"]))
         metadata = {side: mask_server_columns(values) for side, values in difference.items()}
         audit.record_audit_entry(
-            "MCP_SERVER_UPDATED", actor=by, target=name, result="success", metadata=metadata, now=now
+            "MCP_SERVER_UPDATED", actor=actor, target=name, result="success", metadata=metadata, now=now
         )
     return row
 
@@ -94,11 +117,11 @@ def validate_server_columns(changes: Mapping[str, Any]) -> None:
         raise UnprocessableRequest(f"The default policy must be one of: {', '.join(DefaultPolicy.values)}.")
 
 
-def lock_mcp_server(name: str, seen: str | None = None) -> McpServer:
+def lock_mcp_server(name: str, seen_version: str | None = None) -> McpServer:
     row = McpServer.objects.select_for_update().filter(pk=name).first()
     if row is None:
         raise NotFound(f"There is no server {name!r}.")
-    versions.require_current_version(compute_server_version(row), seen, f"The server {name}")
+    versions.require_current_version(compute_server_version(row), seen_version, f"The server {name}")
     return row
 
 
@@ -110,12 +133,12 @@ def mask_server_columns(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def restrict_to_accepted_tools(name: str, wanted: bool, *, by: Actor, now: datetime) -> None:
+def restrict_to_accepted_tools(name: str, wanted: bool, *, actor: Actor, now: datetime) -> None:
     """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
 
     Raises NotFound, Forbidden for an API key.
     """
-    if by.kind == "key":
+    if actor.kind == "key":
         raise Forbidden("An API key cannot change policy. A person must sign in to do it.")
     with transaction.atomic():
         row, rows = lock_mcp_server(name), AcceptedOnlyServer.objects.filter(pk=name)
@@ -127,7 +150,7 @@ def restrict_to_accepted_tools(name: str, wanted: bool, *, by: Actor, now: datet
             rows.delete()
         metadata = {"before": not wanted, "after": wanted}
         audit.record_audit_entry(
-            "MCP_SERVER_ACCEPTED_ONLY", actor=by, target=name, result="success", metadata=metadata, now=now
+            "MCP_SERVER_ACCEPTED_ONLY", actor=actor, target=name, result="success", metadata=metadata, now=now
         )
 
 
@@ -143,9 +166,9 @@ def count_server_dependents(names: Iterable[str]) -> dict[str, int]:
 def delete_server_with_grants(
     name: str,
     *,
-    by: Actor,
+    actor: Actor,
     reason: str | None = None,
-    seen: str | None = None,
+    seen_version: str | None = None,
     now: datetime | None = None,
 ) -> McpServer:
     """Delete a server, its tools and the grants to it: a later server of that name must not find doors open.
@@ -154,16 +177,18 @@ def delete_server_with_grants(
     """
     moment = now or timezone.now()
     with transaction.atomic():
-        row = lock_mcp_server(name, seen)
+        row = lock_mcp_server(name, seen_version)
         dependent_counts = count_server_dependents([name])
-        grants.delete_all_grants(by=by, now=moment, reason=f"The server {name} was deleted.", server_id=name)
-        for model in (McpTool, McpUpstream, McpProcess):
+        grants.delete_all_grants(
+            actor=actor, now=moment, reason=f"The server {name} was deleted.", server_id=name
+        )
+        for model in SERVER_PARTS:
             model._default_manager.filter(server_id=name).delete()
         before = mask_server_columns(changed_columns.read_column_values(row, EDITABLE))
         McpServer.objects.filter(pk=name).delete()
         audit.record_audit_entry(
             "MCP_SERVER_DELETED",
-            actor=by,
+            actor=actor,
             target=name,
             result="success",
             reason=reason,

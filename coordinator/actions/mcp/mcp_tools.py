@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,13 +39,14 @@ class ToolChanges:
     gone: list[str]
     back: list[str]
     left_out: list[SkippedTool] = field(default_factory=list)
+    cut_off: str = ""
 
     @property
     def has_no_changes(self) -> bool:
         return not (self.new or self.changed or self.gone or self.back)
 
 
-def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: datetime) -> ToolChanges:
+def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, now: datetime) -> ToolChanges:
     """Store the tools that a server lists; what a complete listing lacks is marked as gone.
 
     A tool seen for the first time is accepted as it is: it gains nothing that was not granted by name or by
@@ -56,7 +57,9 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: 
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
             raise NotFound(f"There is no MCP server {server_id}.")
         known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=server_id)}
-        tool_changes = ToolChanges(new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out))
+        tool_changes = ToolChanges(
+            new=[], changed=[], gone=[], back=[], left_out=list(listing.left_out), cut_off=listing.cut_off
+        )
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
             mark_tools_gone(known_tools, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
@@ -69,28 +72,28 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, by: Actor, now: 
                 continue
             classify_tool_change(tool_changes, definition, tool)
             row = update_tool_definition(
-                tool or build_new_tool(server_id, definition, by, now), definition, now
+                tool or build_new_tool(server_id, definition, actor, now), definition, now
             )
             if tool is None:
                 created.append(row)
             else:
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
-        record_tool_changes(server_id, tool_changes, by, now)
-        record_omitted_tools(server_id, tool_changes.left_out, by, now)
+        record_tool_changes(server_id, tool_changes, actor, now)
+        record_omitted_tools(server_id, tool_changes.left_out, listing.cut_off, actor, now)
     return tool_changes
 
 
 class ToolStorageQuota:
     """How many tools and bytes may still be stored of one server. Asked for each definition in turn."""
 
-    def __init__(self, server_id: str, known: dict[str, McpTool]) -> None:
+    def __init__(self, server_id: str, existing_tools: dict[str, McpTool]) -> None:
         self._server_id = server_id
-        self._rows = len(known)
-        self._listed = sum(tool.gone_at is None for tool in known.values())
-        self._bytes = sum(map(stored_definition_size, known.values()))
+        self._rows = len(existing_tools)
+        self._listed = sum(tool.gone_at is None for tool in existing_tools.values())
+        self._bytes = sum(map(stored_definition_size, existing_tools.values()))
         self._forgettable: list[McpTool] | None = None
-        self._known = known
+        self._known = existing_tools
 
     def reserve_or_refuse(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
         """Count a definition that is to be stored; return why it is not, else None."""
@@ -154,7 +157,7 @@ def json_byte_size(value: Any) -> int:
 
 
 def mark_unlisted_tools_gone(
-    server_id: str, listed: Collection[str], *, listed_by: datetime, by: Actor, now: datetime
+    server_id: str, listed: Collection[str], *, listed_by: datetime, actor: Actor, now: datetime
 ) -> list[str]:
     """Mark as gone what a server lists no more, `listed` being all that it lists; return the names.
 
@@ -167,35 +170,38 @@ def mark_unlisted_tools_gone(
             server_id=server_id, gone_at=None, listed_at__lte=listed_by
         )
         mark_tools_gone({tool.name: tool for tool in lacking}, set(listed), tool_changes, now)
-        record_tool_changes(server_id, tool_changes, by, now)
+        record_tool_changes(server_id, tool_changes, actor, now)
     return tool_changes.gone
 
 
-def record_tool_changes(server_id: str, taken: ToolChanges, by: Actor, now: datetime) -> None:
-    if taken.has_no_changes:
+def record_tool_changes(server_id: str, changes: ToolChanges, actor: Actor, now: datetime) -> None:
+    if changes.has_no_changes:
         return
-    names = {"new": taken.new, "changed": taken.changed, "gone": taken.gone, "back": taken.back}
+    names = {"new": changes.new, "changed": changes.changed, "gone": changes.gone, "back": changes.back}
     metadata: dict[str, Any] = {kind: of_kind[:MAX_NAMES_IN_AUDIT] for kind, of_kind in names.items()}
     unnamed = {kind: len(of_kind) - MAX_NAMES_IN_AUDIT for kind, of_kind in names.items()}
     if any(count > 0 for count in unnamed.values()):
         metadata["unnamed"] = {kind: count for kind, count in unnamed.items() if count > 0}
     audit.record_audit_entry(
-        "MCP_TOOLS_LISTED", actor=by, target=server_id, result="success", metadata=metadata, now=now
+        "MCP_TOOLS_LISTED", actor=actor, target=server_id, result="success", metadata=metadata, now=now
     )
 
 
-def record_omitted_tools(server_id: str, left_out: Iterable[SkippedTool], by: Actor, now: datetime) -> None:
-    """Audit which tools were left out, unless that is what the log said last."""
-    tools = list(left_out)
-    if not tools:
+def record_omitted_tools(
+    server_id: str, tools: Sequence[SkippedTool], cut_off: str, actor: Actor, now: datetime
+) -> None:
+    """Audit which tools were left out and why a list was cut off, unless that is what the log said last."""
+    if not tools and not cut_off:
         return
     named_tools = [{"name": tool.name, "reason": tool.reason} for tool in tools[:MAX_LEFT_OUT_NAMED]]
-    metadata = mask_secrets({"count": len(tools), "tools": named_tools})
+    metadata = mask_secrets(
+        {"count": len(tools), "tools": named_tools} | ({"cut_off": cut_off} if cut_off else {})
+    )
     last = find_last_omission_entry(server_id)
     if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
         return
     audit.record_audit_entry(
-        "MCP_TOOLS_LEFT_OUT", actor=by, target=server_id, result="failure", metadata=metadata, now=now
+        "MCP_TOOLS_LEFT_OUT", actor=actor, target=server_id, result="failure", metadata=metadata, now=now
     )
 
 
@@ -205,16 +211,16 @@ def find_last_omission_entry(server_id: str) -> AuditLog | None:
     return rows.order_by("-pk").first()
 
 
-def classify_tool_change(taken: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
+def classify_tool_change(changes: ToolChanges, definition: ToolDefinition, tool: McpTool | None) -> None:
     if tool is None:
-        taken.new.append(definition.name)
+        changes.new.append(definition.name)
     elif tool.definition_hash != definition.definition_digest:
-        taken.changed.append(definition.name)
+        changes.changed.append(definition.name)
     if tool is not None and tool.gone_at is not None:
-        taken.back.append(definition.name)
+        changes.back.append(definition.name)
 
 
-def build_new_tool(server_id: str, definition: ToolDefinition, by: Actor, now: datetime) -> McpTool:
+def build_new_tool(server_id: str, definition: ToolDefinition, actor: Actor, now: datetime) -> McpTool:
     return McpTool(
         server_id=server_id,
         name=definition.name,
@@ -222,7 +228,7 @@ def build_new_tool(server_id: str, definition: ToolDefinition, by: Actor, now: d
         definition_hash=definition.definition_digest,
         accepted_hash=definition.definition_digest,
         accepted=definition.content,
-        accepted_by=str(by),
+        accepted_by=str(actor),
         accepted_at=now,
     )
 
@@ -239,43 +245,47 @@ def update_tool_definition(tool: McpTool, definition: ToolDefinition, now: datet
     return tool
 
 
-def mark_tools_gone(known: dict[str, McpTool], listed: set[str], taken: ToolChanges, now: datetime) -> None:
-    for name, tool in known.items():
+def mark_tools_gone(
+    existing_tools: dict[str, McpTool], listed: set[str], changes: ToolChanges, now: datetime
+) -> None:
+    for name, tool in existing_tools.items():
         if name not in listed and tool.gone_at is None:
             tool.gone_at = now
             tool.save(update_fields=["gone_at"])
-            taken.gone.append(name)
+            changes.gone.append(name)
 
 
 def accept_tool_changes(
-    server_id: str, names: Sequence[str], *, by: Actor, now: datetime, seen: str | None = None
+    server_id: str, names: Sequence[str], *, actor: Actor, now: datetime, seen_version: str | None = None
 ) -> list[McpTool]:
     """Accept changed definitions as they are now; `seen` is the hash of the (single) one that was looked at.
 
     Raises NotFound, Conflict where a definition changed again since, Forbidden for an API key.
     """
     with transaction.atomic():
-        tools = lock_seen_tools(server_id, names, by, seen)
+        tools = lock_seen_tools(server_id, names, actor, seen_version)
         changed = [tool for tool in tools if tool.definition_hash != tool.accepted_hash]
         for tool in changed:
-            accept_tool_change(tool, by, now)
+            accept_tool_change(tool, actor, now)
     return changed
 
 
-def decline_tool_change(server_id: str, name: str, *, seen: str, by: Actor, now: datetime) -> McpTool:
+def decline_tool_change(
+    server_id: str, name: str, *, seen_version: str, actor: Actor, now: datetime
+) -> McpTool:
     """Have agents shown the accepted definition for as long as the server lists the one with the digest `seen`.
 
     Raises NotFound, Conflict where the definition changed again since or is the accepted one, Forbidden for an API key.
     """
     with transaction.atomic():
-        [tool] = lock_seen_tools(server_id, [name], by, seen)
+        [tool] = lock_seen_tools(server_id, [name], actor, seen_version)
         if tool.definition_hash == tool.accepted_hash:
             raise Conflict("The server lists the accepted definition again. There is nothing to decline.")
-        tool.declined_hash, tool.declined_by, tool.declined_at = seen, str(by), now
+        tool.declined_hash, tool.declined_by, tool.declined_at = seen_version, str(actor), now
         tool.save(update_fields=["declined_hash", "declined_by", "declined_at"])
         audit.record_audit_entry(
             "MCP_TOOL_DECLINED",
-            actor=by,
+            actor=actor,
             target=f"{tool.server_id} {tool.name}",
             result="success",
             metadata={"kept": tool.accepted, "declined": build_definition_content(tool)},
@@ -284,28 +294,30 @@ def decline_tool_change(server_id: str, name: str, *, seen: str, by: Actor, now:
     return tool
 
 
-def lock_seen_tools(server_id: str, names: Sequence[str], by: Actor, seen: str | None) -> list[McpTool]:
+def lock_seen_tools(
+    server_id: str, names: Sequence[str], actor: Actor, seen_version: str | None
+) -> list[McpTool]:
     """Return the tools, locked. Raises NotFound, Conflict where one is not the seen one, Forbidden for an API key."""
-    if by.kind == "key":
+    if actor.kind == "key":
         raise Forbidden("An API key cannot accept or decline a changed tool. A person must sign in to do it.")
     tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
     if len(tools) != len(set(names)):
         raise NotFound("This tool no longer exists.")
-    if seen is not None and any(tool.definition_hash != seen for tool in tools):
+    if seen_version is not None and any(tool.definition_hash != seen_version for tool in tools):
         raise Conflict(
             "The definition has changed again since you loaded the page. Reload the page and look at it again."
         )
     return tools
 
 
-def accept_tool_change(tool: McpTool, by: Actor, now: datetime) -> None:
+def accept_tool_change(tool: McpTool, actor: Actor, now: datetime) -> None:
     before, after = tool.accepted, build_definition_content(tool)
     tool.accepted_hash, tool.accepted = tool.definition_hash, after
-    tool.accepted_by, tool.accepted_at = str(by), now
+    tool.accepted_by, tool.accepted_at = str(actor), now
     tool.save(update_fields=["accepted_hash", "accepted", "accepted_by", "accepted_at"])
     audit.record_audit_entry(
         "MCP_TOOL_ACCEPTED",
-        actor=by,
+        actor=actor,
         target=f"{tool.server_id} {tool.name}",
         result="success",
         metadata={"before": before, "after": after},

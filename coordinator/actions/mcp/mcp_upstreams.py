@@ -42,7 +42,7 @@ class UpstreamConfig:
 
 
 def save_upstream_config(
-    server_id: str, wanted: UpstreamConfig, *, by: Actor, now: datetime, seen: str | None = None
+    server_id: str, config: UpstreamConfig, *, actor: Actor, now: datetime, seen_version: str | None = None
 ) -> McpUpstream:
     """Say how the gateway reaches a server. Raises NotFound, UnprocessableRequest, Forbidden for an API key.
 
@@ -51,24 +51,24 @@ def save_upstream_config(
     `seen` is the digest of the command that the page showed to whoever has it started here; without it, the command
     has yet to be accepted. Raises Conflict where it changed since then.
     """
-    if by.kind == "key":
+    if actor.kind == "key":
         raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
-    if is_started_here(wanted):
-        require_closed_database(wanted.network)
+    if is_started_here(config):
+        require_closed_database(config.network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         if server is None:
             raise NotFound(f"There is no MCP server {server_id}.")
-        validate_upstream(server, wanted)
+        validate_upstream(server, config)
         before = McpUpstream.objects.filter(pk=server_id).first()
         previous_config = asdict(build_upstream_config(before)) if before else None
-        if before is not None and previous_config == asdict(wanted):
+        if before is not None and previous_config == asdict(config):
             return before
-        values: dict[str, Any] = {**asdict(wanted), "changed_at": now}
-        if is_started_here(wanted) and not (
+        values: dict[str, Any] = {**asdict(config), "changed_at": now}
+        if is_started_here(config) and not (
             before is not None and is_started_here(build_upstream_config(before))
         ):
-            is_accepted = check_seen_command(server, seen)
+            is_accepted = check_seen_command(server, seen_version)
         else:
             is_accepted = before is not None and commands.is_command_accepted(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
@@ -76,24 +76,24 @@ def save_upstream_config(
         row.save(update_fields=["accepted_command"])
         audit.record_audit_entry(
             "MCP_UPSTREAM_SET",
-            actor=by,
+            actor=actor,
             target=server_id,
             result="success",
-            metadata={"before": previous_config, "after": asdict(wanted)},
+            metadata={"before": previous_config, "after": asdict(config)},
             now=now,
         )
     return row
 
 
 def change_server_isolation(
-    server_id: str, is_off: bool, *, confirmed: str, by: Actor, now: datetime
+    server_id: str, is_off: bool, *, confirmed: str, actor: Actor, now: datetime
 ) -> None:
     """Have a server started without isolation, with all rights of Signalbox itself, or isolated again.
 
     `confirmed` is the server's name as the person typed it. Raises Forbidden for who is not signed in, NotFound,
     UnprocessableRequest for another name.
     """
-    if by.kind != "user":
+    if actor.kind != "user":
         raise Forbidden("Only a signed-in admin can switch a server's isolation off or on.")
     if is_off and confirmed != server_id:
         raise UnprocessableRequest(f"Type the server's name, {server_id}, to switch its isolation off.")
@@ -112,7 +112,7 @@ def change_server_isolation(
             row.save(update_fields=["accepted_command"])
         audit.record_audit_entry(
             "MCP_ISOLATION_OFF" if is_off else "MCP_ISOLATION_ON",
-            actor=by,
+            actor=actor,
             target=server_id,
             result="success",
             metadata={"command": server.command},
@@ -120,24 +120,24 @@ def change_server_isolation(
         )
 
 
-def check_seen_command(server: McpServer, seen: str | None) -> bool:
+def check_seen_command(server: McpServer, seen_version: str | None) -> bool:
     """Say whether the command is accepted, as it was seen. Raises Conflict for another one."""
-    if seen is not None and seen != commands.hash_server_command(server):
+    if seen_version is not None and seen_version != commands.hash_server_command(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
-    return seen is not None
+    return seen_version is not None
 
 
-def is_started_here(wanted: UpstreamConfig) -> bool:
-    return wanted.enabled and wanted.transport == Transport.STDIO
+def is_started_here(config: UpstreamConfig) -> bool:
+    return config.enabled and config.transport == Transport.STDIO
 
 
-def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetime) -> None:
+def accept_changed_command(server_id: str, *, seen_version: str, actor: Actor, now: datetime) -> None:
     """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
 
     Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as
     in `save_upstream_config`.
     """
-    if by.kind == "key":
+    if actor.kind == "key":
         raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")
     for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
         require_closed_database(network)
@@ -147,7 +147,7 @@ def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetim
         if server is None or row is None:
             raise NotFound(f"There is no MCP server {server_id} that is started here.")
         digest = commands.hash_server_command(server)
-        if digest != seen:
+        if digest != seen_version:
             raise Conflict("The command has changed again. Check it again.")
         if row.accepted_command == digest:
             return
@@ -157,7 +157,7 @@ def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetim
         audited_command = {"command": server.command, "args": mask_command_arguments(map(str, args))}
         audit.record_audit_entry(
             "MCP_COMMAND_ACCEPTED",
-            actor=by,
+            actor=actor,
             target=server_id,
             result="success",
             metadata=audited_command,
@@ -166,13 +166,13 @@ def accept_changed_command(server_id: str, *, seen: str, by: Actor, now: datetim
 
 
 @contextmanager
-def keep_command_accepted(server: McpServer, by: Actor) -> Iterator[None]:
+def keep_command_accepted(server: McpServer, actor: Actor) -> Iterator[None]:
     """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
 
     One that was not accepted before is not accepted by the way.
     """
     row = McpUpstream.objects.select_for_update().filter(pk=server.name).first()
-    counts = row is not None and by.kind == "user" and commands.is_command_accepted(server, row)
+    counts = row is not None and actor.kind == "user" and commands.is_command_accepted(server, row)
     yield
     if row is not None and counts:
         server.refresh_from_db()
@@ -190,22 +190,22 @@ def build_upstream_config(row: McpUpstream) -> UpstreamConfig:
     )  # fmt: skip
 
 
-def validate_upstream(server: McpServer, wanted: UpstreamConfig) -> None:
-    if wanted.transport not in Transport.values or wanted.sharing not in Sharing.values:
+def validate_upstream(server: McpServer, config: UpstreamConfig) -> None:
+    if config.transport not in Transport.values or config.sharing not in Sharing.values:
         raise UnprocessableRequest(
             "Choose whether the server is reached by HTTP or started here, with one process for all callers or one "
             "for each."
         )
-    if not SHORTEST_CALL <= wanted.call_seconds <= LONGEST_CALL:
+    if not SHORTEST_CALL <= config.call_seconds <= LONGEST_CALL:
         raise UnprocessableRequest(f"A call may take {SHORTEST_CALL} to {LONGEST_CALL} seconds.")
-    if wanted.transport == Transport.HTTP:
-        validate_upstream_url(wanted.url or "")
-    elif wanted.enabled and server.command not in settings.DISCOVERY_COMMANDS:
+    if config.transport == Transport.HTTP:
+        validate_upstream_url(config.url or "")
+    elif config.enabled and server.command not in settings.DISCOVERY_COMMANDS:
         raise UnprocessableRequest(
             f"{server.command} may not be started here. Allowed: {', '.join(settings.DISCOVERY_COMMANDS) or 'nothing'} "
             "(SIGNALBOX_DISCOVERY_COMMANDS)."
         )
-    isolation.require_valid_isolation(Isolation(wanted.network, wanted.folders, wanted.writable_folders))
+    isolation.require_valid_isolation(Isolation(config.network, config.folders, config.writable_folders))
 
 
 def require_closed_database(network: str) -> None:

@@ -15,10 +15,12 @@ from coordinator.actions.notifications.addresses import (
 )
 from coordinator.actions.notifications.announcing import (
     announce_budget_level,
+    announce_limit_level,
     announce_request,
     announce_request_end,
     queue_test_notification,
 )
+from coordinator.actions.notifications.choices import set_unguarded_choice
 from coordinator.actions.notifications.delivering import (
     SEND,
     deliver_notification,
@@ -39,6 +41,7 @@ from coordinator.notifications import channels
 __all__ = [
     "SEND",
     "announce_budget_level",
+    "announce_limit_level",
     "announce_request",
     "announce_request_end",
     "channels",
@@ -59,5 +62,6 @@ __all__ = [
     "reseal_addresses",
     "set_address_filter",
     "set_quiet_hours",
+    "set_unguarded_choice",
     "start_due_deliveries",
 ]

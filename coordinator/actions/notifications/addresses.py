@@ -29,7 +29,7 @@ LONGEST_PATTERNS = 500
 
 
 def create_notification_target(
-    *, by: User, kind: str, address: str, name: str = "", now: datetime | None = None
+    *, user: User, kind: str, address: str, name: str = "", now: datetime | None = None
 ) -> NotificationTarget:
     """Add an address of this person's and return it, a webhook's secret in it. `name` is what they call it.
 
@@ -38,21 +38,21 @@ def create_notification_target(
     now, address, name = now or timezone.now(), address.strip(), name.strip()
     if len(name) > LONGEST_NAME or any(ord(sign) < 32 for sign in name):
         raise UnprocessableRequest(f"A name has at most {LONGEST_NAME} characters on one line.")
-    require_address_quota(by)
+    require_address_quota(user)
     columns = build_address_columns(kind, address)
     try:
         with transaction.atomic():
             target = NotificationTarget.objects.create(
-                person=by.get_username(), kind=kind, name=name, created_at=now, **columns
+                person=user.get_username(), kind=kind, name=name, created_at=now, **columns
             )
-            record_address_change("NOTIFICATION_TARGET_ADDED", target, by, now)
+            record_address_change("NOTIFICATION_TARGET_ADDED", target, user, now)
     except IntegrityError:
         raise Conflict("This address is already on your list.") from None
     return target
 
 
-def require_address_quota(by: User) -> None:
-    own_targets = NotificationTarget.objects.filter(person=by.get_username()).exclude(kind=Kind.PUSH)
+def require_address_quota(user: User) -> None:
+    own_targets = NotificationTarget.objects.filter(person=user.get_username()).exclude(kind=Kind.PUSH)
     if own_targets.count() >= MOST_TARGETS:
         raise Conflict(f"You already have {MOST_TARGETS} addresses, which is the limit. Remove one first.")
 
@@ -84,33 +84,46 @@ def seal_service_address(address: str) -> dict[str, str]:
 
 
 def set_address_filter(
-    target_id: int, *, by: User, about: str, patterns: str = "", now: datetime | None = None
+    target_id: int,
+    *,
+    user: User,
+    about: str,
+    patterns: str = "",
+    limit_percent: int | None = None,
+    now: datetime | None = None,
 ) -> NotificationTarget:
-    """Choose of which requests one of this person's addresses hears. Raises NotFound, UnprocessableRequest."""
+    """Choose of which requests one of this person's addresses hears, and from which level on of subscriptions' limits.
+
+    Raises NotFound, UnprocessableRequest.
+    """
     if about not in About.values:
         raise UnprocessableRequest("Choose which requests this address is notified about.")
     listed = hearing.split_target_patterns(patterns) if about in (About.TYPES, About.TOOLS) else []
     if about in (About.TYPES, About.TOOLS) and not listed:
         raise UnprocessableRequest("Enter at least one, such as ProcessExecution or Bash.")
+    if limit_percent is not None and not 1 <= limit_percent <= 100:
+        raise UnprocessableRequest(
+            "The level of limits is a number from 1 to 100. Leave it empty for no message."
+        )
     text = ", ".join(listed)
     if len(text) > LONGEST_PATTERNS or any(ord(sign) < 32 for sign in text):
         raise UnprocessableRequest(f"The list has at most {LONGEST_PATTERNS} characters.")
     with transaction.atomic():
-        target = get_own_address(target_id, by)
-        before = {"about": target.about, "patterns": target.patterns}
-        NotificationTarget.objects.filter(pk=target.pk).update(about=about, patterns=text)
-        after = {"about": about, "patterns": text}
+        target = get_own_address(target_id, user)
+        after = {"about": about, "patterns": text, "limit_percent": limit_percent}
+        before = {name: getattr(target, name) for name in after}
+        NotificationTarget.objects.filter(pk=target.pk).update(**after)
         record_address_change(
-            "NOTIFICATION_TARGET_CHANGED", target, by, now or timezone.now(), before=before, after=after
+            "NOTIFICATION_TARGET_CHANGED", target, user, now or timezone.now(), before=before, after=after
         )
     return target
 
 
-def remove_notification_address(target_id: int, *, by: User, now: datetime | None = None) -> None:
+def remove_notification_address(target_id: int, *, user: User, now: datetime | None = None) -> None:
     """Remove an address of this person's, and its log. Raises NotFound for one that is not theirs."""
     with transaction.atomic():
-        target = get_own_address(target_id, by)
-        record_address_change("NOTIFICATION_TARGET_REMOVED", target, by, now or timezone.now())
+        target = get_own_address(target_id, user)
+        record_address_change("NOTIFICATION_TARGET_REMOVED", target, user, now or timezone.now())
         NotificationTarget.objects.filter(pk=target.pk).delete()
 
 
@@ -135,9 +148,9 @@ def find_unusable_addresses() -> list[str]:
     return problems
 
 
-def get_own_address(target_id: int, by: User) -> NotificationTarget:
+def get_own_address(target_id: int, user: User) -> NotificationTarget:
     """Return this person's address. Raises NotFound for one that is not theirs."""
-    target = NotificationTarget.objects.filter(pk=target_id, person=by.get_username()).first()
+    target = NotificationTarget.objects.filter(pk=target_id, person=user.get_username()).first()
     if target is None:
         raise NotFound("You have no such address.")
     return target
@@ -161,12 +174,12 @@ def validate_webhook_url(address: str) -> None:
 
 
 def record_address_change(
-    event: str, target: NotificationTarget, by: User, now: datetime, **more: object
+    event: str, target: NotificationTarget, user: User, now: datetime, **more: object
 ) -> None:
     """Write the change down, without the address: it often is a secret itself."""
     audit.record_audit_entry(
         event,
-        actor=person_actor(by),
+        actor=person_actor(user),
         target=f"notification:{target.pk}",
         result="success",
         metadata={**describe_address(target), **more},

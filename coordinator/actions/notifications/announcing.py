@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -12,11 +12,20 @@ from django.utils import timezone
 from coordinator.actions.notifications.addresses import get_own_address
 from coordinator.actions.notifications.delivering import SEND, start_delivery_thread
 from coordinator.actions.upkeep.jobs import enqueue_jobs
-from coordinator.identity.roles import APPROVER, people_with_role
-from coordinator.models import BudgetMark, Notification, NotificationTarget, PermissionRequest
+from coordinator.identity.roles import ADMIN, APPROVER, people_with_role
+from coordinator.lib import instants
+from coordinator.models import (
+    BudgetMark,
+    McpAccessToken,
+    Notification,
+    NotificationChoice,
+    NotificationTarget,
+    PermissionRequest,
+    SubscriptionLimit,
+)
 from coordinator.notifications import filters as hearing
 from coordinator.notifications import recipients
-from coordinator.notifications.messages import BUDGET
+from coordinator.notifications.messages import BUDGET, LIMIT, SESSION, SIGN_IN
 
 Event = Notification.NotifiedEvent
 State = Notification.State
@@ -25,10 +34,10 @@ State = Notification.State
 TAKEN_BACK = ("push",)
 
 
-def queue_test_notification(target_id: int, *, by: User, now: datetime | None = None) -> Notification:
+def queue_test_notification(target_id: int, *, user: User, now: datetime | None = None) -> Notification:
     """Send a message that says it is a test to one of this person's addresses."""
     now = now or timezone.now()
-    target = get_own_address(target_id, by)
+    target = get_own_address(target_id, user)
     with transaction.atomic():
         message = Notification.objects.create(target=target, request_id="", created_at=now)
         enqueue_jobs(SEND, [str(message.pk)], now=now)
@@ -50,6 +59,43 @@ def announce_budget_level(mark: BudgetMark, *, now: datetime) -> None:
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
     enqueue_messages(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
+
+
+def announce_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
+    """Have approvers told whose level a subscription's limit has reached: each address once a window."""
+    able = people_with_role(APPROVER).values("username")
+    targets = NotificationTarget.objects.without_ended_devices().filter(
+        person__in=able, limit_percent__lte=limit.used_percent
+    )
+    window = timedelta(minutes=limit.window_minutes)
+    began = instants.from_microseconds(limit.resets_at_us) - window
+    about = f"{LIMIT}{limit.pk}"
+    told = Notification.objects.filter(request_id=about, created_at__gte=began).values("target_id")
+    enqueue_messages(targets.exclude(pk__in=told).order_by("id"), about, Event.LIMIT, now)
+
+
+def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
+    """Have approvers who did not switch it off told that calls of a session ran without a guard.
+
+    Call it in the transaction that notes it.
+    """
+    silent = NotificationChoice.objects.filter(unguarded=False).values("person")
+    able = people_with_role(APPROVER).exclude(username__in=silent).values("username")
+    targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
+    enqueue_messages(hearing.targets_for_sessions(targets), f"{SESSION}{session_id}", Event.UNGUARDED, now)
+
+
+def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
+    """Have the person told who must sign in at an MCP server, or, where all share the sign-in, the administrators.
+
+    Call it in the transaction that notes it.
+    """
+    able = people_with_role(APPROVER if token.user_id is not None else ADMIN)
+    if token.user_id is not None:
+        able = able.filter(pk=token.user_id)
+    targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able.values("username"))
+    about = f"{SIGN_IN}{token.pk}"
+    enqueue_messages(hearing.targets_for_sessions(targets.order_by("id")), about, Event.SIGN_IN, now)
 
 
 def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:

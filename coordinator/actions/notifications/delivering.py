@@ -36,11 +36,19 @@ from coordinator.actions.upkeep.jobs import (
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import APPROVER, has_role
+from coordinator.lib import instants
 from coordinator.lib import process_metrics as meters
-from coordinator.models import Job, Notification, NotificationTarget, PermissionRequest
+from coordinator.models import Job, Notification, NotificationChoice, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import QUIET
 from coordinator.notifications import channels, quiet
-from coordinator.notifications.messages import AddressEnded, NotificationNotSent, find_budget_mark
+from coordinator.notifications.messages import (
+    AddressEnded,
+    NotificationNotSent,
+    find_budget_mark,
+    find_needed_sign_in,
+    find_reported_limit,
+    find_session_guard,
+)
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.requests import approvals
 
@@ -48,6 +56,7 @@ log = logging.getLogger(__name__)
 
 Event = Notification.NotifiedEvent
 State = Notification.State
+EVENTS_WITHOUT_REQUEST = frozenset({Event.BUDGET, Event.LIMIT, Event.UNGUARDED, Event.SIGN_IN})
 
 SEND = "notifications:send"  # the name of the jobs; their subject is the message's id
 MAX_ATTEMPTS = len(RETRY_BACKOFF) + 1
@@ -221,9 +230,32 @@ def find_drop_reason(message: Notification, request: PermissionRequest | None, n
         push_block_reason := push.find_push_block_reason(message.target, user)
     ):
         return push_block_reason
-    if message.event == Event.BUDGET:
-        return None if find_budget_mark(message) else "the budget was changed before"
+    if message.event in EVENTS_WITHOUT_REQUEST:
+        return find_event_drop_reason(message, now)
     return find_request_drop_reason(message, request, user, now) if message.request_id else None
+
+
+def find_event_drop_reason(message: Notification, now: datetime) -> str | None:
+    """Say why the person should not be told any more of what is no request, or None."""
+    reason = None
+    if message.event == Event.BUDGET and find_budget_mark(message) is None:
+        reason = "the budget was changed before"
+    elif message.event == Event.LIMIT:
+        limit = find_reported_limit(message)
+        if limit is None or limit.resets_at_us <= instants.to_microseconds(now):
+            reason = "the window of the limit has ended"
+    elif message.event == Event.UNGUARDED:
+        reason = find_unguarded_drop_reason(message)
+    elif message.event == Event.SIGN_IN and find_needed_sign_in(message) is None:
+        reason = "somebody has signed in"
+    return reason
+
+
+def find_unguarded_drop_reason(message: Notification) -> str | None:
+    """Say why the person should not be told of calls without a guard any more, or None."""
+    if NotificationChoice.objects.filter(pk=message.target.person, unguarded=False).exists():
+        return "it was switched off"
+    return None if find_session_guard(message) else "the session was deleted"
 
 
 def find_request_drop_reason(
@@ -282,18 +314,18 @@ def close_notification(
     meters.MESSAGES.add(message.target.kind, state)
 
 
-def give_up_delivery(job_id: int, *, by: Actor, now: datetime) -> None:
+def give_up_delivery(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Give up a message that waits. Raises NotFound, and Conflict for one that is being sent and for other jobs."""
     with transaction.atomic():
         job = lock_waiting_job(job_id, now)
         if job.name != SEND:
             raise Conflict(f"{job.name} is done again and again. Only messages can be given up.")
         message = Notification.objects.filter(pk=job.subject, state=State.WAITING)
-        message.update(state=State.FAILED, outcome=f"given up by {by.name}")
+        message.update(state=State.FAILED, outcome=f"given up by {actor.name}")
         Job.objects.filter(pk=job.pk).delete()
         audit.record_audit_entry(
             "NOTIFICATION_GIVEN_UP",
-            actor=by,
+            actor=actor,
             target=f"job:{job}",
             result="success",
             metadata={"attempts": job.attempts, "error": job.error},

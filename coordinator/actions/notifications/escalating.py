@@ -30,12 +30,12 @@ LONGEST = 24 * 60  # minutes
 MOST_AT_ONCE = 200  # requests of one step in one turn
 
 
-def create_escalation_step(*, by: User, after_minutes: int, whom: str, now: datetime) -> EscalationStep:
+def create_escalation_step(*, user: User, after_minutes: int, whom: str, now: datetime) -> EscalationStep:
     """Add a step for requests that are asked from now on. `whom` is `group:ID` or `person:NAME`.
 
     Raises Forbidden for anyone but an admin, UnprocessableRequest, and Conflict for a step that is there already.
     """
-    require_escalation_admin(by)
+    require_escalation_admin(user)
     if not 0 <= after_minutes <= LONGEST:
         raise UnprocessableRequest(f"Choose 0 to {LONGEST} minutes after the request.")
     group, person = parse_escalation_target(whom)
@@ -49,20 +49,20 @@ def create_escalation_step(*, by: User, after_minutes: int, whom: str, now: date
             group=group,
             person=person,
             created_at=now,
-            created_by=by.get_username(),
+            created_by=user.get_username(),
         )
-        record_escalation_change("ESCALATION_STEP_ADDED", step, by, now)
+        record_escalation_change("ESCALATION_STEP_ADDED", step, user, now)
     return step
 
 
-def remove_escalation_step(step_id: int, *, by: User, now: datetime) -> None:
+def remove_escalation_step(step_id: int, *, user: User, now: datetime) -> None:
     """Remove a step. Raises Forbidden for anyone but an admin, and NotFound."""
-    require_escalation_admin(by)
+    require_escalation_admin(user)
     with transaction.atomic():
         step = EscalationStep.objects.select_for_update().filter(pk=step_id).first()
         if step is None:
             raise NotFound("This step was already removed.")
-        record_escalation_change("ESCALATION_STEP_REMOVED", step, by, now)
+        record_escalation_change("ESCALATION_STEP_REMOVED", step, user, now)
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 
@@ -131,8 +131,8 @@ def parse_escalation_target(text: str) -> tuple[Group | None, str | None]:
     raise UnprocessableRequest("Choose a group or a person to notify.")
 
 
-def require_escalation_admin(by: User) -> None:
-    if not has_role(by, ADMIN):
+def require_escalation_admin(user: User) -> None:
+    if not has_role(user, ADMIN):
         raise Forbidden("You need the role admin to change escalation steps.")
 
 
@@ -142,10 +142,10 @@ def describe_escalation_step(step: EscalationStep) -> dict[str, object]:
     return {"after_minutes": step.after_minutes, **whom}
 
 
-def record_escalation_change(event: str, step: EscalationStep, by: User, now: datetime) -> None:
+def record_escalation_change(event: str, step: EscalationStep, user: User, now: datetime) -> None:
     audit.record_audit_entry(
         event,
-        actor=person_actor(by),
+        actor=person_actor(user),
         target=f"escalation_step:{step.pk}",
         result="success",
         metadata=describe_escalation_step(step),

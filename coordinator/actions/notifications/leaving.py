@@ -7,40 +7,42 @@ from datetime import datetime
 from coordinator.actions.audit import audit
 from coordinator.actions.notifications import addresses, escalating
 from coordinator.identity.actors import Actor
-from coordinator.models import EscalationStep, NotificationTarget, QuietHours
+from coordinator.models import EscalationStep, NotificationChoice, NotificationTarget, QuietHours
 
 NOBODY = "No account has this name any more."
 
 
-def delete_person_notifications(name: str, *, by: Actor, now: datetime | None) -> None:
+def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None) -> None:
     """Remove what is kept for a name that nobody has any more: its addresses and devices, its quiet hours, and the
     steps of escalation that tell it. Call it in the transaction that frees the name, or gives it to another.
     """
     for target in NotificationTarget.objects.filter(person=name).order_by("id"):
         removed = {"person": name, **addresses.describe_address(target)}
-        record_name_removal("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, by, now)
+        record_name_removal("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, actor, now)
         NotificationTarget.objects.filter(pk=target.pk).delete()
     if QuietHours.objects.filter(pk=name).delete()[0]:
-        record_name_removal("QUIET_HOURS_CLEARED", name, {}, by, now)
+        record_name_removal("QUIET_HOURS_CLEARED", name, {}, actor, now)
+    NotificationChoice.objects.filter(pk=name).delete()
     for step in EscalationStep.objects.filter(person=name):
         escalation_step_text = escalating.describe_escalation_step(step)
         record_name_removal(
-            "ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", escalation_step_text, by, now
+            "ESCALATION_STEP_REMOVED", f"escalation_step:{step.pk}", escalation_step_text, actor, now
         )
         EscalationStep.objects.filter(pk=step.pk).delete()
 
 
-def rename_notification_person(before: str, after: str, *, by: Actor, now: datetime | None) -> None:
+def rename_notification_person(before: str, after: str, *, actor: Actor, now: datetime | None) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    delete_person_notifications(after, by=by, now=now)  # left by another who had it
+    delete_person_notifications(after, actor=actor, now=now)  # left by another who had it
     NotificationTarget.objects.filter(person=before).update(person=after)
     QuietHours.objects.filter(pk=before).update(person=after)
+    NotificationChoice.objects.filter(pk=before).update(person=after)
     EscalationStep.objects.filter(person=before).update(person=after)
 
 
 def record_name_removal(
-    event: str, target: str, metadata: dict[str, object], by: Actor, now: datetime | None
+    event: str, target: str, metadata: dict[str, object], actor: Actor, now: datetime | None
 ) -> None:
     audit.record_audit_entry(
-        event, actor=by, target=target, result="success", reason=NOBODY, metadata=metadata or None, now=now
+        event, actor=actor, target=target, result="success", reason=NOBODY, metadata=metadata or None, now=now
     )

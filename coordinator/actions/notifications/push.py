@@ -56,7 +56,7 @@ def get_or_create_push_key(*, now: datetime) -> str:
 
 
 def subscribe_device(
-    *, by: User, address: str, p256dh: str, auth: str, device: str, replaces: str = "", now: datetime
+    *, user: User, address: str, p256dh: str, auth: str, device: str, replaces: str = "", now: datetime
 ) -> NotificationTarget:
     """Keep a device's subscription and return its target; one that is known already gets its new keys and name.
 
@@ -73,24 +73,24 @@ def subscribe_device(
         raise Conflict(str(problem)) from None
     try:
         with transaction.atomic():
-            return save_push_device(by, (address, replaces), keys, name, now)
+            return save_push_device(user, (address, replaces), keys, name, now)
     except IntegrityError:
         raise Conflict("This device is just being added. Reload the page.") from None
 
 
 def save_push_device(
-    by: User, addresses: tuple[str, str], keys: str, name: str, now: datetime
+    user: User, addresses: tuple[str, str], keys: str, name: str, now: datetime
 ) -> NotificationTarget:
     """Write the device down under its address, the first of the two; the second is the one that it had before."""
     address, before = addresses
-    end_other_owners_devices(by, address, now)
-    mine = find_push_devices(by)
+    end_other_owners_devices(user, address, now)
+    mine = find_push_devices(user)
     known_target = mine.filter(address=address).first() or mine.filter(address=before).first()
-    if known_target is None and find_push_devices(by).without_ended_devices().count() >= MOST_DEVICES:
+    if known_target is None and find_push_devices(user).without_ended_devices().count() >= MOST_DEVICES:
         raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
     if known_target is None:
         delete_old_ended_devices(mine)
-    target = known_target or NotificationTarget(person=by.get_username(), kind=Kind.PUSH, created_at=now)
+    target = known_target or NotificationTarget(person=user.get_username(), kind=Kind.PUSH, created_at=now)
     target.address = address
     target.save()
     push_subscription = PushSubscription.objects.filter(pk=target.pk).first()
@@ -99,13 +99,13 @@ def save_push_device(
         defaults={
             "device": name or (push_subscription.device if push_subscription else UNNAMED),
             "keys": keys,
-            "sign_in": hash_sign_in_state(by),
+            "sign_in": hash_sign_in_state(user),
             "ended_at": None,
             "why_ended": None,
         },
     )
     if known_target is None or (push_subscription is not None and push_subscription.ended_at is not None):
-        record_device_change("PUSH_DEVICE_ADDED", target, by, now)
+        record_device_change("PUSH_DEVICE_ADDED", target, user, now)
     return target
 
 
@@ -115,33 +115,36 @@ def delete_old_ended_devices(devices: NotificationTargetQuerySet) -> None:
     NotificationTarget.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[MOST_DEVICES:])).delete()
 
 
-def renew_device_sign_in(*, by: User, address: str, now: datetime) -> NotificationTarget | None:
+def renew_device_sign_in(*, user: User, address: str, now: datetime) -> NotificationTarget | None:
     """Tie a known device to this sign-in and return its target; None where it is none of this person's any more.
 
     Then the browser ends its subscription: the person removed it elsewhere, it was another's, or they may not decide.
     """
     with transaction.atomic():
-        end_other_owners_devices(by, address, now)
-        if not has_role(by, APPROVER):
-            for own in find_push_devices(by).filter(address=address):
+        end_other_owners_devices(user, address, now)
+        if not has_role(user, APPROVER):
+            for own in find_push_devices(user).filter(address=address):
                 end_push_device(own, NO_LONGER_DECIDES, now)
             return None
         target = (
-            find_push_devices(by).without_ended_devices().filter(address=address, push__isnull=False).first()
+            find_push_devices(user)
+            .without_ended_devices()
+            .filter(address=address, push__isnull=False)
+            .first()
         )
         if target is not None:
-            PushSubscription.objects.filter(pk=target.pk).update(sign_in=hash_sign_in_state(by))
+            PushSubscription.objects.filter(pk=target.pk).update(sign_in=hash_sign_in_state(user))
     return target
 
 
-def remove_signed_out_device(target_id: object, *, by: User, now: datetime) -> None:
+def remove_signed_out_device(target_id: object, *, user: User, now: datetime) -> None:
     """Remove the device that `by` signs out on, where this is one of theirs."""
     if not isinstance(target_id, int):
         return
     with transaction.atomic():
-        target = find_push_devices(by).filter(pk=target_id).first()
+        target = find_push_devices(user).filter(pk=target_id).first()
         if target is not None:
-            record_device_change("PUSH_DEVICE_REMOVED", target, by, now)
+            record_device_change("PUSH_DEVICE_REMOVED", target, user, now)
             NotificationTarget.objects.filter(pk=target.pk).delete()
 
 
@@ -155,17 +158,17 @@ def find_push_block_reason(target: NotificationTarget, owner: User) -> str | Non
     return None
 
 
-def end_push_device(target: NotificationTarget, why: str, now: datetime) -> None:
+def end_push_device(target: NotificationTarget, reason: str, now: datetime) -> None:
     """Note that a device takes no messages any more, and forget its keys; its owner reads why, and removes it."""
     with transaction.atomic():
         device = PushSubscription.objects.filter(pk=target.pk, ended_at__isnull=True)
-        if device.update(ended_at=now, why_ended=why, keys=""):
+        if device.update(ended_at=now, why_ended=reason, keys=""):
             audit.record_audit_entry(
                 "PUSH_DEVICE_ENDED",
                 actor=system_actor("notifications"),
                 target=f"notification:{target.pk}",
                 result="success",
-                reason=why,
+                reason=reason,
                 now=now,
             )
 
@@ -225,9 +228,9 @@ def find_push_devices(user: User) -> NotificationTargetQuerySet:
     return NotificationTarget.objects.filter(person=user.get_username(), kind=Kind.PUSH)
 
 
-def end_other_owners_devices(by: User, address: str, now: datetime) -> None:
+def end_other_owners_devices(user: User, address: str, now: datetime) -> None:
     notification_targets = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
-    for target in notification_targets.exclude(person=by.get_username()):
+    for target in notification_targets.exclude(person=user.get_username()):
         end_push_device(target, MOVED_ON, now)
 
 
@@ -245,11 +248,11 @@ def validate_subscription(address: str, p256dh: str, auth: str) -> None:
         ) from None
 
 
-def record_device_change(event: str, target: NotificationTarget, by: User, now: datetime) -> None:
+def record_device_change(event: str, target: NotificationTarget, user: User, now: datetime) -> None:
     """Write the change down, without the address: who knows it can end the subscription."""
     audit.record_audit_entry(
         event,
-        actor=person_actor(by),
+        actor=person_actor(user),
         target=f"notification:{target.pk}",
         result="success",
         metadata={"kind": target.kind, "host": urlsplit(target.address).hostname},

@@ -17,7 +17,7 @@ from coordinator.models import Notification, QuietHours
 from coordinator.models.notifications import QUIET
 
 
-def set_quiet_hours(*, by: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
+def set_quiet_hours(*, user: User, begins: str, ends: str, zone: str, now: datetime) -> QuietHours:
     """Tell this person nothing from `begins` to `ends` ("22:00", "07:00") on the clocks of `zone`.
 
     Raises UnprocessableRequest.
@@ -28,24 +28,24 @@ def set_quiet_hours(*, by: User, begins: str, ends: str, zone: str, now: datetim
     validate_time_zone(zone)
     values = {"zone": zone, "begins": first, "ends": last}
     with transaction.atomic():
-        hours, _ = QuietHours.objects.update_or_create(pk=by.get_username(), defaults=values)
-        record_quiet_hours("QUIET_HOURS_SET", by, values, now)
-        reschedule_quiet_messages(by, now)
+        hours, _ = QuietHours.objects.update_or_create(pk=user.get_username(), defaults=values)
+        record_quiet_hours("QUIET_HOURS_SET", user, values, now)
+        reschedule_quiet_messages(user, now)
     return hours
 
 
-def clear_quiet_hours(*, by: User, now: datetime) -> None:
+def clear_quiet_hours(*, user: User, now: datetime) -> None:
     """Tell this person at any hour. What was kept back is told at once."""
     with transaction.atomic():
-        deleted, _ = QuietHours.objects.filter(pk=by.get_username()).delete()
+        deleted, _ = QuietHours.objects.filter(pk=user.get_username()).delete()
         if deleted:
-            record_quiet_hours("QUIET_HOURS_CLEARED", by, {}, now)
-        reschedule_quiet_messages(by, now)
+            record_quiet_hours("QUIET_HOURS_CLEARED", user, {}, now)
+        reschedule_quiet_messages(user, now)
 
 
-def reschedule_quiet_messages(by: User, now: datetime) -> None:
+def reschedule_quiet_messages(user: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
-    notifications = Notification.objects.filter(target__person=by.get_username(), outcome=QUIET)
+    notifications = Notification.objects.filter(target__person=user.get_username(), outcome=QUIET)
     waiting = notifications.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
     move_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
 
@@ -64,8 +64,8 @@ def validate_time_zone(name: str) -> None:
         raise UnprocessableRequest("Choose a time zone from the list, such as Europe/Berlin.") from None
 
 
-def record_quiet_hours(event: str, by: User, values: dict[str, str], now: datetime) -> None:
-    name = by.get_username()
+def record_quiet_hours(event: str, user: User, values: dict[str, str], now: datetime) -> None:
+    name = user.get_username()
     audit.record_audit_entry(
-        event, actor=person_actor(by), target=name, result="success", metadata=values or None, now=now
+        event, actor=person_actor(user), target=name, result="success", metadata=values or None, now=now
     )

@@ -7,18 +7,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.auth.hashers import identify_hasher, make_password
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core import signing
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.utils.crypto import salted_hmac
+from django.utils.crypto import get_random_string, salted_hmac
 
 from coordinator.actions.audit import audit
 from coordinator.actions.people.attempts import THIS_MACHINE, AttemptLimit, normalize_caller_network
 from coordinator.errors import Forbidden, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor, system_actor
 from coordinator.models import AuditLog
+
+UNKNOWN_PASSWORD_SALT = "nobody-knows-it-"  # noqa: S105 - no secret: the password beside it is random
 
 # Wrong passwords slow down. A browser that somebody has signed in with before has a count of its own for that
 # account: whoever guesses at a name from elsewhere cannot lock its owner out. For all other browsers three counts hold:
@@ -177,7 +180,28 @@ def record_failed_sign_in(attempt: SignInAttempt, now: datetime) -> None:
             )
 
 
-def change_password(user: User, password: str, *, by: Actor, now: datetime) -> None:
+def set_unknown_password(user: User) -> None:
+    """Give an account that is not stored yet a password that nobody knows: it signs in with a passkey.
+
+    Its salt says so, until somebody sets another password.
+    """
+    user.password = make_password(
+        secrets.token_urlsafe(32), salt=UNKNOWN_PASSWORD_SALT + get_random_string(16)
+    )
+
+
+def has_unknown_password(user: User) -> bool:
+    """Say whether nobody knows the password, since the account was made with a passkey."""
+    if not user.has_usable_password():
+        return False
+    try:
+        salt = identify_hasher(user.password).decode(user.password)["salt"]
+    except (ValueError, AssertionError):  # of a hasher that this installation has not
+        return False
+    return str(salt).startswith(UNKNOWN_PASSWORD_SALT)
+
+
+def change_password(user: User, password: str, *, actor: Actor, now: datetime) -> None:
     """Give `user` a new password, which ends their other sessions. Raises UnprocessableRequest for a weak one."""
     try:
         validate_password(password, user)
@@ -187,5 +211,5 @@ def change_password(user: User, password: str, *, by: Actor, now: datetime) -> N
     with transaction.atomic():
         user.save(update_fields=["password"])
         audit.record_audit_entry(
-            "PASSWORD_CHANGED", actor=by, target=user.username, result="success", now=now
+            "PASSWORD_CHANGED", actor=actor, target=user.username, result="success", now=now
         )

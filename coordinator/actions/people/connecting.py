@@ -41,7 +41,7 @@ NOT_VALID = (
 
 
 def issue_connect_code(
-    *, key_name: str, by: User, now: datetime, agent_id: str | None = None
+    *, key_name: str, user: User, now: datetime, agent_id: str | None = None
 ) -> tuple[ConnectCode, str]:
     """Make a code for a key of that name and return its row and the code itself, which is never to be had again.
 
@@ -50,7 +50,7 @@ def issue_connect_code(
     is no admin.
     """
     key_name = key_name.strip()
-    require_connect_admin(by)
+    require_connect_admin(user)
     if not key_name:
         raise UnprocessableRequest("A key needs a name that says which machine uses it.")
     if agent_id and not Agent.objects.filter(pk=agent_id).exists():
@@ -61,19 +61,19 @@ def issue_connect_code(
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))
     with transaction.atomic():
         if not agent_id:
-            agent_id = key_binding.create_agent_for_key(key_name, by=person_actor(by), now=now).pk
+            agent_id = key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
         ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
         row = ConnectCode.objects.create(
             code_hash=hash_connect_code(code),
             key_name=key_name,
             agent_id=agent_id,
-            made_by=by.pk,
+            made_by=user.pk,
             created_at=now,
             expires_at=now + LASTS,
         )
         audit.record_audit_entry(
             "CONNECT_CODE_CREATED",
-            actor=person_actor(by),
+            actor=person_actor(user),
             target=key_name,
             result="success",
             metadata={"agent_id": agent_id},
@@ -108,7 +108,7 @@ def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> 
         ):
             by = person_actor(maker)
             api_key = keys.issue_api_key(
-                name=row.key_name, scopes=["agent"], agent_id=row.agent_id, by=by, now=now
+                name=row.key_name, scopes=["agent"], agent_id=row.agent_id, actor=by, now=now
             )
             audit.record_audit_entry(
                 "CONNECT_CODE_USED",
@@ -134,6 +134,6 @@ def hash_connect_code(code: str) -> str:
     ).hexdigest()
 
 
-def require_connect_admin(by: User) -> None:
-    if not has_role(by, ADMIN):
+def require_connect_admin(user: User) -> None:
+    if not has_role(user, ADMIN):
         raise Forbidden("Only administrators can connect machines.")

@@ -28,6 +28,7 @@ from coordinator.identity.keys import (
     is_unbound_agent_key,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
+from coordinator.lib.identifiers import build_agent_id
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -50,7 +51,7 @@ class UnboundKey:
     spoken_for: list[str]
 
 
-def create_agent_for_key(key_name: str, *, by: Actor, now: datetime) -> Agent:
+def create_agent_for_key(key_name: str, *, actor: Actor, now: datetime) -> Agent:
     """Make the agent that a new key of that name is bound to.
 
     Raises UnprocessableRequest, or Conflict where its id is taken.
@@ -58,17 +59,17 @@ def create_agent_for_key(key_name: str, *, by: Actor, now: datetime) -> Agent:
     key_name = key_name.strip()
     if not key_name:
         raise UnprocessableRequest("A key needs a name that says who uses it.")
-    agent_id = agents.build_agent_id(key_name)
+    agent_id = build_agent_id(key_name)
     if Agent.objects.filter(pk=agent_id).exists():
         raise Conflict(f"There is an agent {agent_id} already. Choose it, or give the key another name.")
-    return agents.create_agent(agent_id, name=key_name, default_engine_id=ENGINE, by=by, now=now)
+    return agents.create_agent(agent_id, name=key_name, default_engine_id=ENGINE, actor=actor, now=now)
 
 
 def create_bound_key(
     *,
     name: str,
     scopes: Iterable[str],
-    by: Actor,
+    actor: Actor,
     now: datetime,
     agent_id: str | None = None,
     expires_at: datetime | None = None,
@@ -77,9 +78,9 @@ def create_bound_key(
     with transaction.atomic():
         wanted_scopes = set(scopes)
         if not agent_id and SPEAK_AS_AGENTS & wanted_scopes:
-            agent_id = create_agent_for_key(name, by=by, now=now).pk
+            agent_id = create_agent_for_key(name, actor=actor, now=now).pk
         return keys.issue_api_key(
-            name=name, scopes=wanted_scopes, by=by, now=now, agent_id=agent_id, expires_at=expires_at
+            name=name, scopes=wanted_scopes, actor=actor, now=now, agent_id=agent_id, expires_at=expires_at
         )
 
 
@@ -93,7 +94,7 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 
 
-def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
+def bind_unbound_keys(*, actor: Actor, now: datetime) -> list[UnboundKey]:
     """Bind each unbound key to the agents that it has spoken for, and refuse unbound keys from now on.
 
     A key that has spoken for no agent stays unbound, and is refused. Returns the keys with their agents. Raises
@@ -102,15 +103,15 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
     with transaction.atomic():
         setting = InstallationSetting.objects.filter(pk=UNBOUND_KEYS, value=ALLOW)
         unbound_keys = list_unbound_keys(now)
-        if not setting.update(value=REFUSE, changed_at=now, changed_by=str(by)):
+        if not setting.update(value=REFUSE, changed_at=now, changed_by=str(actor)):
             raise Conflict("Keys that are bound to no agent are refused here already.")
         for unbound in unbound_keys:
             if unbound.spoken_for:
-                save_key_binding(unbound.key, unbound.spoken_for, by=by, now=now)
+                save_key_binding(unbound.key, unbound.spoken_for, actor=actor, now=now)
         refused = [unbound.key.name for unbound in unbound_keys if not unbound.spoken_for]
         audit.record_audit_entry(
             "UNBOUND_KEYS_REFUSED",
-            actor=by,
+            actor=actor,
             target=UNBOUND_KEYS,
             result="success",
             metadata={"refused": refused},
@@ -119,7 +120,7 @@ def bind_unbound_keys(*, by: Actor, now: datetime) -> list[UnboundKey]:
     return unbound_keys
 
 
-def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, by: Actor, now: datetime) -> ApiKey:
+def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, actor: Actor, now: datetime) -> ApiKey:
     """Bind a key to these agents instead of any others.
 
     Raises NotFound, UnprocessableRequest, or Conflict for a revoked key.
@@ -137,17 +138,17 @@ def bind_key_to_agents(name: str, agent_ids: Sequence[str], *, by: Actor, now: d
             raise NotFound(f"There is no key named {name!r}.")
         if row.revoked_at is not None:
             raise Conflict(f"The key {name!r} is revoked.")
-        save_key_binding(row, agent_ids, by=by, now=now)
+        save_key_binding(row, agent_ids, actor=actor, now=now)
     return row
 
 
-def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, by: Actor, now: datetime) -> None:
+def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, actor: Actor, now: datetime) -> None:
     before, bound = sorted(row.bound_agents or ()), sorted(set(agent_ids))
     row.agent_id, row.agent_ids = (bound[0], None) if len(bound) == 1 else (None, bound)
     row.save(update_fields=["agent_id", "agent_ids"])
     metadata = {"before": before, "after": bound}
     audit.record_audit_entry(
-        "API_KEY_BOUND", actor=by, target=row.name, result="success", metadata=metadata, now=now
+        "API_KEY_BOUND", actor=actor, target=row.name, result="success", metadata=metadata, now=now
     )
 
 

@@ -63,7 +63,7 @@ def issue_api_key(
     *,
     name: str,
     scopes: Iterable[str],
-    by: Actor,
+    actor: Actor,
     now: datetime,
     agent_id: str | None = None,
     expires_at: datetime | None = None,
@@ -96,12 +96,12 @@ def issue_api_key(
                 scopes=wanted_scopes,
                 agent_id=agent_id or None,
                 created_at=now,
-                created_by=str(by),
+                created_by=str(actor),
                 expires_at=expires_at,
             )
             audit.record_audit_entry(
                 "API_KEY_CREATED",
-                actor=by,
+                actor=actor,
                 target=name,
                 result="success",
                 metadata={"scopes": wanted_scopes, "agent_id": agent_id, "prefix": row.prefix},
@@ -129,6 +129,20 @@ def authenticate_api_key(raw: str, now: datetime, *, source: str = "unknown") ->
     if key_problem := find_key_problem(row, now):
         raise record_key_refusal(key_problem, row, source, now)
     record_key_use(row, now)
+    return build_key_identity(row)
+
+
+def find_key_identity(key_id: int, now: datetime) -> KeyIdentity:
+    """Return who the key with this id is. Raises Unauthorized where it is not valid any more."""
+    row = ApiKey.objects.filter(pk=key_id).first()
+    if row is None:
+        raise Unauthorized(UNKNOWN)
+    if key_problem := find_key_problem(row, now):
+        raise Unauthorized(key_problem)
+    return build_key_identity(row)
+
+
+def build_key_identity(row: ApiKey) -> KeyIdentity:
     several = None if row.agent_id is not None else row.bound_agents
     return KeyIdentity(
         row.id, row.name, frozenset(row.scope_names), row.agent_id, row.expires_at, agents=several
@@ -146,7 +160,7 @@ def find_key_id(raw: str) -> int | None:
     return session_keys.find_session_key_id(key_hash) if api_key_row is None else api_key_row
 
 
-def record_key_refusal(why: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
+def record_key_refusal(reason: str, row: ApiKey | None, source: str, now: datetime) -> Unauthorized:
     """Audit a refused key, by name where it is known, and return what to raise.
 
     Raises TooManyRequests for an unknown one.
@@ -158,13 +172,13 @@ def record_key_refusal(why: str, row: ApiKey | None, source: str, now: datetime)
             source,
             actor=system_actor("api"),
             target=row.name if row else None,
-            metadata={"why": why},
+            metadata={"why": reason},
             now=now,
         )
     except TooManyRequests:
         if row is None:
             raise
-    return KeyEnded(why) if row else Unauthorized(why)
+    return KeyEnded(reason) if row else Unauthorized(reason)
 
 
 def record_out_of_scope_use(identity: KeyIdentity, wanted: Iterable[str], what: str, now: datetime) -> None:
@@ -194,7 +208,7 @@ def record_key_use(row: ApiKey, now: datetime) -> None:
         log.warning("The last use of the key %s could not be recorded: %s", row.name, str(problem).strip())
 
 
-def invalidate_api_key(key_id: int, *, by: Actor, now: datetime, reason: str | None = None) -> ApiKey:
+def invalidate_api_key(key_id: int, *, actor: Actor, now: datetime, reason: str | None = None) -> ApiKey:
     """Refuse a key from now on, for ever. Raises NotFound, or Conflict where it is revoked already."""
     with transaction.atomic():
         changed = ApiKey.objects.filter(pk=key_id, revoked_at__isnull=True).update(revoked_at=now)
@@ -205,12 +219,12 @@ def invalidate_api_key(key_id: int, *, by: Actor, now: datetime, reason: str | N
             raise Conflict(f"The key {row.name!r} is already revoked.")
         RevokedKey.objects.get_or_create(key_hash=row.key_hash, defaults={"revoked_at": now})
         audit.record_audit_entry(
-            "API_KEY_REVOKED", actor=by, target=row.name, result="success", reason=reason, now=now
+            "API_KEY_REVOKED", actor=actor, target=row.name, result="success", reason=reason, now=now
         )
     return row
 
 
-def unbind_deleted_agent(agent_id: str, *, by: Actor, now: datetime) -> None:
+def unbind_deleted_agent(agent_id: str, *, actor: Actor, now: datetime) -> None:
     """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
     with transaction.atomic():
         for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):
@@ -221,12 +235,12 @@ def unbind_deleted_agent(agent_id: str, *, by: Actor, now: datetime) -> None:
             row.save(update_fields=["agent_ids"])
             reason = f"The agent {agent_id} was deleted."
             if not row.agent_ids:
-                invalidate_api_key(row.pk, by=by, now=now, reason=reason)
+                invalidate_api_key(row.pk, actor=actor, now=now, reason=reason)
                 continue
             metadata = {"before": sorted(bound), "after": row.agent_ids}
             audit.record_audit_entry(
                 "API_KEY_BOUND",
-                actor=by,
+                actor=actor,
                 target=row.name,
                 result="success",
                 reason=reason,

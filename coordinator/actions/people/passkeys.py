@@ -130,34 +130,72 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
         PasskeyRefused: What was sent proves nothing.
         Conflict: It is known already, or there are too many.
     """
+    credential = verify_added_passkey(text, browser, now, user=user)
+    with transaction.atomic():
+        User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
+        existing = list_passkeys(user)
+        require_room_for_passkey(len(existing))
+        handle = find_user_handle(user, existing)
+        name = normalize_passkey_name(name, len(existing))
+        return store_passkey(user, credential, name, handle, address=address, now=now)
+
+
+def verify_added_passkey(
+    text: str, browser: str, now: datetime, *, user: User | None = None
+) -> passkeys.NewCredential:
+    """Return what a browser has just made for `user`, or for whoever joins by an invitation. Raises PasskeyRefused."""
     try:
         answer = passkeys.parse_passkey_answer(text)
         take_challenge(Purpose.ADD, answer, browser, now, user=user)
-        credential = passkeys.verify_new_passkey(answer)
+        return passkeys.verify_new_passkey(answer)
     except PasskeyRefused as refusal:
-        log.warning("new passkey of %s refused: %s", user.username, refusal.problem)
+        owner = user.username if user else "somebody who joins"
+        log.warning("new passkey of %s refused: %s", owner, refusal.problem)
         raise
+
+
+def store_passkey(
+    user: User,
+    credential: passkeys.NewCredential,
+    name: str,
+    handle: str,
+    *,
+    address: str,
+    now: datetime,
+) -> Passkey:
+    """Store a verified passkey. Raises Conflict where somebody has it already."""
     try:
         with transaction.atomic():
-            User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
-            existing = list_passkeys(user)
-            require_room_for_passkey(len(existing))
             row = Passkey.objects.create(
                 user_id=user.pk,
-                name=normalize_passkey_name(name, len(existing)),
+                name=name,
                 credential_id=credential.credential_id,
                 public_key=credential.public_key,
-                user_handle=find_user_handle(user, existing),
+                user_handle=handle,
                 rp_id=passkeys.relying_party_id(),
                 sign_count=credential.sign_count,
                 made_at=now,
             )
             record_passkey_event(
-                "PASSKEY_ADDED", row, user, by=person_actor(user), reason=f"from {address}", now=now
+                "PASSKEY_ADDED", row, user, actor=person_actor(user), reason=f"from {address}", now=now
             )
     except IntegrityError:
         raise Conflict("This passkey is already in use.") from None
     return row
+
+
+def begin_joining_with_passkey(
+    handle: str, username: str, browser: str, address: str, now: datetime
+) -> dict[str, object]:
+    """Return what the browser of somebody invited needs to make a passkey. Raises Conflict where none can work."""
+    require_passkeys_possible()
+    return passkeys.build_creation_options(
+        create_challenge(Purpose.ADD, browser, address, now),
+        user_handle=handle,
+        username=username,
+        full_name="",
+        existing=[],
+    )
 
 
 def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: datetime) -> User:
@@ -188,7 +226,7 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
             use_passkey(answer, row, now)
             require_passkey_sign_in_allowed(user)
             record_passkey_event(
-                "SIGNED_IN", row, user, by=person_actor(user), reason=f"from {attempt.address}", now=now
+                "SIGNED_IN", row, user, actor=person_actor(user), reason=f"from {attempt.address}", now=now
             )
     return user
 
@@ -210,19 +248,19 @@ def confirm_with_passkey(user: User, text: str, browser: str, attempt: SignInAtt
                 "SIGN_IN_CONFIRMED",
                 row,
                 user,
-                by=person_actor(user),
+                actor=person_actor(user),
                 reason=f"from {attempt.address}",
                 now=now,
             )
 
 
-def remove_passkey(user: User, passkey_id: int, *, by: Actor, now: datetime) -> Passkey:
+def remove_passkey(user: User, passkey_id: int, *, actor: Actor, now: datetime) -> Passkey:
     """Remove one passkey of `user`, at their own wish or an administrator's. Raises NotFound."""
     with transaction.atomic():
         row = Passkey.objects.select_for_update().filter(pk=passkey_id, user_id=user.pk).first()
         if row is None:
             raise NotFound("This passkey is already removed.")
-        record_passkey_event("PASSKEY_REMOVED", row, user, by=by, reason="", now=now)
+        record_passkey_event("PASSKEY_REMOVED", row, user, actor=actor, reason="", now=now)
         Passkey.objects.filter(pk=row.pk).delete()
     return row
 
@@ -360,16 +398,20 @@ def find_user_handle(user: User, existing: list[Passkey]) -> str:
     """Return by which authenticators know the account: the same for all of its passkeys, and telling nothing."""
     if existing:
         return existing[0].user_handle
-    digest = salted_hmac("signalbox.passkey-user", str(user.pk), algorithm="sha256").digest()
+    return derive_user_handle("signalbox.passkey-user", user.pk)
+
+
+def derive_user_handle(purpose: str, row_id: int) -> str:
+    digest = salted_hmac(purpose, str(row_id), algorithm="sha256").digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def record_passkey_event(
-    event_type: str, row: Passkey, user: User, *, by: Actor, reason: str, now: datetime
+    event_type: str, row: Passkey, user: User, *, actor: Actor, reason: str, now: datetime
 ) -> None:
     audit.record_audit_entry(
         event_type,
-        actor=by,
+        actor=actor,
         target=user.username,
         result="success",
         reason=reason,

@@ -148,7 +148,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
                     "with that account."
                 )
             changes = build_superuser_change(identity.role)
-            users.update_user(user.pk, changes, role=identity.role, by=PROVIDER, now=now)
+            users.update_user(user.pk, changes, role=identity.role, actor=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             link_provider_identity(user, identity, now)
             record_provider_sign_in("SIGN_IN_CONNECTED", user, identity, address, now, role_before=before)
@@ -181,7 +181,7 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")
         role, had = role_after_disconnecting(user), highest_role(user)
         if role != had:
-            users.update_user(user.pk, build_superuser_change(role), role=role, by=PROVIDER, now=now)
+            users.update_user(user.pk, build_superuser_change(role), role=role, actor=PROVIDER, now=now)
         provider_identity.delete()
         audit.record_audit_entry(
             "SIGN_IN_DISCONNECTED",
@@ -295,7 +295,7 @@ def create_provider_user(identity: OpenIdIdentity, now: datetime) -> User:
             name,
             password=None,
             role=identity.role,
-            by=PROVIDER,
+            actor=PROVIDER,
             now=now,
             email=valid_email_or_blank(identity.email),
             first_name=identity.first_name[:150],
@@ -331,7 +331,7 @@ def sync_provider_role(user: User, identity: OpenIdIdentity, now: datetime) -> U
     if users.find_group_role(user) != role or (user.is_superuser and role != ADMIN):
         changes = build_superuser_change(role)
         user = users.update_user(
-            user.pk, changes, role=role, by=PROVIDER, keep_an_administrator=False, now=now
+            user.pk, changes, role=role, actor=PROVIDER, keep_an_administrator=False, now=now
         )
     theirs = ProviderIdentity.objects.filter(
         user_id=user.pk, issuer=identity.issuer, subject=identity.subject

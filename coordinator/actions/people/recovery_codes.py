@@ -26,7 +26,7 @@ CODE_BYTES = 10
 SHAPE = re.compile(r"[a-z2-7]{16}")
 
 
-def create_recovery_codes(user: User, *, by: Actor, now: datetime) -> list[str]:
+def create_recovery_codes(user: User, *, actor: Actor, now: datetime) -> list[str]:
     """Return a person's new codes, in place of all that they had. Raises Conflict for who does not sign in here."""
     if not has_password_sign_in(user):
         raise Conflict("Recovery codes are for people who sign in here with a password.")
@@ -39,7 +39,7 @@ def create_recovery_codes(user: User, *, by: Actor, now: datetime) -> list[str]:
             for code in codes
         )
         audit.record_audit_entry(
-            "RECOVERY_CODES_CREATED", actor=by, target=user.username, result="success", now=now
+            "RECOVERY_CODES_CREATED", actor=actor, target=user.username, result="success", now=now
         )
     return codes
 

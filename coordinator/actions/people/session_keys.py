@@ -93,14 +93,14 @@ def find_judged_agent(run: Run, runner: Runner, program: str, now: datetime) -> 
     return agent_id if reach.has_reachable_tool(agent_id, now) else None
 
 
-def resolve_offered_program(runner: Runner, told: str) -> str | None:
+def resolve_offered_program(runner: Runner, reported: str) -> str | None:
     """Return the name of the agent's program, as hooks say it; None for one that is not known, or not offered."""
     offered = {
         offered_agent["name"]
         for offered_agent in offers.offered_agents(offers.load_runner_offers([runner.pk]).get(runner.pk))
     }
-    name = offers.PROGRAMS.get(told, told)
-    return name if told in offered and name in AGENT_TITLES else None
+    name = offers.PROGRAMS.get(reported, reported)
+    return name if reported in offered and name in AGENT_TITLES else None
 
 
 def is_gateway_switched_off(agent_id: str, run: Run) -> bool:

@@ -45,7 +45,7 @@ def create_user(
     username: str,
     *,
     password: str | None,
-    by: Actor,
+    actor: Actor,
     role: str = "",
     now: datetime | None = None,
     **others: Any,
@@ -53,6 +53,16 @@ def create_user(
     """Make a person who signs in with `password`, or without one (None) elsewhere. `others` are columns of EDITABLE.
 
     Raises UnprocessableRequest for a bad name, password or role, Conflict for a name in use.
+    """
+    user = build_user(username, password, **others)
+    insert_user(user, role=role, actor=actor, now=now)
+    return user
+
+
+def build_user(username: str, password: str | None, **others: Any) -> User:
+    """Return a person who is not stored yet. Slow on purpose, for the password's sake: call it in no transaction.
+
+    Raises UnprocessableRequest for a bad name or password.
     """
     user = User(username=User.normalize_username(username))
     changed_columns.assign_changed_columns(user, others, EDITABLE)
@@ -63,28 +73,32 @@ def create_user(
     except ValidationError as problem:
         raise UnprocessableRequest(" ".join(problem.messages)) from None
     user.set_password(password)  # None: one that nobody can give
+    return user
+
+
+def insert_user(user: User, *, role: str, actor: Actor, now: datetime | None) -> None:
+    """Store a person of `build_user`. Raises UnprocessableRequest for a bad role, Conflict for a name in use."""
     try:
         with transaction.atomic():
             deciders.bump_rights_version()  # a role gives the right to decide
             user.save(force_insert=True)
             delete_name_references(
-                user.username, by, now
+                user.username, actor, now
             )  # left by another of this name, whom somebody deleted elsewhere
             set_user_role(user, role)
             after = {**changed_columns.read_column_values(user, EDITABLE), "role": role}
-            record_user_change("USER_CREATED", user, {"after": after}, by, now)
+            record_user_change("USER_CREATED", user, {"after": after}, actor, now)
     except IntegrityError:
-        raise Conflict(f"The name {username!r} is in use.") from None
-    return user
+        raise Conflict(f"The name {user.username!r} is in use.") from None
 
 
 def update_user(
     user_id: int,
     changes: Mapping[str, Any],
     *,
-    by: Actor,
+    actor: Actor,
     role: str | None = None,
-    seen: str | None = None,
+    seen_version: str | None = None,
     keep_an_administrator: bool = True,
     now: datetime | None = None,
 ) -> User:
@@ -95,7 +109,7 @@ def update_user(
     """
     try:
         with transaction.atomic():
-            user = lock_user(user_id, seen)
+            user = lock_user(user_id, seen_version)
             difference = changed_columns.assign_changed_columns(user, changes, EDITABLE) or {
                 "before": {},
                 "after": {},
@@ -109,42 +123,42 @@ def update_user(
                 user.save(update_fields=[name for name in difference["after"] if name != "role"])
                 if "username" in difference["after"]:
                     before = difference["before"]["username"]
-                    notifications.rename_notification_person(before, user.username, by=by, now=now)
+                    notifications.rename_notification_person(before, user.username, actor=actor, now=now)
                     names.rename_person_everywhere(before, user.username)
                 if keep_an_administrator:
                     require_an_administrator()
-                record_user_change("USER_UPDATED", user, difference, by, now)
+                record_user_change("USER_UPDATED", user, difference, actor, now)
     except IntegrityError:
         raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
     return user
 
 
-def delete_user(user_id: int, *, by: Actor, now: datetime | None = None) -> None:
+def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> None:
     """Delete a person; what they did stays in the audit log under their name.
 
     Raises NotFound, and Conflict for oneself or the last administrator.
     """
     with transaction.atomic():
         user = lock_user(user_id)
-        if person_actor(user) == by:
+        if person_actor(user) == actor:
             raise Conflict(SELF_REFUSED)
         before = {**changed_columns.read_column_values(user, EDITABLE), "role": find_group_role(user)}
         for model in (ProviderIdentity, Passkey, RecoveryCode):
             model.objects.filter(user_id=user.pk).delete()
         user.delete()
-        delete_name_references(user.username, by, now)
-        budgets.end_person_budgets(user.username, by=by, now=now or timezone.now())
+        delete_name_references(user.username, actor, now)
+        budgets.end_person_budgets(user.username, actor=actor, now=now or timezone.now())
         require_an_administrator()
-        record_user_change("USER_DELETED", user, {"before": before}, by, now)
+        record_user_change("USER_DELETED", user, {"before": before}, actor, now)
 
 
-def delete_name_references(name: str, by: Actor, now: datetime | None) -> None:
+def delete_name_references(name: str, actor: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
-    notifications.delete_person_notifications(name, by=by, now=now)
+    notifications.delete_person_notifications(name, actor=actor, now=now)
     names.forget_person_name(name)
 
 
-def lock_user(user_id: int, seen: str | None = None) -> User:
+def lock_user(user_id: int, seen_version: str | None = None) -> User:
     """Return the person as they stand, whom nobody else changes until the transaction ends, nor who may decide what.
 
     Raises NotFound, and Conflict where they have changed since `seen`.
@@ -155,7 +169,7 @@ def lock_user(user_id: int, seen: str | None = None) -> User:
     user = User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
         raise NotFound("This person no longer exists.")
-    versions.require_current_version(compute_user_version(user), seen, user.username)
+    versions.require_current_version(compute_user_version(user), seen_version, user.username)
     return user
 
 
@@ -183,8 +197,8 @@ def require_an_administrator() -> None:
 
 
 def record_user_change(
-    event: str, user: User, metadata: dict[str, Any], by: Actor, now: datetime | None
+    event: str, user: User, metadata: dict[str, Any], actor: Actor, now: datetime | None
 ) -> None:
     audit.record_audit_entry(
-        event, actor=by, target=user.username, result="success", metadata=metadata, now=now
+        event, actor=actor, target=user.username, result="success", metadata=metadata, now=now
     )

@@ -47,8 +47,8 @@ def add_plugin_permission(
     plugin_id: str,
     permission: str,
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     now: datetime | None = None,
     reason: str | None = None,
 ) -> list[str]:
@@ -61,7 +61,7 @@ def add_plugin_permission(
     if permission not in KNOWN:
         raise UnprocessableRequest(f"{permission!r} is not a permission. Choose from: {', '.join(KNOWN)}.")
     with transaction.atomic():
-        row = lock_plugin_row(plugin_id, seen)
+        row = lock_plugin_row(plugin_id, seen_version)
         before = read_plugin_permissions(row)
         if permission in before:
             return before
@@ -70,7 +70,7 @@ def add_plugin_permission(
             [*before, permission],
             event="PERMISSION_GRANTED",
             permission=permission,
-            by=by,
+            actor=actor,
             now=now or timezone.now(),
             reason=reason,
         )
@@ -80,14 +80,14 @@ def remove_plugin_permission(
     plugin_id: str,
     permission: str,
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     now: datetime | None = None,
     reason: str | None = None,
 ) -> list[str]:
     """Take a permission from the plugin and return what is left. Raises NotFound also where it held none."""
     with transaction.atomic():
-        row = lock_plugin_row(plugin_id, seen)
+        row = lock_plugin_row(plugin_id, seen_version)
         before = read_plugin_permissions(row)
         if permission not in before:
             raise NotFound(f"{plugin_id} does not have {permission}, so there is nothing to revoke.")
@@ -97,17 +97,19 @@ def remove_plugin_permission(
             remaining,
             event="PERMISSION_REVOKED",
             permission=permission,
-            by=by,
+            actor=actor,
             now=now or timezone.now(),
             reason=reason,
         )
 
 
-def lock_plugin_row(plugin_id: str, seen: str | None = None) -> PluginSetting:
+def lock_plugin_row(plugin_id: str, seen_version: str | None = None) -> PluginSetting:
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}. Add it first.")
-    versions.require_current_version(plugins.compute_plugin_version(row), seen, f"The plugin {plugin_id}")
+    versions.require_current_version(
+        plugins.compute_plugin_version(row), seen_version, f"The plugin {plugin_id}"
+    )
     return row
 
 
@@ -126,7 +128,7 @@ def save_plugin_permissions(
     *,
     event: str,
     permission: str,
-    by: Actor,
+    actor: Actor,
     now: datetime,
     reason: str | None,
 ) -> list[str]:
@@ -135,7 +137,7 @@ def save_plugin_permissions(
     row.save(update_fields=["allowed_permissions"])
     audit.record_audit_entry(
         event,
-        actor=by,
+        actor=actor,
         target=row.plugin_id,
         permission=permission,
         result="success",

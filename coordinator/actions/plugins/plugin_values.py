@@ -38,7 +38,7 @@ class PluginValueTable(Generic[Row]):
     dated: bool = False
 
     def add_plugin_value(
-        self, plugin_id: str, key: str, value: str | None, *, by: Actor, now: datetime | None = None
+        self, plugin_id: str, key: str, value: str | None, *, actor: Actor, now: datetime | None = None
     ) -> Row:
         """Add a value.
 
@@ -53,7 +53,7 @@ class PluginValueTable(Generic[Row]):
         try:
             with transaction.atomic():
                 row.save(force_insert=True)
-                self.record_value_change(self.changed, row, by, now)
+                self.record_value_change(self.changed, row, actor, now)
         except IntegrityError:
             raise Conflict(f"{plugin_id} already has a {self.noun} {key!r}.") from None
         return row
@@ -64,8 +64,8 @@ class PluginValueTable(Generic[Row]):
         key: str,
         value: str | None,
         *,
-        by: Actor,
-        seen: str | None = None,
+        actor: Actor,
+        seen_version: str | None = None,
         now: datetime | None = None,
     ) -> Row:
         """Change a value; the mask of a secret keeps what is stored.
@@ -73,43 +73,49 @@ class PluginValueTable(Generic[Row]):
         Raises NotFound, or Conflict where it is not as it was `seen`.
         """
         with transaction.atomic():
-            row = self.lock_plugin_value(plugin_id, key, seen)
+            row = self.lock_plugin_value(plugin_id, key, seen_version)
             stored = getattr(row, self.value_name)
             if stored != value and not is_unchanged_mask(key, stored, value or ""):
                 changes = self.build_value_columns(value, now)
                 for name, new in changes.items():
                     setattr(row, name, new)
                 row.save(update_fields=list(changes))
-                self.record_value_change(self.changed, row, by, now)
+                self.record_value_change(self.changed, row, actor, now)
         return row
 
     def delete_plugin_value(
-        self, plugin_id: str, key: str, *, by: Actor, seen: str | None = None, now: datetime | None = None
+        self,
+        plugin_id: str,
+        key: str,
+        *,
+        actor: Actor,
+        seen_version: str | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Remove a value. Raises NotFound, or Conflict where it is not as it was `seen`."""
         with transaction.atomic():
-            row = self.lock_plugin_value(plugin_id, key, seen)
-            self.record_value_change(self.deleted, row, by, now)
+            row = self.lock_plugin_value(plugin_id, key, seen_version)
+            self.record_value_change(self.deleted, row, actor, now)
             row.delete()
 
     def build_value_columns(self, value: str | None, now: datetime | None) -> dict[str, Any]:
         dates = {"updated_at": now or timezone.now()} if self.dated else {}
         return {self.value_name: value, **dates}
 
-    def lock_plugin_value(self, plugin_id: str, key: str, seen: str | None) -> Row:
+    def lock_plugin_value(self, plugin_id: str, key: str, seen_version: str | None) -> Row:
         row = self.model._default_manager.select_for_update().filter(pk=(plugin_id, key)).first()
         if row is None:
             raise NotFound(f"{plugin_id} no longer has a value {key!r}. Reload the page.")
         version = compute_value_version(getattr(row, self.value_name))
-        versions.require_current_version(version, seen, f"The value {key!r} of {plugin_id}")
+        versions.require_current_version(version, seen_version, f"The value {key!r} of {plugin_id}")
         return row
 
-    def record_value_change(self, event: str, row: Row, by: Actor, now: datetime | None) -> None:
+    def record_value_change(self, event: str, row: Row, actor: Actor, now: datetime | None) -> None:
         """Write the audit row: the key and how long the value is, never the value, whatever it is."""
         length = len(getattr(row, self.value_name) or "")
         audit.record_audit_entry(
             event,
-            actor=by,
+            actor=actor,
             target=row.plugin_id,
             result="success",
             metadata={"key": getattr(row, self.key_name), "value_length": length},

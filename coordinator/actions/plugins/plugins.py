@@ -29,7 +29,7 @@ def compute_plugin_version(row: PluginSetting) -> str:
 def create_plugin(
     plugin_id: str,
     *,
-    by: Actor,
+    actor: Actor,
     is_active: bool = True,
     permissions: Iterable[str] = (),
     now: datetime | None = None,
@@ -48,7 +48,7 @@ def create_plugin(
             row.save(force_insert=True)
             audit.record_audit_entry(
                 "PLUGIN_REGISTERED",
-                actor=by,
+                actor=actor,
                 target=plugin_id,
                 result="success",
                 metadata={"after": changed_columns.read_column_values(row, VERSIONED)},
@@ -67,12 +67,12 @@ def validate_permission_names(names: Iterable[str]) -> list[str]:
     return [name for name in PluginPermission.values if name in unique_names]
 
 
-def lock_plugin(plugin_id: str, seen: str | None = None) -> PluginSetting:
+def lock_plugin(plugin_id: str, seen_version: str | None = None) -> PluginSetting:
     """Return the plugin, locked. Raises NotFound, or Conflict where it is not as the editor has `seen` it."""
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}.")
-    versions.require_current_version(compute_plugin_version(row), seen, f"The plugin {plugin_id}")
+    versions.require_current_version(compute_plugin_version(row), seen_version, f"The plugin {plugin_id}")
     return row
 
 
@@ -80,14 +80,14 @@ def enable_or_disable_plugin(
     plugin_id: str,
     active: bool,
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     reason: str | None = None,
     now: datetime | None = None,
 ) -> PluginSetting:
     """Switch a plugin on or off; one that is so already is left alone."""
     with transaction.atomic():
-        row = lock_plugin(plugin_id, seen)
+        row = lock_plugin(plugin_id, seen_version)
         before = row.is_active
         if bool(before) == active:
             return row
@@ -95,7 +95,7 @@ def enable_or_disable_plugin(
         row.save(update_fields=["is_active"])
         audit.record_audit_entry(
             "PLUGIN_ENABLED" if active else "PLUGIN_DISABLED",
-            actor=by,
+            actor=actor,
             target=plugin_id,
             result="success",
             reason=reason,
@@ -109,8 +109,8 @@ def replace_broken_permissions(
     plugin_id: str,
     permissions: Iterable[str],
     *,
-    by: Actor,
-    seen: str | None = None,
+    actor: Actor,
+    seen_version: str | None = None,
     reason: str | None = None,
     now: datetime | None = None,
 ) -> PluginSetting:
@@ -120,7 +120,7 @@ def replace_broken_permissions(
     """
     permission_names = validate_permission_names(permissions)
     with transaction.atomic():
-        row = lock_plugin(plugin_id, seen)
+        row = lock_plugin(plugin_id, seen_version)
         if row.allowed_permissions is None or isinstance(row.allowed_permissions, list):
             raise Conflict(
                 f"The permissions of {plugin_id} can now be read. Reload the page and change them there."
@@ -130,7 +130,7 @@ def replace_broken_permissions(
         row.save(update_fields=["allowed_permissions"])
         audit.record_audit_entry(
             "PERMISSIONS_REPLACED",
-            actor=by,
+            actor=actor,
             target=plugin_id,
             result="success",
             reason=reason,
@@ -151,7 +151,7 @@ def count_plugin_dependents(plugin_ids: Iterable[str]) -> dict[str, int]:
 
 
 def delete_plugin(
-    plugin_id: str, *, by: Actor, reason: str | None = None, now: datetime | None = None
+    plugin_id: str, *, actor: Actor, reason: str | None = None, now: datetime | None = None
 ) -> None:
     """Forget a plugin: its permissions, configuration, stored values and assignments. Raises NotFound."""
     with transaction.atomic():
@@ -163,7 +163,7 @@ def delete_plugin(
         row.delete()
         audit.record_audit_entry(
             "PLUGIN_DELETED",
-            actor=by,
+            actor=actor,
             target=plugin_id,
             result="success",
             reason=reason,

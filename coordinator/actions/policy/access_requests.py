@@ -12,7 +12,7 @@ from coordinator.policy.grants.access_requests import RequestedAccess, parse_acc
 from coordinator.policy.grants.edits import GrantEdit
 
 
-def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+def create_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None) -> None:
     """Grant what an approved request asks for, until the approval ends; nothing for any other request.
 
     The grant lies on top of what stands for that agent and tool: a permanent denial, or a grant that asks, is in force
@@ -41,7 +41,7 @@ def create_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: st
         justification[: grants.LONGEST_TEXT],
         gives_way=True,
     )
-    grants.apply_grant_edits([edit], by=by, now=now)
+    grants.apply_grant_edits([edit], actor=actor, now=now)
 
 
 def find_current_grants(wish: RequestedAccess, now: datetime) -> list[Grant]:
@@ -57,7 +57,7 @@ def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
     return end is None or (isinstance(end, datetime) and until is not None and end >= until)
 
 
-def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str | None) -> None:
+def end_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None) -> None:
     """End the grant that this approval made, if it still stands."""
     wish = parse_access_request(row)
     if wish is None:
@@ -65,5 +65,8 @@ def end_grant(row: PermissionRequest, *, by: Actor, now: datetime, reason: str |
     for current_grant in find_current_grants(wish, now):
         if current_grant.effective_permission == ALLOW and current_grant.granted_at == row.approved_at:
             grants.revoke_grant(
-                current_grant.pk, by=by, now=now, reason=reason or f"Request {row.request_id} was revoked."
+                current_grant.pk,
+                actor=actor,
+                now=now,
+                reason=reason or f"Request {row.request_id} was revoked.",
             )

@@ -33,7 +33,9 @@ hasher = PasswordHasher(
 )
 
 
-def switch_agent(agent_id: str, on: bool, *, by: Actor, password: str | None = None, now: datetime) -> Agent:
+def switch_agent(
+    agent_id: str, on: bool, *, actor: Actor, password: str | None = None, now: datetime
+) -> Agent:
     """Switch an agent on (it then counts as seen just now) or off; one that is so already is left alone.
 
     Raises NotFound, BadRequest where the switch's password is missing, Forbidden for a wrong one, TooMany after
@@ -41,7 +43,7 @@ def switch_agent(agent_id: str, on: bool, *, by: Actor, password: str | None = N
     """
     stored = load_agent(agent_id).power_password_hash
     if stored:  # verified before the transaction: it takes its time, and a refusal must stay in the audit log
-        verify_power_password(agent_id, stored, password, by, now)
+        verify_power_password(agent_id, stored, password, actor, now)
     with transaction.atomic():
         row = Agent.objects.select_for_update(no_key=True).filter(pk=agent_id).first()
         if row is None or row.power_password_hash != stored:
@@ -58,7 +60,7 @@ def switch_agent(agent_id: str, on: bool, *, by: Actor, password: str | None = N
         event = "AGENT_POWERED_ON" if on else "AGENT_POWERED_OFF"
         changes = {"before": {"enabled": not on}, "after": {"enabled": on}}
         audit.record_audit_entry(
-            event, actor=by, target=agent_id, result="success", metadata=changes, now=now
+            event, actor=actor, target=agent_id, result="success", metadata=changes, now=now
         )
     return row
 
@@ -70,15 +72,17 @@ def load_agent(agent_id: str) -> Agent:
     return row
 
 
-def verify_power_password(agent_id: str, stored: str, password: str | None, by: Actor, now: datetime) -> None:
+def verify_power_password(
+    agent_id: str, stored: str, password: str | None, actor: Actor, now: datetime
+) -> None:
     if not password:
         raise BadRequest(f"Password required: a password protects the power switch of {agent_id}.")
-    source = f"{by} for {agent_id}"
+    source = f"{actor} for {agent_id}"
     REFUSED.require_below_limit(source, now)
     try:
         hasher.verify(stored, password)
     except VerifyMismatchError:
-        REFUSED.count_refusal(source, actor=by, target=agent_id, now=now)
+        REFUSED.count_refusal(source, actor=actor, target=agent_id, now=now)
         raise Forbidden("Wrong password for this agent. The attempt is in the audit log.") from None
     except (VerificationError, InvalidHashError):
         raise Conflict(
@@ -86,7 +90,7 @@ def verify_power_password(agent_id: str, stored: str, password: str | None, by: 
         ) from None
 
 
-def set_power_password(agent_id: str, password: str | None, *, by: Actor, now: datetime) -> Agent:
+def set_power_password(agent_id: str, password: str | None, *, actor: Actor, now: datetime) -> Agent:
     """Guard the power switch with a password, or with None take the guard away.
 
     Raises NotFound, UnprocessableRequest.
@@ -105,7 +109,7 @@ def set_power_password(agent_id: str, password: str | None, *, by: Actor, now: d
         event = "AGENT_PASSWORD_REMOVED" if new_hash is None else "AGENT_PASSWORD_SET"
         changes = {"before": {"guarded": had}, "after": {"guarded": new_hash is not None}}
         audit.record_audit_entry(
-            event, actor=by, target=agent_id, result="success", metadata=changes, now=now
+            event, actor=actor, target=agent_id, result="success", metadata=changes, now=now
         )
     return row
 

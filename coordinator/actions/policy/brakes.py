@@ -37,25 +37,25 @@ class BrakeResult:
     stopped: int
 
 
-def apply_brake(reach: str, name: str, reason: str, *, by: Actor, now: datetime) -> BrakeResult:
+def apply_brake(reach: str, name: str, reason: str, *, actor: Actor, now: datetime) -> BrakeResult:
     """Hold everything, an agent or a host from this commit on, then stop the runs at work there.
 
     Raises UnprocessableRequest for what names nothing, Conflict where it is held already.
     """
-    if by.kind != "user":
+    if actor.kind != "user":
         raise BadRequest("Only a signed-in person can put a brake on.")
     name, reason = name.strip(), reason.strip()
     validate_brake(reach, name, reason)
     try:
         with transaction.atomic():
-            brake = Brake.objects.create(reach=reach, name=name, reason=reason, set_at=now, set_by=str(by))
-            record_brake_event("BRAKE_PUT_ON", brake, by, now)
+            brake = Brake.objects.create(reach=reach, name=name, reason=reason, set_at=now, set_by=str(actor))
+            record_brake_event("BRAKE_PUT_ON", brake, actor, now)
     except IntegrityError:
         raise Conflict(f"The brake for {name or 'everything'} is already on. Nothing was changed.") from None
     active_brake = ActiveBrake(brake.pk, brake.reach, brake.name, brake.reason, brake.set_by)
     try:
         stopped = sum(
-            stop_braked_run(run_id, by, now) for run_id in find_braked_runs([active_brake])[:MOST_STOPPED]
+            stop_braked_run(run_id, actor, now) for run_id in find_braked_runs([active_brake])[:MOST_STOPPED]
         )
     except DatabaseError as problem:  # it is on all the same; stop_held goes on
         log.warning("Not all that the brake holds is stopped yet: %s", str(problem).strip())
@@ -79,25 +79,25 @@ def validate_brake(reach: str, name: str, reason: str) -> None:
         )
 
 
-def lift_brake(brake_id: int, *, by: Actor, now: datetime) -> None:
+def lift_brake(brake_id: int, *, actor: Actor, now: datetime) -> None:
     """Release a brake. Raises NotFound, and Conflict where somebody has released it already."""
-    if by.kind != "user":
+    if actor.kind != "user":
         raise BadRequest("Only a signed-in person can release a brake.")
     with transaction.atomic():
         brake = Brake.objects.filter(pk=brake_id).first()
         if brake is None:
             raise NotFound("No such brake.")
         released = Brake.objects.filter(pk=brake_id, released_at__isnull=True)
-        if not released.update(released_at=now, released_by=str(by)):
+        if not released.update(released_at=now, released_by=str(actor)):
             brake.refresh_from_db()  # whoever was faster may have been so since it was read
             raise Conflict(f"{brake.released_by} has already released it.")
-        record_brake_event("BRAKE_RELEASED", brake, by, now)
+        record_brake_event("BRAKE_RELEASED", brake, actor, now)
 
 
-def record_brake_event(event_type: str, brake: Brake, by: Actor, now: datetime) -> None:
+def record_brake_event(event_type: str, brake: Brake, actor: Actor, now: datetime) -> None:
     audit.record_audit_entry(
         event_type,
-        actor=by,
+        actor=actor,
         target=f"brake:{brake.pk}",
         result="success",
         reason=brake.reason or None,
@@ -120,10 +120,10 @@ def stop_braked_runs(now: datetime) -> None:
             log.exception("Run %s, which a brake holds, was not stopped", run_id)
 
 
-def stop_braked_run(run_id: str, by: Actor, now: datetime) -> bool:
+def stop_braked_run(run_id: str, actor: Actor, now: datetime) -> bool:
     """Stop a run; say whether it was still at work. One that ends by itself meanwhile is stopped enough."""
     try:
-        stopping.request_run_stop(run_id, by=by, now=now)
+        stopping.request_run_stop(run_id, actor=actor, now=now)
     except SignalboxError as problem:
         log.info("Run %s was not stopped by the brake: %s", run_id, problem.detail)
         return False

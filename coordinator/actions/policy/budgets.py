@@ -34,71 +34,84 @@ BY = system_actor("budgets")
 
 
 def create_budget(
-    reach: str, name: str, span: str, measure: str, *, amount: float, at_limit: str, by: Actor, now: datetime
+    reach: str,
+    name: str,
+    span: str,
+    measure: str,
+    *,
+    amount: float,
+    at_limit: str,
+    actor: Actor,
+    now: datetime,
 ) -> Budget:
     """Set a budget from now on. Raises UnprocessableRequest, and Conflict where there are too many."""
     budget_row = BudgetRow(0, reach, name.strip(), span, measure, amount, at_limit)
-    require_budget_editor(by)
+    require_budget_editor(actor)
     validate_budget(budget_row)
     with transaction.atomic():
         if Budget.objects.filter(ended_at__isnull=True).count() >= MOST_BUDGETS:
             raise Conflict(f"There are already {MOST_BUDGETS} budgets, which is the limit. Remove one first.")
-        budget = Budget.objects.create(**budget_columns(budget_row), changed_at=now, changed_by=str(by))
-        record_budget_event("BUDGET_SET", budget.pk, by, now, after=budget_columns(budget_row))
+        budget = Budget.objects.create(**budget_columns(budget_row), changed_at=now, changed_by=str(actor))
+        record_budget_event("BUDGET_SET", budget.pk, actor, now, after=budget_columns(budget_row))
     return budget
 
 
-def update_budget(budget_id: int, *, amount: float, at_limit: str, by: Actor, now: datetime) -> None:
+def update_budget(budget_id: int, *, amount: float, at_limit: str, actor: Actor, now: datetime) -> None:
     """Raise or lower a budget, or change what happens once it is used up. Raises NotFound and UnprocessableRequest."""
-    require_budget_editor(by)
+    require_budget_editor(actor)
     with transaction.atomic():
         before = budgets.convert_budget_row(lock_budget(budget_id))
         after = BudgetRow(before.id, before.reach, before.name, before.span, before.measure, amount, at_limit)
         validate_budget(after)
         Budget.objects.filter(pk=budget_id).update(
-            amount=amount, at_limit=at_limit, changed_at=now, changed_by=str(by)
+            amount=amount, at_limit=at_limit, changed_at=now, changed_by=str(actor)
         )
         if amount != before.amount:
             BudgetMark.objects.filter(budget_id=budget_id).delete()  # the new amount is told of anew
         record_budget_event(
-            "BUDGET_CHANGED", budget_id, by, now, before=budget_columns(before), after=budget_columns(after)
+            "BUDGET_CHANGED",
+            budget_id,
+            actor,
+            now,
+            before=budget_columns(before),
+            after=budget_columns(after),
         )
 
 
-def allow_budget_today(budget_id: int, *, by: Actor, now: datetime) -> datetime:
+def allow_budget_today(budget_id: int, *, actor: Actor, now: datetime) -> datetime:
     """Let a budget hold nothing up until the day ends; return when that is. Raises NotFound."""
-    require_budget_editor(by)
+    require_budget_editor(actor)
     until = budgets.end_of_today(now)
     with transaction.atomic():
         lock_budget(budget_id)
-        Budget.objects.filter(pk=budget_id).update(allowed_until=until, allowed_by=str(by))
+        Budget.objects.filter(pk=budget_id).update(allowed_until=until, allowed_by=str(actor))
         record_budget_event(
-            "BUDGET_ALLOWED_TODAY", budget_id, by, now, until=instants.format_canonical_instant(until)
+            "BUDGET_ALLOWED_TODAY", budget_id, actor, now, until=instants.format_canonical_instant(until)
         )
     return until
 
 
-def remove_budget(budget_id: int, *, by: Actor, now: datetime) -> None:
+def remove_budget(budget_id: int, *, actor: Actor, now: datetime) -> None:
     """End a budget. Raises NotFound."""
-    require_budget_editor(by)
+    require_budget_editor(actor)
     with transaction.atomic():
         before = budgets.convert_budget_row(lock_budget(budget_id))
-        Budget.objects.filter(pk=budget_id).update(ended_at=now, changed_at=now, changed_by=str(by))
-        record_budget_event("BUDGET_REMOVED", budget_id, by, now, before=budget_columns(before))
+        Budget.objects.filter(pk=budget_id).update(ended_at=now, changed_at=now, changed_by=str(actor))
+        record_budget_event("BUDGET_REMOVED", budget_id, actor, now, before=budget_columns(before))
 
 
-def end_person_budgets(name: str, *, by: Actor, now: datetime) -> None:
+def end_person_budgets(name: str, *, actor: Actor, now: datetime) -> None:
     """End the budgets of a person who is being deleted, in the transaction of the deletion."""
     for row in Budget.objects.filter(reach=BudgetReach.PERSON, name=name, ended_at__isnull=True).order_by(
         "id"
     ):
         before = budget_columns(budgets.convert_budget_row(row))
-        Budget.objects.filter(pk=row.pk).update(ended_at=now, changed_at=now, changed_by=str(by))
-        record_budget_event("BUDGET_REMOVED", row.pk, by, now, before=before, person_deleted=name)
+        Budget.objects.filter(pk=row.pk).update(ended_at=now, changed_at=now, changed_by=str(actor))
+        record_budget_event("BUDGET_REMOVED", row.pk, actor, now, before=before, person_deleted=name)
 
 
 def record_reached_budgets(now: datetime) -> None:
-    """Note which budgets have come to 80 or 100 percent since the last time: once a day or session."""
+    """Note which budgets have come to 80 or 100 percent since the last time: once a period or session."""
     for budget in budgets.load_active_budgets():
         for current_budget_state in load_current_budget_states(budget, now):
             reached = [level for level in LEVELS if current_budget_state.used_percent >= level]
@@ -124,24 +137,24 @@ def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetS
     return budgets.budget_states_by_session(budget, ids, now)
 
 
-def mark_budget_level(found: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
+def mark_budget_level(state: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
     """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
-    about = found.session_id or budgets.budget_day(now)
+    about = state.session_id or budgets.budget_period_name(state.budget, now)
     with transaction.atomic():
         mark, is_new = BudgetMark.objects.get_or_create(
-            budget_id=found.budget.id, about=about, level=level, defaults={"at": now}
+            budget_id=state.budget.id, about=about, level=level, defaults={"at": now}
         )
         if is_new:
             kind = "BUDGET_USED_UP" if level >= USED_UP else "BUDGET_NEARLY_USED"
             record_budget_event(
-                kind, found.budget.id, BY, now, about=about, used=found.usage_label, of=found.budget.title
+                kind, state.budget.id, BY, now, about=about, used=state.usage_label, of=state.budget.title
             )
             if tell:
                 notifications.announce_budget_level(mark, now=now)
 
 
-def require_budget_editor(by: Actor) -> None:
-    if by.kind != "user":
+def require_budget_editor(actor: Actor) -> None:
+    if actor.kind != "user":
         raise BadRequest("Only a signed-in person can set budgets.")
 
 
@@ -157,8 +170,10 @@ def validate_budget(wanted: BudgetRow) -> None:
             raise UnprocessableRequest(f"{name} must be one of: {', '.join(label)}.")
     if (wanted.reach == BudgetReach.EVERYTHING) is bool(wanted.name):
         raise UnprocessableRequest(
-            "Enter the agent or person. Leave the name empty for a budget of everything."
+            "Enter the name of what the budget is for. Leave it empty for a budget of everything."
         )
+    if wanted.reach == BudgetReach.MODEL and wanted.measure == BudgetMeasure.CALLS:
+        raise UnprocessableRequest("Tool calls are not counted by model. Choose tokens or money.")
     if len(wanted.name) > LONGEST_NAME or "\x00" in wanted.name:
         raise UnprocessableRequest(f"A name may have at most {LONGEST_NAME} characters, without NUL.")
     if not (math.isfinite(wanted.amount) and 0 < wanted.amount <= LARGEST):
@@ -177,8 +192,8 @@ def budget_columns(budget: BudgetRow) -> dict[str, Any]:
 
 
 def record_budget_event(
-    event_type: str, budget_id: int, by: Actor, now: datetime, **metadata: str | Mapping[str, Any]
+    event_type: str, budget_id: int, actor: Actor, now: datetime, **metadata: str | Mapping[str, Any]
 ) -> None:
     audit.record_audit_entry(
-        event_type, actor=by, target=f"budget:{budget_id}", result="success", metadata=metadata, now=now
+        event_type, actor=actor, target=f"budget:{budget_id}", result="success", metadata=metadata, now=now
     )

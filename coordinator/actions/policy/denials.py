@@ -53,18 +53,18 @@ def record_denials(denials: Sequence[AccessDenial], *, others: int = 0, now: dat
             )
 
 
-def should_skip_denial_entry(event: str, by: Actor, now: datetime) -> bool:
+def should_skip_denial_entry(event: str, actor: Actor, now: datetime) -> bool:
     """Say whether a denial need not be written: of a key that has reached its quota, one a minute is.
 
     Nothing has run. What was allowed is always written: then it is all that is left of it.
     """
-    if by.kind != "key" or not settings.KEY_BYTES_PER_DAY:
+    if actor.kind != "key" or not settings.KEY_BYTES_PER_DAY:
         return False
-    numbers = ApiKey.objects.filter(name=by.name).values_list("pk", flat=True)
+    numbers = ApiKey.objects.filter(name=actor.name).values_list("pk", flat=True)
     if not any(key_quotas.is_quota_reached(f"key:{number}", now) for number in numbers):
         return False
     lately = AuditLog.objects.filter(timestamp__gt=now - OVER_QUOTA_EVERY, event_type=event)
-    return lately.filter(actor_id=str(by)).exists()
+    return lately.filter(actor_id=str(actor)).exists()
 
 
 def write_denial_entry(denial: AccessDenial, now: datetime) -> None:

@@ -112,25 +112,25 @@ def find_grant_slot(row: Grant) -> Slot:
     return (row.agent_id, row.server_id, row.tool_name if row.entry_type == TOOL_GRANT else None)
 
 
-def apply_grant_edits(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -> list[AppliedEdit]:
+def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime) -> list[AppliedEdit]:
     """Apply all edits or none; return the slots that changed.
 
     Raises UnprocessableRequest for what may not be stored, NotFound for unknown servers or agents, StaleEdit
     for slots that are not as they were seen, Forbidden for an API key.
     """
-    require_grant_editor(by)
+    require_grant_editor(actor)
     sound = normalize_grant_edits(edits, now)
     with transaction.atomic():
         lock_granted_servers({edit.server_id for edit in sound})
         lock_granted_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
         grant_slots = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
         require_seen_versions(sound, grant_slots)
-        applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), by, now) for edit in sound]
+        applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), actor, now) for edit in sound]
     return [applied_edit for applied_edit in applied if applied_edit is not None]
 
 
-def require_grant_editor(by: Actor) -> None:
-    if by.kind == "key":
+def require_grant_editor(actor: Actor) -> None:
+    if actor.kind == "key":
         raise Forbidden("An API key cannot change grants. A person must sign in to do it.")
 
 
@@ -181,30 +181,31 @@ def join_sorted_names(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def require_seen_versions(edits: Sequence[GrantEdit], standing: Mapping[Slot, list[Grant]]) -> None:
+def require_seen_versions(edits: Sequence[GrantEdit], current_grants: Mapping[Slot, list[Grant]]) -> None:
     clashes = [
-        (edit, standing.get(edit.grant_slot, []))
+        (edit, current_grants.get(edit.grant_slot, []))
         for edit in edits
-        if edit.seen is not None and edit.seen != compute_grants_version(standing.get(edit.grant_slot, []))
+        if edit.seen is not None
+        and edit.seen != compute_grants_version(current_grants.get(edit.grant_slot, []))
     ]
     if clashes:
         raise StaleEdit(clashes)
 
 
-def apply_grant_edit(edit: GrantEdit, rows: list[Grant], by: Actor, now: datetime) -> AppliedEdit | None:
+def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime) -> AppliedEdit | None:
     current_rows = [row for row in rows if is_grant_current(row, now)]
     beneath = find_rows_beneath_edit(edit, current_rows)
     replaced = [row for row in current_rows if row not in beneath]
     if is_grant_unchanged(edit, replaced):
         return None
     before = [serialize_grant(row) for row in replaced]
-    after = None if edit.permission == INHERIT else insert_grant(edit, beneath, by, now)
+    after = None if edit.permission == INHERIT else insert_grant(edit, beneath, actor, now)
     for row in replaced:
-        end_grant_row(row, by, now, edit.justification, after)
+        end_grant_row(row, actor, now, edit.justification, after)
     applied = AppliedEdit(
         edit, before, serialize_grant(after) if after else None, [serialize_grant(row) for row in beneath]
     )
-    record_grant_edit(applied, by, now)
+    record_grant_edit(applied, actor, now)
     return applied
 
 
@@ -228,8 +229,8 @@ def is_grant_unchanged(edit: GrantEdit, replaced: list[Grant]) -> bool:
     )
 
 
-def insert_grant(edit: GrantEdit, beneath: Sequence[Grant], by: Actor, now: datetime) -> Grant:
-    values = grant_columns_for_edit(edit, by, now, beneath)
+def insert_grant(edit: GrantEdit, beneath: Sequence[Grant], actor: Actor, now: datetime) -> Grant:
+    values = grant_columns_for_edit(edit, actor, now, beneath)
     asks = values.pop("asks")
     row: Grant = Grant.objects.create(**values)
     if asks:
@@ -238,11 +239,13 @@ def insert_grant(edit: GrantEdit, beneath: Sequence[Grant], by: Actor, now: date
     return row
 
 
-def end_grant_row(row: Grant, by: Actor, now: datetime, reason: str | None, successor: Grant | None) -> None:
+def end_grant_row(
+    row: Grant, actor: Actor, now: datetime, reason: str | None, successor: Grant | None
+) -> None:
     """End a row now and keep in its metadata what ended it, and when it would have ended by itself."""
     ended: dict[str, Any] = {
         "at": instants.format_canonical_instant(now),
-        "by": str(by),
+        "by": str(actor),
         "was_until": format_grant_time(row.expires_at),
     }
     if successor is not None:
@@ -254,7 +257,7 @@ def end_grant_row(row: Grant, by: Actor, now: datetime, reason: str | None, succ
     row.save(update_fields=["metadata", "expires_at"])
 
 
-def record_grant_edit(applied: AppliedEdit, by: Actor, now: datetime) -> None:
+def record_grant_edit(applied: AppliedEdit, actor: Actor, now: datetime) -> None:
     edit = applied.edit
     metadata: dict[str, Any] = {"before": applied.before, "after": applied.after}
     if applied.beneath:
@@ -264,7 +267,7 @@ def record_grant_edit(applied: AppliedEdit, by: Actor, now: datetime) -> None:
     )
     audit.record_audit_entry(
         event,
-        actor=by,
+        actor=actor,
         target=f"{edit.agent_id} {edit.server_id} {edit.tool_name or '*'}",
         permission=edit.permission,
         result="success",
@@ -275,13 +278,13 @@ def record_grant_edit(applied: AppliedEdit, by: Actor, now: datetime) -> None:
 
 
 def record_grants_refusal(
-    edits: Sequence[GrantEdit], refusal: SignalboxError, *, by: Actor, now: datetime
+    edits: Sequence[GrantEdit], refusal: SignalboxError, *, actor: Actor, now: datetime
 ) -> None:
     """Write down an attempt that came to nothing; doors call it once the attempt is rolled back."""
     detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
     audit.record_audit_entry(
         "GRANTS_REFUSED",
-        actor=by,
+        actor=actor,
         target=None
         if len(edits) != 1
         else f"{edits[0].agent_id} {edits[0].server_id} {edits[0].tool_name or '*'}",
@@ -293,15 +296,17 @@ def record_grants_refusal(
 
 
 def revoke_grant(
-    grant_id: int, *, by: Actor, now: datetime, reason: str | None = None, seen: str | None = None
+    grant_id: int, *, actor: Actor, now: datetime, reason: str | None = None, seen_version: str | None = None
 ) -> Grant:
     """End one grant now. Raises NotFound, Conflict if it has already ended, StaleEdit, Forbidden."""
-    require_grant_editor(by)
+    require_grant_editor(actor)
     with transaction.atomic():
-        row = lock_grant(grant_id, seen, now)
+        row = lock_grant(grant_id, seen_version, now)
         before = serialize_grant(row)
-        end_grant_row(row, by, now, reason, None)
-        record_grant_edit(AppliedEdit(build_grant_edit(row, INHERIT, None, reason), [before], None), by, now)
+        end_grant_row(row, actor, now, reason, None)
+        record_grant_edit(
+            AppliedEdit(build_grant_edit(row, INHERIT, None, reason), [before], None), actor, now
+        )
     return row
 
 
@@ -309,10 +314,10 @@ def prolong_grant(
     grant_id: int,
     *,
     until: datetime | None,
-    by: Actor,
+    actor: Actor,
     now: datetime,
     reason: str | None = None,
-    seen: str | None = None,
+    seen_version: str | None = None,
 ) -> list[AppliedEdit]:
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
@@ -321,7 +326,7 @@ def prolong_grant(
     or be covered, by the way.
     """
     with transaction.atomic():
-        row = lock_grant(grant_id, seen)
+        row = lock_grant(grant_id, seen_version)
         current_rows = [other for other in load_slot_grants(row) if is_grant_current(other, now)]
         top = uncovered_grants(current_rows)
         if current_rows and row not in top:
@@ -336,10 +341,10 @@ def prolong_grant(
         edit = build_grant_edit(
             row, row.effective_permission, until, (reason or "").strip() or row.justification
         )
-        return apply_grant_edits([edit], by=by, now=now)
+        return apply_grant_edits([edit], actor=actor, now=now)
 
 
-def lock_grant(grant_id: int, seen: str | None, now: datetime | None = None) -> Grant:
+def lock_grant(grant_id: int, seen_version: str | None, now: datetime | None = None) -> Grant:
     """Return the row to be changed, held after its server and agent; with `now`, raise Conflict where it is over."""
     grant_query = Grant.objects.filter(pk=grant_id)
     # Either may be gone: another program may have left the grant behind.
@@ -349,7 +354,7 @@ def lock_grant(grant_id: int, seen: str | None, now: datetime | None = None) -> 
     if row is None or row.entry_type not in (TOOL_GRANT, SERVER_GRANT):
         raise NotFound("This grant no longer exists.")
     rows = load_slot_grants(row)
-    if seen is not None and seen != compute_grants_version(rows):
+    if seen_version is not None and seen_version != compute_grants_version(rows):
         raise StaleEdit([(build_grant_edit(row, INHERIT, None, None), rows)])
     if now is not None and not is_grant_current(row, now):
         raise Conflict("This grant has already ended.")
@@ -369,7 +374,7 @@ def build_grant_edit(
 
 
 def delete_all_grants(
-    *, by: Actor, now: datetime, reason: str, agent_id: str | None = None, server_id: str | None = None
+    *, actor: Actor, now: datetime, reason: str, agent_id: str | None = None, server_id: str | None = None
 ) -> int:
     """Delete every row of an agent or a server that is being deleted, each with its audit row; return how many.
 
@@ -382,7 +387,7 @@ def delete_all_grants(
         if row.entry_type == "capability" or is_grant_current(row, now):
             record_grant_edit(
                 AppliedEdit(build_grant_edit(row, INHERIT, None, reason), [serialize_grant(row)], None),
-                by,
+                actor,
                 now,
             )
     deleted: int = rows.delete()[0]
@@ -390,7 +395,7 @@ def delete_all_grants(
 
 
 def apply_server_entries(
-    server_id: str, entries: Sequence[Mapping[str, Any]], *, by: Actor, now: datetime
+    server_id: str, entries: Sequence[Mapping[str, Any]], *, actor: Actor, now: datetime
 ) -> list[AppliedEdit]:
     """Make `entries` what a server's grants say, for every agent; capability rows stay.
 
@@ -403,7 +408,7 @@ def apply_server_entries(
     for edit in (parse_grant_entry(server_id, entry) for entry in entries):
         wanted_edits.setdefault(edit.grant_slot, []).append(edit)
     with transaction.atomic():
-        require_grant_editor(by)
+        require_grant_editor(actor)
         lock_granted_servers({server_id})
         current_grants: dict[Slot, list[Grant]] = {}
         rows = Grant.objects.filter(server_id=server_id).exclude(entry_type="capability")
@@ -418,7 +423,7 @@ def apply_server_entries(
         layers += [[GrantEdit(*slot, INHERIT)] for slot in current_grants.keys() - wanted_edits.keys()]
         depth = max(map(len, layers), default=0)
         rounds = [[edits[level] for edits in layers if level < len(edits)] for level in range(depth)]
-        return [applied for edits in rounds for applied in apply_grant_edits(edits, by=by, now=now)]
+        return [applied for edits in rounds for applied in apply_grant_edits(edits, actor=actor, now=now)]
 
 
 def order_grant_layers(edits: list[GrantEdit]) -> list[GrantEdit]:
@@ -468,15 +473,15 @@ PLACEHOLDER_COMMAND = "config-loaded"
 
 
 def set_agent_servers(
-    agent_id: str, server_ids: Sequence[str], *, by: Actor, now: datetime
+    agent_id: str, server_ids: Sequence[str], *, actor: Actor, now: datetime
 ) -> list[AppliedEdit]:
     """Let an agent use exactly these servers as a whole; its denials and its tool grants stay as they are.
 
     A server that has no row yet gets one as other programs write it: its command is in a configuration file.
     """
-    require_grant_editor(by)
+    require_grant_editor(actor)
     with transaction.atomic():
-        add_placeholder_servers(server_ids, by, now)
+        add_placeholder_servers(server_ids, actor, now)
         rows = Grant.objects.filter(agent_id=agent_id, entry_type=SERVER_GRANT, tool_name__isnull=True)
         current_rows = [row for row in rows.order_by("id") if is_grant_current(row, now)]
         allowed = {row.server_id for row in current_rows if row.effective_permission == ALLOW}
@@ -492,17 +497,17 @@ def set_agent_servers(
             for name in dict.fromkeys(server_ids)
             if name not in allowed
         ]
-        applied = apply_grant_edits(edits, by=by, now=now)
+        applied = apply_grant_edits(edits, actor=actor, now=now)
         # Only what allows ends: a denial or "ask" beneath it, or on top of it, stays.
         for row in current_rows:
             if row.effective_permission == ALLOW and row.server_id not in server_ids:
-                revoked = revoke_grant(row.pk, by=by, now=now)
+                revoked = revoke_grant(row.pk, actor=actor, now=now)
                 edit = build_grant_edit(revoked, INHERIT, None, None)
                 applied.append(AppliedEdit(edit, [serialize_grant(row)], None))
         return applied
 
 
-def add_placeholder_servers(names: Iterable[str], by: Actor, now: datetime) -> None:
+def add_placeholder_servers(names: Iterable[str], actor: Actor, now: datetime) -> None:
     for name in sorted(set(names) - set(McpServer.objects.values_list("name", flat=True))):
         if not name.strip():
             raise UnprocessableRequest("A server needs a name.")
@@ -510,5 +515,5 @@ def add_placeholder_servers(names: Iterable[str], by: Actor, now: datetime) -> N
         McpServer.objects.create(name=name, command=PLACEHOLDER_COMMAND, created_at=now)
         metadata = {"after": {"command": PLACEHOLDER_COMMAND}}
         audit.record_audit_entry(
-            "MCP_SERVER_CREATED", actor=by, target=name, result="success", metadata=metadata, now=now
+            "MCP_SERVER_CREATED", actor=actor, target=name, result="success", metadata=metadata, now=now
         )

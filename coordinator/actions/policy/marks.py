@@ -27,43 +27,45 @@ def compute_mark_version(row: DangerMark) -> str:
     return str([getattr(row, name) for name in (*EDITABLE, "changed_by")] + [str(row.changed_at)])
 
 
-def create_danger_mark(values: dict[str, Any], *, by: Actor, now: datetime) -> DangerMark:
+def create_danger_mark(values: dict[str, Any], *, actor: Actor, now: datetime) -> DangerMark:
     """Add a mark. Raises UnprocessableRequest for one that could not be looked for."""
     with transaction.atomic():
         if DangerMark.objects.count() >= MOST_MARKS:
             raise UnprocessableRequest(f"There may be at most {MOST_MARKS} marks. Delete one first.")
-        row = DangerMark(**validate_danger_mark(values), changed_at=now, changed_by=str(by))
+        row = DangerMark(**validate_danger_mark(values), changed_at=now, changed_by=str(actor))
         row.save()
-        record_danger_mark_event("DANGER_MARK_ADDED", row, by, now, after=values)
+        record_danger_mark_event("DANGER_MARK_ADDED", row, actor, now, after=values)
     return row
 
 
-def update_danger_mark(pk: int, values: dict[str, Any], *, seen: str, by: Actor, now: datetime) -> None:
+def update_danger_mark(
+    pk: int, values: dict[str, Any], *, seen_version: str, actor: Actor, now: datetime
+) -> None:
     """Change a mark. Raises UnprocessableRequest likewise, Conflict where it is not what its editor has seen."""
     with transaction.atomic():
-        row = lock_danger_mark(pk, seen)
+        row = lock_danger_mark(pk, seen_version)
         before = {name: getattr(row, name) for name in EDITABLE}
         for name, value in validate_danger_mark(before | values).items():
             setattr(row, name, value)
-        row.changed_at, row.changed_by = now, str(by)
+        row.changed_at, row.changed_by = now, str(actor)
         row.save()
-        record_danger_mark_event("DANGER_MARK_CHANGED", row, by, now, before=before, after=before | values)
+        record_danger_mark_event("DANGER_MARK_CHANGED", row, actor, now, before=before, after=before | values)
 
 
-def delete_danger_mark(pk: int, *, by: Actor, now: datetime) -> None:
+def delete_danger_mark(pk: int, *, actor: Actor, now: datetime) -> None:
     with transaction.atomic():
         row = DangerMark.objects.select_for_update().filter(pk=pk).first()
         if row is None:
             raise Conflict("The mark was already deleted.")
         record_danger_mark_event(
-            "DANGER_MARK_DELETED", row, by, now, before={name: getattr(row, name) for name in EDITABLE}
+            "DANGER_MARK_DELETED", row, actor, now, before={name: getattr(row, name) for name in EDITABLE}
         )
         row.delete()
 
 
-def lock_danger_mark(pk: int, seen: str) -> DangerMark:
+def lock_danger_mark(pk: int, seen_version: str) -> DangerMark:
     row = DangerMark.objects.select_for_update().filter(pk=pk).first()
-    if row is None or compute_mark_version(row) != seen:
+    if row is None or compute_mark_version(row) != seen_version:
         raise Conflict(CHANGED_MEANWHILE)
     return row
 
@@ -88,7 +90,9 @@ def validate_danger_mark(values: dict[str, Any]) -> dict[str, str]:
     return {"reason": reason, "tool": tool or "*", "pattern": pattern, "grade": grade}
 
 
-def record_danger_mark_event(event_type: str, row: DangerMark, by: Actor, now: datetime, **what: Any) -> None:
+def record_danger_mark_event(
+    event_type: str, row: DangerMark, actor: Actor, now: datetime, **what: Any
+) -> None:
     audit.record_audit_entry(
-        event_type, actor=by, target=f"danger_mark:{row.pk}", result="success", metadata=what, now=now
+        event_type, actor=actor, target=f"danger_mark:{row.pk}", result="success", metadata=what, now=now
     )

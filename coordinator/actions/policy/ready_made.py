@@ -14,7 +14,7 @@ from coordinator.policy.rules import ready_made
 from coordinator.policy.rules import tool_rules as rules
 
 
-def switch_ready_made_rule(name: str, *, is_on: bool, by: Actor, now: datetime) -> None:
+def switch_ready_made_rule(name: str, *, is_on: bool, actor: Actor, now: datetime) -> None:
     """Put a ready-made rule at the top of the list, or take it out; nothing where it is so already.
 
     Raises NotFound for a name that there is not, Conflict where somebody else saved the rules meanwhile.
@@ -24,12 +24,14 @@ def switch_ready_made_rule(name: str, *, is_on: bool, by: Actor, now: datetime) 
     with transaction.atomic():
         saved = rules.load_saved_tool_rules()
         wanted_rules = ready_made.switch_rule_list(saved, name, is_on=is_on)
-        if len(wanted_rules) == len(saved):
+        if wanted_rules == list(saved):
             return
-        tool_rules.replace_tool_rules(wanted_rules, seen=rules.tool_rules_version(saved), by=by, now=now)
+        tool_rules.replace_tool_rules(
+            wanted_rules, seen_version=rules.tool_rules_version(saved), actor=actor, now=now
+        )
         audit.record_audit_entry(
             "READY_MADE_RULE_SWITCHED",
-            actor=by,
+            actor=actor,
             target=name,
             result="success",
             reason=f"{'On' if is_on else 'Off'}: {ready_made.BY_NAME[name].mark}",

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
+from coordinator.actions.policy import known_hosts
 from coordinator.engine.locks import lock_table_against_writes
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
@@ -21,7 +22,9 @@ CHANGED_MEANWHILE = (
 )
 
 
-def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, now: datetime) -> None:
+def replace_tool_rules(
+    wanted: Sequence[DecisionRule], *, seen_version: str, actor: Actor, now: datetime
+) -> None:
     """Put `wanted` in place of the saved rules. `seen` is the version that the editor started from.
 
     Raises UnprocessableRequest for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
@@ -33,15 +36,17 @@ def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, 
     with transaction.atomic():
         lock_table_against_writes("tool_rules")  # two editors of an empty list have no row to meet at
         before = rules.load_saved_tool_rules()
-        if rules.tool_rules_version(before) != seen:
+        if rules.tool_rules_version(before) != seen_version:
             raise Conflict(CHANGED_MEANWHILE)
-        if rules.tool_rules_version(wanted) == seen:
+        if rules.tool_rules_version(wanted) == seen_version:
             return
         ToolRule.objects.all().delete()
-        ToolRule.objects.bulk_create([build_tool_rule(rule, by, now) for rule in wanted])
+        ToolRule.objects.bulk_create([build_tool_rule(rule, actor, now) for rule in wanted])
+        if asks_about_new_hosts(wanted) and not asks_about_new_hosts(before):
+            known_hosts.record_earlier_hosts(now)
         audit.record_audit_entry(
             "TOOL_RULES_SAVED",
-            actor=by,
+            actor=actor,
             target="tool_rules",
             result="success",
             metadata={
@@ -52,7 +57,11 @@ def replace_tool_rules(wanted: Sequence[DecisionRule], *, seen: str, by: Actor, 
         )
 
 
-def deny_tool_to_all_agents(tool: str, reason: str, *, by: Actor, now: datetime) -> bool:
+def asks_about_new_hosts(wanted: Sequence[DecisionRule]) -> bool:
+    return any(rule.parsed_terms.has_new_hosts for rule in wanted)
+
+
+def deny_tool_to_all_agents(tool: str, reason: str, *, actor: Actor, now: datetime) -> bool:
     """Put a rule that denies the tool, by its name in calls, before all others; return whether there was none yet.
 
     Raises UnprocessableRequest where there are as many rules as there may be.
@@ -64,16 +73,19 @@ def deny_tool_to_all_agents(tool: str, reason: str, *, by: Actor, now: datetime)
         if any(replace(rule, number=1, reason=reason) == denial for rule in saved):
             return False
         wanted_rules = [denial, *(replace(rule, number=rule.number + 1) for rule in saved)]
-        replace_tool_rules(wanted_rules, seen=rules.tool_rules_version(saved), by=by, now=now)
+        replace_tool_rules(wanted_rules, seen_version=rules.tool_rules_version(saved), actor=actor, now=now)
     return True
 
 
-def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:
-    is_by_terms_alone = rule.has_terms and not rule.pattern and rule.verdict in {rules.ALLOW, rules.OBSERVE}
+def build_tool_rule(rule: DecisionRule, actor: Actor, now: datetime) -> ToolRule:
+    lets_go_on = rule.verdict in {rules.ALLOW, rules.OBSERVE}
+    # A server of an earlier version beside this one knows no terms, and nothing of repetitions.
+    is_by_terms_alone = not rule.pattern and (bool(rule.repeats) or (rule.has_terms and lets_go_on))
+    pattern = f"{rules.TERMS_ALONE}{rule.pattern}" if rule.is_off and lets_go_on else rule.pattern
     return ToolRule(
         position=rule.number,
         tool=rule.tool,
-        pattern=rules.TERMS_ALONE if is_by_terms_alone else rule.pattern,
+        pattern=rules.TERMS_ALONE if is_by_terms_alone else pattern,
         verdict=rule.verdict,
         agents=None if rule.agents is None else list(rule.agents),
         reason=rule.reason,
@@ -85,6 +97,9 @@ def build_tool_rule(rule: DecisionRule, by: Actor, now: datetime) -> ToolRule:
         reaches=rule.reaches,
         unreadable=rule.unreadable,
         ready_made=rule.ready_made,
+        is_off=rule.is_off,
+        repeats=rule.repeats,
+        stops_turn=rule.stops_turn,
         changed_at=now,
-        changed_by=str(by),
+        changed_by=str(actor),
     )

@@ -17,16 +17,16 @@ from coordinator.runs.statuses import OPEN
 IMPORTED = "It had not ended in the imported database."
 
 
-def hold_runs(run_ids: Iterable[str], *, why: str, now: datetime) -> int:
+def hold_runs(run_ids: Iterable[str], *, reason: str, now: datetime) -> int:
     """Keep those of the runs that are open from runners and from housekeeping; return how many."""
     open_ids = list(Run.objects.filter(pk__in=list(run_ids), status__in=OPEN).values_list("pk", flat=True))
     HeldRun.objects.bulk_create(
-        [HeldRun(pk=run_id, since=now, why=why) for run_id in open_ids], ignore_conflicts=True
+        [HeldRun(pk=run_id, since=now, why=reason) for run_id in open_ids], ignore_conflicts=True
     )
     return len(open_ids)
 
 
-def release_held_run(run_id: str, *, by: Actor, now: datetime) -> Run:
+def release_held_run(run_id: str, *, actor: Actor, now: datetime) -> Run:
     """Let a held run go its way: runners may take it, and what it waits for counts from now.
 
     Raises NotFound, and Conflict for a run that is not held.
@@ -39,7 +39,7 @@ def release_held_run(run_id: str, *, by: Actor, now: datetime) -> Run:
         run.save(update_fields=["timeout_at"])
         audit.record_audit_entry(
             "RUN_RELEASED",
-            actor=by,
+            actor=actor,
             target=run_id,
             result="success",
             metadata={"session_id": session.session_id, "status": run.status},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.lib.identifiers import new_session_id
 from coordinator.models import Blueprint, DrivenSession, Run, Session, SessionOwner
+from coordinator.models.budgets import BudgetReach
 from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.policy.limits import budgets
 from coordinator.runs import demands, offers
@@ -28,7 +29,7 @@ def queue_ordered_run(
     *,
     kind: str,
     prompt: str,
-    by: Actor,
+    actor: Actor,
     now: datetime,
     session_id: str | None = None,
     agent_name: str | None = None,
@@ -50,7 +51,7 @@ def queue_ordered_run(
         raise BadRequest("session_id is required for resume_session")
     order_requirements = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
     if not order_requirements.is_procedural:
-        reject_program_choices(parameters or {}, by)
+        reject_program_choices(parameters or {}, actor)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -58,12 +59,12 @@ def queue_ordered_run(
             session = lock_session(str(session_id))
         else:
             session = insert_new_session(session_id, agent_name, project_dir, parent_session_id, now)
-            writers.record_session_maker(session.session_id, by)
-            if by.kind == "user":
-                SessionOwner.objects.create(session=session, person=by.name)
+            writers.record_session_maker(session.session_id, actor)
+            if actor.kind == "user":
+                SessionOwner.objects.create(session=session, person=actor.name)
         chosen = (parameters or {}).get("agent")
         names = (agent_name, chosen if isinstance(chosen, str) else None)
-        reject_over_budget(session, names, by, now, is_new=kind != RESUME)
+        reject_over_budget(session, names, actor, now, is_new=kind != RESUME)
         run = queue_run(
             session,
             kind=kind,
@@ -78,7 +79,7 @@ def queue_ordered_run(
         )
         audit.record_audit_entry(
             "RUN_CREATED",
-            actor=by,
+            actor=actor,
             target=run.run_id,
             result="success",
             metadata={"type": kind, "session_id": session.session_id, "agent_name": run.agent_name},
@@ -131,24 +132,24 @@ def resolve_order_requirements(
     return OrderRequirements(demanded, parameters_to_store, is_procedural)
 
 
-def reject_program_choices(given: dict[str, Any], by: Actor) -> None:
+def reject_program_choices(values: dict[str, Any], actor: Actor) -> None:
     """Raise Forbidden where a program chooses how far a driven agent may go by itself.
 
     BadRequest where anybody names the agent's own session: it may be another's.
     """
-    if "agent_session_id" in given:
+    if "agent_session_id" in values:
         raise BadRequest(
             "agent_session_id is set by the agent. To continue from a session, name it as fork_of."
         )
-    chosen = [name for name in offers.FOR_PEOPLE if name in given]
-    if chosen and by.kind != "user":
+    chosen = [name for name in offers.FOR_PEOPLE if name in values]
+    if chosen and actor.kind != "user":
         raise Forbidden(
             f"Only a person may choose {' and '.join(chosen)}: with it the agent may act without asking."
         )
 
 
 def reject_over_budget(
-    session: Session, names: Iterable[str | None], by: Actor, now: datetime, *, is_new: bool
+    session: Session, names: Iterable[str | None], actor: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
     if not budgets.has_run_holding_budget(now):
@@ -156,10 +157,11 @@ def reject_over_budget(
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
     agents = {*names, session.agent_name, session.executor_profile, driven}
     agents |= {offers.PROGRAMS.get(name or "") for name in agents}
-    person = budgets.session_owner(session.pk) or (
-        by.name if by.kind == "user" else budgets.key_creator(by.name)
-    )
-    holding_budget = budgets.find_budget_holding_run(agents, person, None if is_new else session.pk, now)
+    subject = budgets.load_budget_subject(set(BudgetReach), agents, session.pk)
+    if subject.person is None:
+        person = actor.name if actor.kind == "user" else budgets.key_creator(actor.name)
+        subject = replace(subject, person=person)
+    holding_budget = budgets.find_budget_holding_run(subject, None if is_new else session.pk, now)
     if holding_budget is not None:
         raise Conflict(
             f"The budget of {holding_budget.budget.title} is used up ({holding_budget.usage_label}). No run starts "
@@ -167,9 +169,9 @@ def reject_over_budget(
         )
 
 
-def find_driven_schema(given: dict[str, Any]) -> dict[str, Any] | None:
+def find_driven_schema(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the schema of what a runner takes that drives agents, where any of that is given."""
-    return DRIVEN if any(name in given for name in offers.PARAMETERS) else None
+    return DRIVEN if any(name in values for name in offers.PARAMETERS) else None
 
 
 def find_session_agent(session_id: str) -> str | None:

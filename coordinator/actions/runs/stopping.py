@@ -37,7 +37,7 @@ class StopResult:
     message: str | None = None
 
 
-def request_run_stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
+def request_run_stop(run_id: str, *, actor: Actor, now: datetime) -> StopResult:
     """Stop a run: a pending one at once, any other through its runner, which is told on its poll.
 
     A runner that drives agents ends the turn alone: the session's agent waits for the next prompt.
@@ -49,7 +49,7 @@ def request_run_stop(run_id: str, *, by: Actor, now: datetime) -> StopResult:
             raise BadRequest(f"Run cannot be stopped (status: RunStatus.{run.status.upper()})")
         audit.record_audit_entry(
             "RUN_STOPPED",
-            actor=by,
+            actor=actor,
             target=run.run_id,
             result="success",
             metadata={"session_id": session.session_id, "before": run.status},
@@ -77,7 +77,7 @@ def build_stop_result(run: Run, message: str | None = None) -> StopResult:
     return StopResult(run.run_id, run.session_id, run.status, message)
 
 
-def request_session_stop(session_id: str, *, by: Actor, now: datetime) -> StopResult:
+def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> StopResult:
     """Stop whatever a session does: its run at work, or else its queued run, and all that is queued behind.
 
     A process that waits in an idle session is ended by its runner. Where nothing is open, a session that still looks
@@ -93,7 +93,7 @@ def request_session_stop(session_id: str, *, by: Actor, now: datetime) -> StopRe
             return StopResult("", session_id, session.status, f"Session already {session.status}")
         audit.record_audit_entry(
             "SESSION_STOPPED",
-            actor=by,
+            actor=actor,
             target=session_id,
             result="success",
             metadata={"before": session.status, "runs": [run.run_id for run in open_runs]},

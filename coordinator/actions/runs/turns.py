@@ -12,7 +12,7 @@ from coordinator.secrets.masking import mask_secrets
 CUT_OFF = "Its end was never reported."
 
 
-def close_driven_turn(run: Run, why: str, now: datetime) -> None:
+def close_driven_turn(run: Run, reason: str, now: datetime) -> None:
     """Write what was being said, forget the calls under way, and take back the questions, saying why."""
     if not DrivenSession.objects.filter(pk=run.session_id).exists():
         return
@@ -21,7 +21,7 @@ def close_driven_turn(run: Run, why: str, now: datetime) -> None:
         write_draft_event(draft, run, now)
     DrivenCall.objects.filter(session_id=run.session_id).delete()
     DrivenSession.objects.filter(pk=run.session_id, run_id__isnull=False).update(run_id=None)
-    withdraw_open_questions(run.session_id, why, now=now)
+    withdraw_open_questions(run.session_id, reason, now=now)
 
 
 def write_draft_event(draft: Draft, run: Run, now: datetime) -> None:

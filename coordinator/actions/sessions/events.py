@@ -130,10 +130,10 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def find_event_refusal(one: PreparedEvent, known: set[str]) -> SignalboxError | None:
-    if isinstance(one.rows, UnprocessableRequest):
-        return one.rows
-    return None if one.item.session_id in known else NotFound("Session not found")
+def find_event_refusal(event: PreparedEvent, known_names: set[str]) -> SignalboxError | None:
+    if isinstance(event.rows, UnprocessableRequest):
+        return event.rows
+    return None if event.item.session_id in known_names else NotFound("Session not found")
 
 
 def apply_lifecycle_event(item: NewEvent, now: datetime) -> Outcome | None:

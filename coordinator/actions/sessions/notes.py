@@ -36,12 +36,12 @@ REMOVED = "Its prompt ended before the agent got it."
 MOST_CLOSED = 200  # in one go
 
 
-def write_note(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
+def write_note(session_id: str, text: str, *, actor: Actor, now: datetime) -> Note:
     """Write a note to a session at work.
 
     Raises NotFound, UnprocessableRequest, and Conflict where nothing would read it.
     """
-    if by.kind != "user":
+    if actor.kind != "user":
         raise BadRequest("Only a signed-in person can write notes.")
     text = text.replace("\r\n", "\n").strip()
     if not text:
@@ -56,9 +56,9 @@ def write_note(session_id: str, text: str, *, by: Actor, now: datetime) -> Note:
             raise Conflict("The session has ended, so notes cannot reach it. Resume it instead.")
         if find_waiting_notes(session_id).count() >= MOST_WAITING:
             raise Conflict(f"{MOST_WAITING} notes are already waiting for the agent's next step.")
-        note = Note.objects.create(session_id=session_id, text=text, written_at=now, written_by=str(by))
-        add_note_event(note, WRITTEN, by.name, now, text=text)
-        record_note_audit("NOTE_WRITTEN", note, by, now, text=text)
+        note = Note.objects.create(session_id=session_id, text=text, written_at=now, written_by=str(actor))
+        add_note_event(note, WRITTEN, actor.name, now, text=text)
+        record_note_audit("NOTE_WRITTEN", note, actor, now, text=text)
         if not Run.objects.filter(session_id=session_id, status__in=ACTIVE).exists():
             queue_note_as_prompt(note, now)
     return note
@@ -138,12 +138,12 @@ def mark_note_delivered(note: Note, through: str, now: datetime, *, given_to: st
     return True
 
 
-def close_note(note: Note, why: str, now: datetime) -> None:
+def close_note(note: Note, reason: str, now: datetime) -> None:
     with transaction.atomic():
         open_ = Note.objects.filter(pk=note.pk, given_at__isnull=True, closed_at__isnull=True)
-        if open_.update(closed_at=now, why_closed=why):
-            add_note_event(note, NOT_GIVEN, why, now)
-            record_note_audit("NOTE_NOT_DELIVERED", note, BY, now, why=why)
+        if open_.update(closed_at=now, why_closed=reason):
+            add_note_event(note, NOT_GIVEN, reason, now)
+            record_note_audit("NOTE_NOT_DELIVERED", note, BY, now, why=reason)
 
 
 def queue_note_as_prompt(note: Note, now: datetime) -> None:
@@ -158,7 +158,11 @@ def queue_note_as_prompt(note: Note, now: datetime) -> None:
             if not free.exists():
                 return  # another step carried it meanwhile
             run = runs.queue_ordered_run(
-                kind=RESUME, session_id=note.session_id, prompt=format_notes_for_agent([note]), by=by, now=now
+                kind=RESUME,
+                session_id=note.session_id,
+                prompt=format_notes_for_agent([note]),
+                actor=by,
+                now=now,
             )
             free.update(run_id=run.run_id)
     except SignalboxError as refusal:  # it waits for the agent's next step
@@ -181,10 +185,10 @@ def add_note_event(
     events.record_events([event], now)
 
 
-def record_note_audit(event_type: str, note: Note, by: Actor, now: datetime, **more: str) -> None:
+def record_note_audit(event_type: str, note: Note, actor: Actor, now: datetime, **more: str) -> None:
     audit.record_audit_entry(
         event_type,
-        actor=by,
+        actor=actor,
         target=f"note:{note.pk}",
         result="success",
         metadata={"session_id": note.session_id, **more},

@@ -68,8 +68,8 @@ def find_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[st
     return find_claimed_origins(unless, now) if unless else set()
 
 
-def is_event_excluded(event: HasOrigin, taken: set[str]) -> bool:
-    return not taken.isdisjoint(event.unless)
+def is_event_excluded(event: HasOrigin, taken_origins: set[str]) -> bool:
+    return not taken_origins.isdisjoint(event.unless)
 
 
 def build_origin_keys(event: HasOrigin, origins: Collection[str]) -> list[str]:

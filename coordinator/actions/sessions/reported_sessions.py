@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
-from coordinator.actions.sessions import events, silence, writers
+from coordinator.actions.sessions import events, joining, origins, silence, writers
 from coordinator.actions.sessions.sessions import find_telemetry_end, update_session_by_event
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
@@ -34,22 +34,24 @@ LONGEST_BEFORE = timedelta(days=1)
 
 
 def find_or_create_session(
-    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
+    executor_id: str, location: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
 ) -> KnownSession:
     """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
 
     Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
     other. Safe in many processes at once.
     """
-    driven = find_driven_session_id(executor_id, where)
+    driven = find_driven_session_id(executor_id, location)
     if driven is not None:
         return KnownSession(driven, complete=True, driven=True)
-    session, is_new = find_writable_session(executor_id, where.by), False
-    if session is None or find_missing_columns(session, where):  # else reading was enough, and takes no lock
+    session, is_new = find_writable_session(executor_id, location.by), False
+    if session is None or find_missing_columns(
+        session, location
+    ):  # else reading was enough, and takes no lock
         with transaction.atomic():
             if session is None:
-                session, is_new = create_reported_session(executor_id, where, now, status)
-            fill_missing_columns(session, where)
+                session, is_new = create_reported_session(executor_id, location, now, status)
+            fill_missing_columns(session, location)
     return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
 
 
@@ -64,31 +66,33 @@ DRIVEN = (
 )
 
 
-def find_driven_session_id(executor_id: str, where: SessionLocation) -> str | None:
+def find_driven_session_id(executor_id: str, location: SessionLocation) -> str | None:
     """Return the session in which a runner drives this very agent now, if its hooks' key may write into it; else None.
 
     The agent's own id says which, or before it is told, what the runner gave its agent to pass on. Once no run of it
     is at work and no agent waits, somebody else has taken it up, unless the hook says that it is the runner's.
     """
     with connection.cursor() as cursor:
-        cursor.execute(DRIVEN, [executor_id, where.driven, executor_id])
+        cursor.execute(DRIVEN, [executor_id, location.driven, executor_id])
         ids = [session_id for (session_id,) in cursor.fetchall()]
-    closed = ownership.find_session_write_refusals(where.by, ids) if ids and where.by is not None else {}
+    closed = (
+        ownership.find_session_write_refusals(location.by, ids) if ids and location.by is not None else {}
+    )
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def reopen_or_create_session(executor_id: str, where: SessionLocation, now: datetime) -> KnownSession:
+def reopen_or_create_session(executor_id: str, location: SessionLocation, now: datetime) -> KnownSession:
     """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had
     ended runs again.
     """
-    existing_session = find_or_create_session(executor_id, where, now)
+    existing_session = find_or_create_session(executor_id, location, now)
     if not existing_session.driven and not existing_session.is_new:
         silence.reopen_silent_session(existing_session.session_id, now)
     return existing_session
 
 
 def resolve_observed_session(
-    executor_id: str, where: SessionLocation, first: datetime, last: datetime, now: datetime
+    executor_id: str, location: SessionLocation, first: datetime, last: datetime, now: datetime
 ) -> KnownSession:
     """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_session`.
 
@@ -96,7 +100,7 @@ def resolve_observed_session(
     happened after that. What is told late of the time before does not make it run.
     """
     started_at = min(first, now) if first > now - LONGEST_BEFORE else now
-    existing_session = find_or_create_session(executor_id, where, started_at)
+    existing_session = find_or_create_session(executor_id, location, started_at)
     if existing_session.driven:
         return existing_session
     silence.reopen_silent_session(existing_session.session_id, now)
@@ -127,32 +131,60 @@ def has_later_activity(session_id: str, at_us: int) -> bool:
     return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
 
 
-def find_session_id(executor_id: str, by: KeyIdentity | None = None) -> str | None:
+def find_session_id(executor_id: str, key: KeyIdentity | None = None) -> str | None:
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
-    session = find_writable_session(executor_id, by)
+    session = find_writable_session(executor_id, key)
     return session.session_id if session else None
 
 
-def find_subagent_session(thread: str, origin: str, by: KeyIdentity | None) -> tuple[str, str] | None:
+def find_subagent_session(thread: str, origin: str, key: KeyIdentity | None) -> tuple[str, str] | None:
     """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
 
     `origin` is what that session has claimed for the thread. A thread that has a session of its own is nobody's.
     """
     session_id = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True).first()
-    if session_id is None or (by is not None and ownership.find_session_write_refusals(by, [session_id])):
+    if session_id is None or (key is not None and ownership.find_session_write_refusals(key, [session_id])):
         return None
-    if find_session_id(thread, by) is not None:
+    if find_session_id(thread, key) is not None:
         return None
     named_contexts = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
     return session_id, named_contexts.values_list("subagent", flat=True).first() or thread
 
 
-def find_writable_session(executor_id: str, by: KeyIdentity | None = None) -> Session | None:
+def find_session_of_origin(origin: str, key: KeyIdentity | None) -> str | None:
+    """Return the executor's id of the session that has claimed `origin`, if `by` may write into it."""
+    claims = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True)
+    session = Session.objects.filter(pk__in=claims).first()
+    return session.executor_session_id if session and is_session_writable(session, key) else None
+
+
+def name_trace_session(unnamed: str, executor_id: str, origin: str, key: KeyIdentity, now: datetime) -> None:
+    """Give the session that was made for a trace the executor's id that a later export names.
+
+    If a session has that id already, what the trace's session holds is moved there. The session claims `origin`, by
+    which parts of the trace that come later are known to be its.
+    """
+    trace_session = find_writable_session(unnamed, key)
+    if trace_session is None:
+        return
+    named_session = find_writable_session(executor_id, key) or trace_session
+    if named_session is trace_session:
+        Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
+            executor_session_id=executor_id
+        )
+    elif named_session.pk == trace_session.pk or not joining.join_trace_session(
+        trace_session, named_session, actor=key.caller_actor, now=now
+    ):
+        return
+    origins.claim_session_origin(named_session.pk, origin, now)
+
+
+def find_writable_session(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
     derived_ids = set(derive_session_ids(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
     namesakes.sort(key=lambda session: session.pk not in derived_ids)
-    return next((session for session in namesakes if is_session_writable(session, by)), None)
+    return next((session for session in namesakes if is_session_writable(session, key)), None)
 
 
 def derive_session_ids(executor_id: str) -> Iterator[str]:
@@ -163,19 +195,19 @@ def derive_session_ids(executor_id: str) -> Iterator[str]:
         yield f"ses_{name}"
 
 
-def is_session_writable(session: Session, by: KeyIdentity | None) -> bool:
-    return by is None or not ownership.find_session_write_refusals(by, [session.pk])
+def is_session_writable(session: Session, key: KeyIdentity | None) -> bool:
+    return key is None or not ownership.find_session_write_refusals(key, [session.pk])
 
 
 def create_reported_session(
-    executor_id: str, where: SessionLocation, now: datetime, status: SessionStatus
+    executor_id: str, location: SessionLocation, now: datetime, status: SessionStatus
 ) -> tuple[Session, bool]:
     """Make the session under an id that follows from the agent's, so that two who make it at once make one.
 
     Returns it, and whether it is new.
     """
     # Only one that is new is given its parent: so no session is ever its own ancestor.
-    parent = find_writable_session(where.parent, where.by) if where.parent else None
+    parent = find_writable_session(location.parent, location.by) if location.parent else None
     for session_id in derive_session_ids(executor_id):
         new_session = Session(
             session_id=session_id,
@@ -183,15 +215,17 @@ def create_reported_session(
             status=status,
             created_at=now,
             executor_session_id=executor_id,
-            executor_profile=where.profile,
-            agent_name=where.agent_name,
-            project_dir=mask_secrets(where.project_dir),
-            hostname=mask_secrets(where.hostname),
+            executor_profile=location.profile,
+            agent_name=location.agent_name,
+            project_dir=mask_secrets(location.project_dir),
+            hostname=mask_secrets(location.hostname),
         )
         session, is_new = insert_or_find_session(new_session)
-        if is_new and where.by is not None:
-            writers.record_session_maker(session.pk, where.by.caller_actor)
-        if is_new or (session.executor_session_id == executor_id and is_session_writable(session, where.by)):
+        if is_new and location.by is not None:
+            writers.record_session_maker(session.pk, location.by.caller_actor)
+        if is_new or (
+            session.executor_session_id == executor_id and is_session_writable(session, location.by)
+        ):
             return session, is_new
     raise RuntimeError(f"no free session id for {executor_id!r}")  # 48 bits, ten times over
 
@@ -209,17 +243,17 @@ def insert_or_find_session(session: Session) -> tuple[Session, bool]:
     return session, True
 
 
-def fill_missing_columns(session: Session, where: SessionLocation) -> None:
-    missing = find_missing_columns(session, where)
+def fill_missing_columns(session: Session, location: SessionLocation) -> None:
+    missing = find_missing_columns(session, location)
     if missing:
         for name, value in missing.items():
             setattr(session, name, value)
         session.save(update_fields=list(missing))
 
 
-def find_missing_columns(session: Session, where: SessionLocation) -> dict[str, str]:
+def find_missing_columns(session: Session, location: SessionLocation) -> dict[str, str]:
     """Return what is told now and was not known yet."""
-    reported = {name: getattr(where, name) for name in ("project_dir", "hostname", "agent_name")}
+    reported = {name: getattr(location, name) for name in ("project_dir", "hostname", "agent_name")}
     return {
         name: mask_secrets(value) for name, value in reported.items() if value and not getattr(session, name)
     }

@@ -160,7 +160,7 @@ class SessionDeletion:
 
 
 def remove_session(
-    session_id: str, *, by: Actor, now: datetime, reason: str | None = None
+    session_id: str, *, actor: Actor, now: datetime, reason: str | None = None
 ) -> SessionDeletion:
     """Remove a session with its events and runs; its children become sessions of their own.
 
@@ -180,7 +180,7 @@ def remove_session(
         Session.objects.filter(pk=session_id).delete()
         audit.record_audit_entry(
             "SESSION_DELETED",
-            actor=by,
+            actor=actor,
             target=session_id,
             result="success",
             reason=reason,

@@ -33,7 +33,7 @@ STEP = 200  # sessions that are looked at, and written, at a time
 TOLD_IN = "session_title"  # the field of Claude Code's SessionStart in which it tells its own title
 
 
-def save_person_title(session_id: str, typed: str, *, by: Actor, now: datetime) -> str:
+def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetime) -> str:
     """Give a session the title that a person typed, or with nothing typed its own again; return what it is called.
 
     Raises NotFound, and UnprocessableRequest for a title that is too long.
@@ -46,7 +46,7 @@ def save_person_title(session_id: str, typed: str, *, by: Actor, now: datetime) 
         before = SessionTitle.objects.filter(pk=session_id).first()
         if title:
             upsert_session_titles(
-                {session_id: title}, SessionTitle.Source.PERSON, now, settled=True, by=by.name
+                {session_id: title}, SessionTitle.Source.PERSON, now, settled=True, by=actor.name
             )
         elif before is not None:
             SessionTitle.objects.filter(pk=session_id).delete()
@@ -54,7 +54,7 @@ def save_person_title(session_id: str, typed: str, *, by: Actor, now: datetime) 
             write_guessed_titles(titles.guess_session_titles([session_id]), now)
         audit.record_audit_entry(
             "SESSION_RENAMED",
-            actor=by,
+            actor=actor,
             target=session_id,
             result="success",
             metadata={"before": before.title if before else None, "after": title or None},
@@ -142,8 +142,8 @@ def clean_reported_titles(told: Mapping[str, str]) -> dict[str, str]:
     return {one: title for one, title in titles.items() if title}
 
 
-def write_reported_titles(told: Mapping[str, str], now: datetime) -> None:
-    upsert_session_titles(told, SessionTitle.Source.AGENT, now, settled=True)
+def write_reported_titles(titles: Mapping[str, str], now: datetime) -> None:
+    upsert_session_titles(titles, SessionTitle.Source.AGENT, now, settled=True)
 
 
 def write_guessed_titles(guessed: Mapping[str, TitleGuess], now: datetime) -> None:

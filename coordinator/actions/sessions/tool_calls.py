@@ -50,77 +50,81 @@ OVERTAKEN = timedelta(seconds=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
 
 
-def identify_pending_call(asked: ToolCallRequest, taken: Collection[str] = ()) -> ToolCallRequest:
+def identify_pending_call(call_request: ToolCallRequest, taken: Collection[str] = ()) -> ToolCallRequest:
     """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
 
     A hook that names no call is about the newest open call alike of which no other such hook waits (`taken`, and the
     requests that are pending). Where there is but one, every such hook is about that: one call, delivered twice.
     Where there are several and each is taken, nobody can say which it is, and it has a slot of its own.
     """
-    if asked.call_id is not None:
-        starts = find_tool_starts(asked).filter(context__tool_use_id=asked.call_id)
+    if call_request.call_id is not None:
+        starts = find_tool_starts(call_request).filter(context__tool_use_id=call_request.call_id)
         event_id = starts.order_by("-id").values_list("id", flat=True).first()
-        return replace(asked, event_id=event_id or asked.event_id)
-    alike = find_equal_open_calls(asked)
+        return replace(call_request, event_id=event_id or call_request.event_id)
+    alike = find_equal_open_calls(call_request)
     if not alike:
-        return asked
-    other_call_ids = {*taken, *find_awaited_call_ids(asked)} if len(alike) > 1 else set()
+        return call_request
+    other_call_ids = {*taken, *find_awaited_call_ids(call_request)} if len(alike) > 1 else set()
     free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in other_call_ids), None)
     if free is None:
-        return replace(asked, slot=asked.waiter or None)
-    return replace(asked, event_id=free[0], call_id=free[1], is_guessed=True)
+        return replace(call_request, slot=call_request.waiter or None)
+    return replace(call_request, event_id=free[0], call_id=free[1], is_guessed=True)
 
 
-def find_tool_starts(asked: ToolCallRequest) -> Any:
-    return Event.objects.filter(session_id=asked.session_id, event_type="pre_tool", tool_name=asked.tool)
+def find_tool_starts(call_request: ToolCallRequest) -> Any:
+    return Event.objects.filter(
+        session_id=call_request.session_id, event_type="pre_tool", tool_name=call_request.tool
+    )
 
 
-def find_equal_open_calls(asked: ToolCallRequest) -> list[tuple[int, str]]:
+def find_equal_open_calls(call_request: ToolCallRequest) -> list[tuple[int, str]]:
     """Return the calls of this turn that have this input, by event and id, newest first.
 
     Not those that had their result before the question came; one that came with it may have overtaken it.
     """
-    rows = find_tool_starts(asked).order_by("-id")
+    rows = find_tool_starts(call_request).order_by("-id")
     rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
-    same_agent_rows = [row for row in rows if row[1] and row[2] == asked.subagent]
+    same_agent_rows = [row for row in rows if row[1] and row[2] == call_request.subagent]
     if not same_agent_rows:
         return []
-    wanted_bytes = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets(call_request.tool_input))
     alike = [
         (event_id, call_id)
         for event_id, call_id, _, stored_input in same_agent_rows
         if rules.canonical_json_bytes(stored_input) == wanted_bytes
     ]
     ends = Event.objects.filter(
-        session_id=asked.session_id,
+        session_id=call_request.session_id,
         event_type="post_tool",
         context__tool_use_id__in=[call_id for _, call_id in alike],
-        context__instant_us__lt=asked.since_us - OVERTAKEN // timedelta(microseconds=1),
+        context__instant_us__lt=call_request.since_us - OVERTAKEN // timedelta(microseconds=1),
     )
     over = set(ends.values_list("context__tool_use_id", flat=True))
-    turn = Event.objects.filter(turn_end_filter(asked), session_id=asked.session_id).order_by("-id")
+    turn = Event.objects.filter(turn_end_filter(call_request), session_id=call_request.session_id).order_by(
+        "-id"
+    )
     turn_start_id = turn.values_list("id", flat=True).first() or 0
     return [
         (event_id, call_id) for event_id, call_id in alike if call_id not in over and event_id > turn_start_id
     ]
 
 
-def find_awaited_call_ids(asked: ToolCallRequest) -> set[str]:
+def find_awaited_call_ids(call_request: ToolCallRequest) -> set[str]:
     """Return the calls about which a hook of this name has put a question in the session that is pending."""
     pending = PermissionRequest.objects.filter(
-        status="pending", plugin_id=asked.program, context__session_id=asked.session_id
+        status="pending", plugin_id=call_request.program, context__session_id=call_request.session_id
     )
     metadata_rows = [
         data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)
     ]
-    return {str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == asked.asks}
+    return {str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == call_request.asks}
 
 
-def find_equal_input(inputs: Sequence[Any], asked: ToolCallRequest) -> int | None:
+def find_equal_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> int | None:
     """Return where the call's own input, as it is stored, first stands among stored ones."""
     if not inputs:
         return None
-    wanted_bytes = rules.canonical_json_bytes(mask_secrets(asked.tool_input))
+    wanted_bytes = rules.canonical_json_bytes(mask_secrets(call_request.tool_input))
     return next(
         (
             place
@@ -131,79 +135,87 @@ def find_equal_input(inputs: Sequence[Any], asked: ToolCallRequest) -> int | Non
     )
 
 
-def take_earlier_answer(asked: ToolCallRequest, now: datetime, *, by: Actor) -> Settled | None:
+def take_earlier_answer(call_request: ToolCallRequest, now: datetime, *, actor: Actor) -> Settled | None:
     """Return what answers the question before it is put to anybody: its result, or a verdict on the same call."""
-    if not asked.is_prompted or asked.call_id is None:
+    if not call_request.is_prompted or call_request.call_id is None:
         return None
-    since = asked.since_us - OVERTAKEN // timedelta(microseconds=1)
-    if find_call_results(asked).filter(context__instant_us__gte=since).exists():
+    since = call_request.since_us - OVERTAKEN // timedelta(microseconds=1)
+    if find_call_results(call_request).filter(context__instant_us__gte=since).exists():
         return {"status": "elsewhere", "reason": ELSEWHERE}
     lately = now - ANSWERS_AGAIN
-    names_it = Q(metadata__contains=dump_compact_json(asked.call_id))
-    here = Q(names_it, context__session_id=asked.session_id, context__closed_at__gt=lately)
-    made_again = Q(context__used_by=f"{asked.session_id} {asked.call_id}", context__used_at__gt=lately)
+    names_it = Q(metadata__contains=dump_compact_json(call_request.call_id))
+    here = Q(names_it, context__session_id=call_request.session_id, context__closed_at__gt=lately)
+    made_again = Q(
+        context__used_by=f"{call_request.session_id} {call_request.call_id}", context__used_at__gt=lately
+    )
     requests = PermissionRequest.objects.without_bodies().filter(
-        here | made_again, plugin_id=asked.program, status__in=rules.DECIDED
+        here | made_again, plugin_id=call_request.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
         is_same = (
-            is_about_call(row, asked) and is_verdict_for_call(row, asked) and is_by_same_asker(row, asked)
+            is_about_call(row, call_request)
+            and is_verdict_for_call(row, call_request)
+            and is_by_same_asker(row, call_request)
         )
         if (
             is_same
-            and is_on_same_host(row, asked)
-            and take_call_verdict(row.request_id, asked, by=by, now=now)
+            and is_on_same_host(row, call_request)
+            and take_call_verdict(row.request_id, call_request, actor=actor, now=now)
         ):
             return build_hook_verdict(row, now)
     return None
 
 
-def is_about_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+def is_about_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row was asked about the call of this id, or answered it when it was made again."""
-    names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == asked.call_id
-    return names_call or row.context.used_by == f"{asked.session_id} {asked.call_id}"
+    names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == call_request.call_id
+    return names_call or row.context.used_by == f"{call_request.session_id} {call_request.call_id}"
 
 
-def is_by_same_asker(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+def is_by_same_asker(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row was asked for the call's agent, in its folder."""
     context = row.context
-    return (context.agent_id, context.folder) == (asked.agent_id, mask_secrets(asked.folder))
+    return (context.agent_id, context.folder) == (call_request.agent_id, mask_secrets(call_request.folder))
 
 
-def is_on_same_host(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+def is_on_same_host(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row named the host on which the call would run: it may say who decides."""
-    return asked.host is None or row.context.host == asked.host
+    return call_request.host is None or row.context.host == call_request.host
 
 
-def is_verdict_for_call(row: PermissionRequest, asked: ToolCallRequest) -> bool:
+def is_verdict_for_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the verdict is on this very call: what was asked for or, where a person edited that, what they made.
 
     Anybody with a key can ask by the hook's names, and so with a call's id above something else.
     """
     edited = rules.find_edited_input(row)
     if edited is None:
-        return rules.request_call_digest(row) == build_call_subject(asked).subject_digest
+        return rules.request_call_digest(row) == build_call_subject(call_request).subject_digest
     # The hook's own text of an edited call's target is not known here; its tool and input are all it consists of.
     edited_subject = PermissionSubject(
-        asked.program, PERMISSION, None, rules.request_subject(row).tool_name, edited
+        call_request.program, PERMISSION, None, rules.request_subject(row).tool_name, edited
     )
     return (
         edited_subject.subject_digest
-        == replace(build_call_subject(asked), target_resource=None).subject_digest
+        == replace(build_call_subject(call_request), target_resource=None).subject_digest
     )
 
 
-def build_call_subject(asked: ToolCallRequest) -> PermissionSubject:
+def build_call_subject(call_request: ToolCallRequest) -> PermissionSubject:
     return PermissionSubject(
-        asked.program, PERMISSION, asked.target and asked.target[:2_000], asked.tool, asked.tool_input
+        call_request.program,
+        PERMISSION,
+        call_request.target and call_request.target[:2_000],
+        call_request.tool,
+        call_request.tool_input,
     )
 
 
 def request_tool_approval(
-    asked: ToolCallRequest,
+    call_request: ToolCallRequest,
     ruling: Ruling,
     *,
-    by: Actor,
+    actor: Actor,
     deadline: datetime | None,
     outlasts: bool = False,
     sent_as: str | None = None,
@@ -219,52 +231,54 @@ def request_tool_approval(
     """
     request = approvals.request_permission(
         NewPermissionRequest(
-            subject=build_call_subject(asked),
-            justification=build_call_justification(asked, ruling),
+            subject=build_call_subject(call_request),
+            justification=build_call_justification(call_request, ruling),
             metadata={
-                **asked.details,
-                "hook": asked.asks,
-                "tool_use_id": asked.call_id,
-                "subagent": asked.subagent,
+                **call_request.details,
+                "hook": call_request.asks,
+                "tool_use_id": call_request.call_id,
+                "subagent": call_request.subagent,
                 "rule": ruling.by or None,
-                "permission_suggestions": list(asked.offered),
-                **({} if asked.is_editable else {UNEDITABLE: True}),
+                "permission_suggestions": list(call_request.offered),
+                **({} if call_request.is_editable else {UNEDITABLE: True}),
             },
-            session_id=asked.session_id,
-            agent_id=asked.agent_id,
-            event_id=asked.event_id,
+            session_id=call_request.session_id,
+            agent_id=call_request.agent_id,
+            event_id=call_request.event_id,
             deadline=max(deadline or now, now + pending_call_lifetime()) if outlasts else deadline,
             idempotency_key=sent_as,
-            folder=asked.folder,
-            host=asked.host,
+            folder=call_request.folder,
+            host=call_request.host,
             outlasts=outlasts,
             waits_until=deadline if outlasts else None,
-            slot=asked.slot or asked.call_id,
-            waited_by=waited_by and f"{waited_by} {asked.call_id or ''}".strip(),
+            slot=call_request.slot or call_request.call_id,
+            waited_by=waited_by and f"{waited_by} {call_request.call_id or ''}".strip(),
         ),
-        by=by,
+        actor=actor,
         now=now,
     )
     return request.request
 
 
-def build_call_justification(asked: ToolCallRequest, ruling: Ruling) -> str:
-    described = asked.described or (asked.tool_input or {}).get("description")
+def build_call_justification(call_request: ToolCallRequest, ruling: Ruling) -> str:
+    described = call_request.described or (call_request.tool_input or {}).get("description")
     parts = [described] if isinstance(described, str) and described.strip() else []
     if ruling.by:
         parts.append(f"{ruling.by.capitalize()}: {ruling.reason}")
     asker = (
-        f"Sub-agent {asked.subagent}" if asked.subagent else AGENT_TITLES.get(asked.program, asked.program)
+        f"Sub-agent {call_request.subagent}"
+        if call_request.subagent
+        else AGENT_TITLES.get(call_request.program, call_request.program)
     )
-    return " · ".join(parts)[:4_000] or f"{asker} asks before it uses {asked.tool}."
+    return " · ".join(parts)[:4_000] or f"{asker} asks before it uses {call_request.tool}."
 
 
-def find_question_answer(request_id: str, asked: ToolCallRequest, now: datetime) -> Settled | None:
+def find_question_answer(request_id: str, call_request: ToolCallRequest, now: datetime) -> Settled | None:
     """Return how the question was answered, here or at the terminal; None while nobody has."""
     row = rules.find_permission_request(request_id)
     if not rules.current_request_state(row, now).waiting:
         return build_hook_verdict(row, now)
-    return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_on(asked) else None
+    return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_on(call_request) else None
 
 
 def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
@@ -277,31 +291,33 @@ def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
     }
 
 
-def find_call_results(asked: ToolCallRequest) -> Any:
-    ends = Event.objects.filter(session_id=asked.session_id, event_type="post_tool")
-    if asked.call_id is not None:
-        return ends.filter(context__tool_use_id=asked.call_id)
-    return ends.filter(tool_name=asked.tool, context__instant_us__gt=asked.since_us)
+def find_call_results(call_request: ToolCallRequest) -> Any:
+    ends = Event.objects.filter(session_id=call_request.session_id, event_type="post_tool")
+    if call_request.call_id is not None:
+        return ends.filter(context__tool_use_id=call_request.call_id)
+    return ends.filter(tool_name=call_request.tool, context__instant_us__gt=call_request.since_us)
 
 
-def has_session_moved_on(asked: ToolCallRequest) -> bool:
+def has_session_moved_on(call_request: ToolCallRequest) -> bool:
     """Say whether the session went on as it does once the question is answered, or asked by nobody any more."""
-    ends = find_call_results(asked)
-    if asked.call_id is not None:
+    ends = find_call_results(call_request)
+    if call_request.call_id is not None:
         if ends.exists():
             return True
-    elif find_equal_input(ends.values_list("tool_input", flat=True)[:LIKELY], asked) is not None:
+    elif find_equal_input(ends.values_list("tool_input", flat=True)[:LIKELY], call_request) is not None:
         return True
-    later = Event.objects.filter(session_id=asked.session_id, context__instant_us__gt=asked.since_us)
-    return later.filter(turn_end_filter(asked)).exists()
+    later = Event.objects.filter(
+        session_id=call_request.session_id, context__instant_us__gt=call_request.since_us
+    )
+    return later.filter(turn_end_filter(call_request)).exists()
 
 
-def turn_end_filter(asked: ToolCallRequest) -> Q:
+def turn_end_filter(call_request: ToolCallRequest) -> Q:
     """Return the events after which no call of the turn waits at the terminal any more."""
     over = Q(event_type="session_stop")
-    if asked.subagent is None:
+    if call_request.subagent is None:
         return over | Q(event_type=TURN_END) | Q(event_type="message", role="user", context__subagent=None)
-    return over | Q(event_type=SUBAGENT_END, context__subagent=asked.subagent)
+    return over | Q(event_type=SUBAGENT_END, context__subagent=call_request.subagent)
 
 
 def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
@@ -328,37 +344,37 @@ def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) 
     return None
 
 
-def take_call_verdict(request_id: str, asked: ToolCallRequest, *, by: Actor, now: datetime) -> bool:
+def take_call_verdict(request_id: str, call_request: ToolCallRequest, *, actor: Actor, now: datetime) -> bool:
     """Take the verdict for this call; False where another call has it, or nobody may have it any more.
 
     A hook that names no call is this call's second delivery where only one such call is open, and else a waiter of its
     own: of two equal calls one yes runs one.
     """
-    is_certain = not asked.waiter or (asked.call_id is not None and not asked.is_guessed)
+    is_certain = not call_request.waiter or (call_request.call_id is not None and not call_request.is_guessed)
     if not is_certain:
-        is_certain = [call_id for _, call_id in find_equal_open_calls(asked)] == [asked.call_id]
+        is_certain = [call_id for _, call_id in find_equal_open_calls(call_request)] == [call_request.call_id]
     return approvals.consume_request_verdict(
         request_id,
-        by=by,
-        call=build_call_subject(asked).subject_digest,
-        session_id=asked.session_id,
-        call_id=asked.call_id,
-        waiter=None if is_certain else asked.waiter,
+        actor=actor,
+        call=build_call_subject(call_request).subject_digest,
+        session_id=call_request.session_id,
+        call_id=call_request.call_id,
+        waiter=None if is_certain else call_request.waiter,
         now=now,
     )
 
 
-def defer_tool_call(request_id: str, *, by: Actor, why: str, now: datetime) -> Settled | None:
+def defer_tool_call(request_id: str, *, actor: Actor, reason: str, now: datetime) -> Settled | None:
     """Have it on record that the agent is told to wait; None where no person can decide the request any more.
 
     `until` is when asking ends, `link` where a person decides.
     """
-    row = approvals.mark_request_deferred(request_id, by=by, reason=why, now=now)
+    row = approvals.mark_request_deferred(request_id, actor=actor, reason=reason, now=now)
     if row is None:
         return None
     return {
         "status": HELD,
-        "why": why,
+        "why": reason,
         "request_id": row.request_id,
         "link": messages.approval_page_url(row, to_agent=True),
         "until": row.expires_at,
@@ -366,11 +382,11 @@ def defer_tool_call(request_id: str, *, by: Actor, why: str, now: datetime) -> S
 
 
 def withdraw_call_question(
-    request_id: str, *, by: Actor, reason: str, unless_held: bool, now: datetime
+    request_id: str, *, actor: Actor, reason: str, unless_held: bool, now: datetime
 ) -> None:
     """Close the card of a question that nobody asks any more; harmless where it is closed already."""
     try:
-        approvals.withdraw_request(request_id, by=by, unless_held=unless_held, reason=reason, now=now)
+        approvals.withdraw_request(request_id, actor=actor, unless_held=unless_held, reason=reason, now=now)
     except (Conflict, NotFound):
         return
 
@@ -472,7 +488,7 @@ def parse_edited_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str
     return value
 
 
-def restore_answer_secrets(answer: Settled, asked: ToolCallRequest) -> Settled | None:
+def restore_answer_secrets(answer: Settled, call_request: ToolCallRequest) -> Settled | None:
     """Return an answer with the call's own secrets where the card showed masks, as the agent needs it.
 
     Only the agent's waiting hook still knows them. None where one is left over: a mask must not be run.
@@ -480,31 +496,35 @@ def restore_answer_secrets(answer: Settled, asked: ToolCallRequest) -> Settled |
     added = answer.get("answer")
     if not added:
         return answer
-    added = restore_masked_secrets(added, find_masked_originals(asked.tool_input, list(asked.offered)))
+    added = restore_masked_secrets(
+        added, find_masked_originals(call_request.tool_input, list(call_request.offered))
+    )
     return (
         None
-        if find_masks(added) - find_masks([asked.tool_input, list(asked.offered)])
+        if find_masks(added) - find_masks([call_request.tool_input, list(call_request.offered)])
         else answer | {"answer": added}
     )
 
 
-def record_policy_ruling(asked: ToolCallRequest, ruling: Ruling, *, by: Actor, now: datetime) -> None:
+def record_policy_ruling(
+    call_request: ToolCallRequest, ruling: Ruling, *, actor: Actor, now: datetime
+) -> None:
     """Write into the audit log what policy answered without asking anybody."""
     event = "TOOL_CALL_ALLOWED" if ruling.decision == "allow" else "TOOL_CALL_DENIED"
-    if ruling.decision != "allow" and denials.should_skip_denial_entry(event, by, now):
+    if ruling.decision != "allow" and denials.should_skip_denial_entry(event, actor, now):
         return
     audit.record_audit_entry(
         event,
-        actor=by,
-        target=asked.session_id,
-        permission=asked.tool,
+        actor=actor,
+        target=call_request.session_id,
+        permission=call_request.tool,
         result="allowed" if ruling.decision == "allow" else "denied",
         reason=ruling.reason,
         metadata={
             "by": ruling.by,
-            "agent_id": asked.agent_id,
-            "tool_use_id": asked.call_id,
-            "about": mask_secrets(asked.about[:2_000], judged=True),
+            "agent_id": call_request.agent_id,
+            "tool_use_id": call_request.call_id,
+            "about": mask_secrets(call_request.about[:2_000], judged=True),
             **in_force.ruling_ground_as_json(ruling),
         },
         now=now,

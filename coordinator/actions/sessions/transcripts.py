@@ -21,8 +21,9 @@ from django.db import transaction
 from coordinator.actions.audit import audit
 from coordinator.actions.sessions import origins, reported_sessions, titles
 from coordinator.actions.sessions.events import record_events
-from coordinator.actions.usage import recording
+from coordinator.actions.usage import limits, recording
 from coordinator.identity.actors import Actor
+from coordinator.identity.keys import KeyIdentity
 from coordinator.importing.lines import SOURCE, ImportedEvent, ImportedLine
 from coordinator.lib import instants
 from coordinator.models import Event
@@ -69,10 +70,18 @@ class TranscriptImport:
     """One import. `take` what is told, line by line, then `close`. Without `write` nothing is changed."""
 
     def __init__(
-        self, *, now: datetime, write: bool, profile: str, agent_name: str, hostname: str | None
+        self,
+        *,
+        now: datetime,
+        write: bool,
+        profile: str,
+        agent_name: str,
+        hostname: str | None,
+        key: KeyIdentity | None = None,
     ) -> None:
+        """Begin an import into sessions that `by` may write into; None: any."""
         self.now, self.write = now, write
-        self.profile, self.agent_name, self.hostname = profile, agent_name, hostname
+        self.profile, self.agent_name, self.hostname, self.by = profile, agent_name, hostname, key
         self.outcome = TranscriptOutcome()
         self._batch: list[tuple[ImportedLine, str]] = []
         self._events = self._bytes = 0
@@ -89,14 +98,19 @@ class TranscriptImport:
         if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
             self.flush()
 
-    def close(self, target: str, files: int, *, by: Actor) -> TranscriptOutcome:
-        """Write what is left and the import's audit row; return what came of it."""
+    def close(
+        self, target: str, files: int, *, actor: Actor, not_understood: Mapping[str, int] | None = None
+    ) -> TranscriptOutcome:
+        """Write what is left and the import's audit row; return what came of it.
+
+        A machine that sends what grows has no row where nothing came of it.
+        """
         self.flush()
         outcome = self.outcome
-        if self.write:
+        if self.write and (self.by is None or outcome.added or outcome.refused or not_understood):
             audit.record_audit_entry(
                 "TRANSCRIPTS_IMPORTED",
-                actor=by,
+                actor=actor,
                 target=target,
                 result="success",
                 metadata={
@@ -106,6 +120,9 @@ class TranscriptImport:
                     "sessions_made": outcome.sessions_made,
                     "sessions_added_to": outcome.sessions_added_to,
                     "refused": len(outcome.refused),
+                    "not_understood": dict(not_understood or {}),
+                    "hostname": self.hostname,
+                    "profile": self.profile,
                 },
                 now=self.now,
             )
@@ -145,6 +162,12 @@ class TranscriptImport:
         if known_events and self.write:
             self.update_known_usage(known_events)
         self.save_agent_titles([transcript_line for transcript_line, _ in batch if transcript_line.title])
+        for transcript_line, _ in batch:
+            at = instants.parse_instant(transcript_line.at)
+            if transcript_line.limits and at is not None and self.write:
+                limits.record_limits(
+                    self.profile, self.hostname or "", transcript_line.limits, reported_at=at, now=self.now
+                )
 
     def update_known_usage(self, known: list[tuple[ImportedEvent, ImportedLine]]) -> None:
         """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
@@ -189,13 +212,15 @@ class TranscriptImport:
             else claimed_keys | {key for _, key in wanted_keys if shorten_key(key) in self._would_write}
         )
 
-    def is_event_recorded(self, one: ImportedEvent, told: ImportedLine, taken: set[str]) -> bool:
-        if one.event.origin in taken:
+    def is_event_recorded(self, event: ImportedEvent, line: ImportedLine, taken_origins: set[str]) -> bool:
+        if event.event.origin in taken_origins:
             return True
-        live = self.load_live_events(told.session)
-        if live is not None and live.is_content_missing(one.event):
+        live = self.load_live_events(line.session)
+        if live is not None and live.is_content_missing(event.event):
             return False
-        return any(key in taken for key in one.also) or (live is not None and live.match_recorded_event(one))
+        return any(key in taken_origins for key in event.also) or (
+            live is not None and live.match_recorded_event(event)
+        )
 
     def load_live_events(self, executor_id: str) -> LiveEvents | None:
         """Return what was recorded of the session while it ran; kept for one session at a time."""
@@ -208,7 +233,7 @@ class TranscriptImport:
 
     def get_imported_session(self, executor_id: str) -> ImportedSession:
         if executor_id not in self._sessions:
-            session_id = reported_sessions.find_session_id(executor_id)
+            session_id = reported_sessions.find_session_id(executor_id, self.by)
             self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
         return self._sessions[executor_id]
 
@@ -237,18 +262,18 @@ class TranscriptImport:
         for (event, place), outcome in zip(events, outcomes, strict=True):
             self.count_event_outcome(event, outcome, place)
 
-    def begin_imported_session(self, session: ImportedSession, told: ImportedLine) -> None:
+    def begin_imported_session(self, session: ImportedSession, line: ImportedLine) -> None:
         """Note a session that something comes into; make it where it is not here."""
         self.outcome.sessions_added_to += session.before
         self.outcome.sessions_made += not session.before
         if self.write and session.session_id is None:
-            parent = told.facts.get("parent")
+            parent = line.facts.get("parent")
             where = SessionLocation(
-                told.facts.get("cwd"), self.hostname, self.agent_name, self.profile, parent=parent
+                line.facts.get("cwd"), self.hostname, self.agent_name, self.profile, self.by, parent=parent
             )
-            started_at = instants.parse_instant(told.at) or self.now
+            started_at = instants.parse_instant(line.at) or self.now
             imported_session = reported_sessions.find_or_create_session(
-                told.session, where, started_at, SessionStatus.FINISHED
+                line.session, where, started_at, SessionStatus.FINISHED
             )
             session.session_id = imported_session.session_id
 
@@ -273,16 +298,16 @@ def shorten_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
-def build_start_milestone(told: ImportedLine, place: str) -> DedupedEvent:
+def build_start_milestone(line: ImportedLine, place: str) -> DedupedEvent:
     """Return the milestone before the first line that comes into a session; a session has one."""
     return DedupedEvent(
         event_type=READ_FROM,
         session_id="",
-        timestamp=told.at,
-        tool_input={"file": place.rpartition(":")[0], **told.facts},
+        timestamp=line.at,
+        tool_input={"file": place.rpartition(":")[0], **line.facts},
         source=SOURCE,
         late=True,
-        origin=f"transcript:{hashlib.sha256(told.session.encode()).hexdigest()[:40]}",
+        origin=f"transcript:{hashlib.sha256(line.session.encode()).hexdigest()[:40]}",
     )
 
 
@@ -326,18 +351,18 @@ class LiveEvents:
         digest = digest_event_row(convert_event_to_row(event))
         return digest is not None and digest in self._thin and digest not in self._moments
 
-    def match_recorded_event(self, one: ImportedEvent) -> bool:
+    def match_recorded_event(self, event: ImportedEvent) -> bool:
         """Say whether the event is recorded already; each recorded event is matched once."""
-        if one.event.event_type == MODEL_REQUEST and not one.by_figures:
+        if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
-        row = convert_event_to_row(one.event)
+        row = convert_event_to_row(event.event)
         nearest = self.take_nearest_event(
             digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
         )
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
             nearest = self.take_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
-        if one.is_piece and nearest is None:
-            return self.consume_turn_piece(strip_all_blanks(one.event.content), row["at_us"])
+        if event.is_piece and nearest is None:
+            return self.consume_turn_piece(strip_all_blanks(event.event.content), row["at_us"])
         self._turns = [turn for turn in self._turns if turn.at_us != nearest]
         return nearest is not None
 

@@ -80,15 +80,15 @@ def end_hook_wait(row: PermissionRequest, now: datetime) -> None:
         rows.touch_request(row)
 
 
-def withdraw_abandoned_request(row: PermissionRequest, why: str, now: datetime) -> bool:
+def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetime) -> bool:
     """Close the card unless it was decided, joined or told to wait meanwhile; say whether it was closed."""
     with suppress(Conflict, Forbidden, NotFound):
         approvals.withdraw_request(
             row.request_id,
-            by=system_actor("housekeeping"),
+            actor=system_actor("housekeeping"),
             may_all=True,
             unless_held=True,
-            reason=why,
+            reason=reason,
             now=now,
         )
         return True

@@ -6,10 +6,10 @@ from coordinator.identity.actors import Actor
 from coordinator.models import SessionWriter
 
 
-def record_session_maker(session_id: str, by: Actor) -> None:
+def record_session_maker(session_id: str, actor: Actor) -> None:
     """Remember the key that made a session. People need no note: their pages are open to all of them."""
-    if by.kind == "key":
-        row = SessionWriter(session_id=session_id, writer=by.name)
+    if actor.kind == "key":
+        row = SessionWriter(session_id=session_id, writer=actor.name)
         SessionWriter.objects.bulk_create([row], ignore_conflicts=True)
 
 

@@ -20,9 +20,9 @@ class IdempotencyClaim:
     fingerprint: str
 
 
-def derive_idempotency_claim(*, caller: str, door: str, key: str, content: bytes) -> IdempotencyClaim:
+def derive_idempotency_claim(*, caller: str, endpoint: str, key: str, content: bytes) -> IdempotencyClaim:
     """Return the claim of one request; `caller` names the API key, so that callers cannot collide."""
-    place = "\n".join((caller, door, key))
+    place = "\n".join((caller, endpoint, key))
     return IdempotencyClaim(
         hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
         hashlib.sha256(content).hexdigest(),

@@ -160,14 +160,14 @@ def select_held_jobs(jobs: Iterable[ClaimedJob]) -> QuerySet[Job]:
     return Job.objects.filter(same, leased_by=current_process_name())
 
 
-def run_job_now(job_id: int, *, by: Actor, now: datetime) -> None:
+def run_job_now(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Have a waiting job done at once. Raises NotFound, and Conflict for one that is being done."""
     with transaction.atomic():
         job = lock_waiting_job(job_id, now)
         Job.objects.filter(pk=job.pk).update(next_at=now, chosen_at=now)
         audit.record_audit_entry(
             "JOB_RUN_NOW",
-            actor=by,
+            actor=actor,
             target=f"job:{job}",
             result="success",
             metadata={"attempts": job.attempts, "error": job.error},

@@ -298,7 +298,7 @@ def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
         )
         with transaction.atomic():
             lock_old_session(session_id, before)
-            last = sessions.remove_session(session_id, by=PRUNER, now=now, reason=reason)
+            last = sessions.remove_session(session_id, actor=PRUNER, now=now, reason=reason)
         deleted_count += last.events + 1
     return deleted_count
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from typing import Any
 
 from django.db import connection, transaction
 
 from coordinator.actions.usage import recording
-from coordinator.models import ModelRequestUsage, UsageDay, UsageFill
+from coordinator.models import EventContext, ModelRequestUsage, UsageDay, UsageFill
 from coordinator.usage import prices
 from coordinator.usage.amounts import NO_DETAIL, UsageDetail
 from coordinator.usage.reading import sum_usage_rows
@@ -85,7 +86,6 @@ def add_rows_of_events(after: int, upto: int) -> int:
             session_id=session_id,
             subagent=subagent,
             at_us=min(instant_us, received_at * 1000),
-            received_ms=received_at,
             model=model,
             tokens=dict(zip(_TOKENS, tokens, strict=True)),
             detail=NO_DETAIL,
@@ -95,6 +95,21 @@ def add_rows_of_events(after: int, upto: int) -> int:
         for event_id, session_id, subagent, instant_us, received_at, model, source, *tokens in event_rows
     ]
     return len(recording.insert_usage_rows(rows))
+
+
+def add_events_to_days(after: int, upto: int) -> None:
+    """Sum the calls and requests of the events with ids beyond `after` up to `upto` by day. Call it once for each."""
+    sums: dict[tuple[str, str, str], list[Any]] = {}
+    for row in ModelRequestUsage.objects.filter(event_id__gt=after, event_id__lte=upto):
+        recording.add_row_to_sums(sums, row)
+    calls = EventContext.objects.filter(
+        event_id__gt=after, event_id__lte=upto, event__event_type=recording.CALL
+    )
+    for session_id, at_us in calls.values_list("session_id", "instant_us"):
+        key = (session_id, recording.request_day(at_us), "")
+        sums.setdefault(key, recording.empty_day_sums())[0] += 1
+    if sums:
+        recording.add_sums_to_days(sums)
 
 
 def price_unpriced_usage(now: datetime) -> int:  # noqa: ARG001 - the shape of a job

@@ -16,7 +16,7 @@ from coordinator.models import ModelPrice
 from coordinator.usage.prices import KINDS
 
 
-def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor, now: datetime) -> None:
+def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime) -> None:
     """Put these prices (by model, each with every kind of token) in place of all others.
 
     Requests that had no price get theirs; others keep the price of their day.
@@ -36,11 +36,11 @@ def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, by: Actor
         ModelPrice.objects.exclude(model__in=after).delete()
         for model, price in after.items():
             if before.get(model) != price:
-                values = {**price, "changed_at": now, "changed_by": str(by)}
+                values = {**price, "changed_at": now, "changed_by": str(actor)}
                 ModelPrice.objects.update_or_create(model=model, defaults=values)
         audit.record_audit_entry(
             "MODEL_PRICES_SAVED",
-            actor=by,
+            actor=actor,
             target="model_prices",
             result="success",
             metadata={"before": before, "after": after},

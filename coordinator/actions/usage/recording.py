@@ -12,7 +12,7 @@ agents, the gateway and executors. What is guaranteed:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -91,14 +91,15 @@ class WrittenEvent:
 def record_usage(written: Sequence[WrittenEvent]) -> None:
     """Record what these events say was used. Call it where they are written.
 
-    A call counts when it is made, whatever is decided. The gateway writes one only where its agent told nothing of it.
+    A call counts on the day on which it was made, whatever is decided. The gateway writes one only where its agent told
+    nothing of it.
     """
     sums: dict[tuple[str, str, str], list[Any]] = {}
     requests: dict[str, tuple[WrittenEvent, ModelRequestUsage]] = {}
     own: dict[str, TokenPrice] | None = None
     for written_event in written:
         if written_event.event[_TYPE] == CALL:
-            day = instants.local_day(written_event.context[_RECEIVED], settings.LOCAL_ZONE)
+            day = request_day(event_instant_us(written_event.context))
             sums.setdefault((written_event.context[_SESSION], day, ""), empty_day_sums())[0] += 1
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_own_prices() if own is None else own
@@ -112,11 +113,16 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
             [report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
         )
     if sums:
-        values_sql, parameters = bulk.rows_select_sql(
-            [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
-        )
-        with connection.cursor() as cursor:
-            cursor.execute(build_usage_upsert(values_sql), parameters)
+        add_sums_to_days(sums)
+
+
+def add_sums_to_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None:
+    """Add sums by session, day and model to `usage_days`."""
+    values_sql, parameters = bulk.rows_select_sql(
+        [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(build_usage_upsert(values_sql), parameters)
 
 
 def empty_day_sums() -> list[Any]:
@@ -153,24 +159,27 @@ def event_request_key(event_id: int) -> str:
     return f"event:{event_id}"
 
 
-def build_usage_row(one: WrittenEvent, own: dict[str, TokenPrice]) -> ModelRequestUsage:
+def build_usage_row(event: WrittenEvent, own: dict[str, TokenPrice]) -> ModelRequestUsage:
     """Return the row of an event that reports tokens."""
-    context = one.context
+    context = event.context
     tokens = {name: context[at] for name, at in zip(_TOKENS, _AT, strict=True)}
     return make_usage_row(
-        request_key=usage_request_key(one.item, one.event_id),
-        event_id=one.event_id,
+        request_key=usage_request_key(event.item, event.event_id),
+        event_id=event.event_id,
         session_id=context[_SESSION],
         subagent=context[_SUBAGENT],
-        # A clock that runs ahead would put it on a day that has not begun.
-        at_us=min(context[_HAPPENED], context[_RECEIVED] * 1000),
-        received_ms=context[_RECEIVED],
+        at_us=event_instant_us(context),
         model=context[_MODEL],
         tokens=tokens,
-        detail=(one.item.usage if isinstance(one.item, DedupedEvent) else None) or NO_DETAIL,
+        detail=(event.item.usage if isinstance(event.item, DedupedEvent) else None) or NO_DETAIL,
         source=context[_SOURCE],
         own=own,
     )
+
+
+def event_instant_us(context: Sequence[Any]) -> int:
+    """Return when an event happened. A clock that runs ahead would put it on a day that has not begun."""
+    return int(min(context[_HAPPENED], context[_RECEIVED] * 1000))
 
 
 def make_usage_row(
@@ -180,7 +189,6 @@ def make_usage_row(
     session_id: str,
     subagent: str | None,
     at_us: int,
-    received_ms: int,
     model: str | None,
     tokens: dict[str, int | None],
     detail: UsageDetail,
@@ -196,7 +204,7 @@ def make_usage_row(
         session_id=session_id,
         subagent=subagent,
         at_us=at_us,
-        day=instants.local_day(received_ms, settings.LOCAL_ZONE),
+        day=request_day(at_us),
         model=name,
         provider=detail.provider[:LONGEST_NAME] if detail.provider else None,
         **amounts_as_columns(amounts),
@@ -206,6 +214,12 @@ def make_usage_row(
         cost=prices.calculate_request_cost(name, amounts, own, price_instant(at_us), detail),
         source=source,
     )
+
+
+def request_day(at_us: int) -> str:
+    """Return the day of a request in the installation's time zone: that on which pages show it and budgets count it."""
+    at_ms = instants.to_microseconds(price_instant(at_us)) // 1000
+    return instants.local_day(at_ms, settings.LOCAL_ZONE)
 
 
 def amounts_as_columns(amounts: RequestAmounts) -> dict[str, int]:
@@ -375,15 +389,17 @@ def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape o
 def build_usage_upsert(given: str) -> str:
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
-    sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in ("agent", "person")]
+    owners = ("agent", "person", "hostname", "project_dir")
+    sums += [f"{name} = coalesce(usage_days.{name}, excluded.{name})" for name in owners]
     sums += [
         "program = coalesce(excluded.program, usage_days.program)"
     ]  # which agent is driven is told later, too
     program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
     return (
         f"WITH given ({', '.join(_GIVEN)}) AS ({given})"  # noqa: S608 - names of ours
-        f" INSERT INTO usage_days (day, session_id, model, agent, program, person, {', '.join(_COUNTED)})"
-        f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {SESSION_OWNER},"
+        " INSERT INTO usage_days (day, session_id, model, agent, program, person, hostname, project_dir,"
+        f" {', '.join(_COUNTED)})"
+        f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {SESSION_OWNER}, s.hostname, s.project_dir,"
         f" {', '.join(f'g.{name}' for name in _COUNTED)}"
         " FROM given g JOIN sessions s ON s.session_id = g.session_id WHERE true"
         f" ORDER BY g.session_id, g.day, g.model ON CONFLICT (day, session_id, model) DO UPDATE SET {', '.join(sums)}"

@@ -24,8 +24,8 @@ FOLDER = "attachments"  # every file's name begins with it, wherever it lies
 class StoreUnavailable(OSError):
     """A place does not do what it is asked for, or cannot be reached; `strerror` says why."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(errno.EIO, why)
+    def __init__(self, reason: str) -> None:
+        super().__init__(errno.EIO, reason)
 
 
 class StoredFileStream(Protocol):

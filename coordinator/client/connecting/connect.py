@@ -71,6 +71,12 @@ def build_connect_parser() -> argparse.ArgumentParser:
         "--no-gateway", action="store_true", help="do not give the agents Signalbox's MCP servers"
     )
     parser.add_argument(
+        "--status-line",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="have Claude Code's status line report the limits of its subscription; your own goes on showing",
+    )
+    parser.add_argument(
         "--key-file",
         metavar="FILE",
         help="read the code or key from a file (- for standard input), not from the terminal",
@@ -81,62 +87,85 @@ def build_connect_parser() -> argparse.ArgumentParser:
 # --- connecting -------------------------------------------------------------------------------------------
 
 
-def connect_agents(asked: argparse.Namespace, place: UserHome) -> int:
+def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
     client_settings = settings.read_client_settings()
     url = talk.normalize_server_url(
-        asked.url
+        options.url
         or os.environ.get(settings.URL_VARIABLE)
         or (client_settings.url if client_settings else DEFAULT_URL)
     )
-    agents = choose_agents(asked.agents, place)
-    key = obtain_server_key(url, client_settings, asked.key_file)
+    agents = choose_agents(options.agents, home)
+    key = obtain_server_key(url, client_settings, options.key_file)
     call = HookInvocation(
-        build_client_command(), url, key, gateway=not asked.no_gateway and detect_mcp_gateway(url, key)
+        build_client_command(),
+        url,
+        key,
+        gateway=not options.no_gateway and detect_mcp_gateway(url, key),
+        status_line=has_status_line(client_settings) if options.status_line is None else options.status_line,
     )
     edited_files = record.load_edited_files()
     changes = [
         agent_change
         for agent in agents
-        for agent_change in plan_agent_changes(agent, call, place, edited_files, client_settings)
+        for agent_change in plan_agent_changes(agent, call, home, edited_files, client_settings)
     ]
-    print_changes(changes, place)
-    if any(change.has_effect for change in changes) and not asked.yes:
+    print_changes(changes, home)
+    if any(change.has_effect for change in changes) and not options.yes:
         confirm_changes()
     connected = dict(client_settings.agents) if client_settings else {}
     for agent in agents:
         settings_record: dict[str, Any] = {"program": list(call.program), "gateway": call.gateway}
         if agent.file:  # `signalbox hook` looks there which hooks are registered
             settings_record["file"] = os.path.join(
-                agent.settings_folder(place.home, place.environment), agent.file
+                agent.settings_folder(home.home, home.environment), agent.file
             )
+        if agent.has_status_line:
+            settings_record["status_line"] = call.status_line
         connected[agent.name] = {**connected.get(agent.name, {}), **settings_record}
     settings.save_client_settings(
         ClientSettings(url, key, connected, settings.collect_connection_environment())
     )
     if repository := files.find_git_repository(settings.client_settings_path()):
-        path = place.shorten_home_path(settings.client_settings_path())
+        path = home.shorten_home_path(settings.client_settings_path())
         sys.stderr.write(
             f"{path} holds the key and lies in the git repository {repository}. Do not commit it.\n"
         )
     plans.apply_file_changes(changes, edited_files, connects=True)
     for agent in agents:
-        print_connected_notes(agent, call, place)
+        print_connected_notes(agent, call, home)
     works = [print_agent_trial(agent, call, url, key) for agent in agents]
+    sys.stdout.write(
+        "Earlier sessions: signalbox import. As they grow, hooks or not: signalbox import --watch\n"
+    )
     return 0 if all(works) else WRONG
 
 
-def find_former_invocation(known: ClientSettings | None, agent: str) -> HookInvocation | None:
+def find_former_invocation(settings: ClientSettings | None, agent: str) -> HookInvocation | None:
     """Return how the agent's hooks call us since it was connected, or None where it was not."""
-    remembered = known.agents.get(agent) if known else None
+    remembered = settings.agents.get(agent) if settings else None
     program = remembered.get("program") if remembered else None
-    if known is None or not isinstance(program, list) or not all(isinstance(word, str) for word in program):
+    if (
+        settings is None
+        or not isinstance(program, list)
+        or not all(isinstance(word, str) for word in program)
+    ):
         return None
     return HookInvocation(
-        tuple(program), known.url, known.key, gateway=(remembered or {}).get("gateway") is True
+        tuple(program),
+        settings.url,
+        settings.key,
+        gateway=(remembered or {}).get("gateway") is True,
+        status_line=(remembered or {}).get("status_line") is True,
     )
 
 
-def choose_agents(names: Sequence[str], place: UserHome) -> list[ConnectableAgent]:
+def has_status_line(settings: ClientSettings | None) -> bool:
+    """Say whether an agent here was given our status line."""
+    records = settings.agents.values() if settings else ()
+    return any(agent_record.get("status_line") is True for agent_record in records)
+
+
+def choose_agents(names: Sequence[str], home: UserHome) -> list[ConnectableAgent]:
     # What `signalbox hook` does not know, it would block.
     known_agents = {
         name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS
@@ -147,7 +176,7 @@ def choose_agents(names: Sequence[str], place: UserHome) -> list[ConnectableAgen
     if names:
         return [known_agents[name] for name in dict.fromkeys(names)]
     installed_agents = [
-        agent for agent in known_agents.values() if agent.is_agent_installed(place.home, place.environment)
+        agent for agent in known_agents.values() if agent.is_agent_installed(home.home, home.environment)
     ]
     if not installed_agents:
         raise CommandStopped(
@@ -176,9 +205,9 @@ def build_client_command() -> tuple[str, ...]:
 def plan_agent_changes(
     agent: ConnectableAgent,
     call: HookInvocation,
-    place: UserHome,
-    kept: Mapping[str, record.EditedFile],
-    known: ClientSettings | None,
+    home: UserHome,
+    edited_files: Mapping[str, record.EditedFile],
+    settings: ClientSettings | None,
 ) -> list[FileChange]:
     plugin = None
     if agent.plugin:
@@ -191,24 +220,24 @@ def plan_agent_changes(
             raise CommandStopped(
                 f"Signalbox at {call.url} is older than this program. Update it there, then try again."
             ) from None
-    unknown = hook_names.find_unregistrable_hooks(agent, place.environment)
+    unknown = hook_names.find_unregistrable_hooks(agent, home.environment)
     return plans.plan_connect_changes(
         agent,
         call,
-        place,
-        kept,
+        home,
+        edited_files,
         plugin=plugin,
-        former=find_former_invocation(known, agent.name),
+        former=find_former_invocation(settings, agent.name),
         unknown_hooks=unknown,
     )
 
 
-def print_changes(changes: Sequence[FileChange], place: UserHome) -> None:
+def print_changes(changes: Sequence[FileChange], home: UserHome) -> None:
     for change in changes:
         if change.has_effect:
-            sys.stdout.write(f"\n{escape_control_characters(change.format_file_diff(place))}\n")
+            sys.stdout.write(f"\n{escape_control_characters(change.format_file_diff(home))}\n")
         else:
-            sys.stdout.write(f"{place.shorten_home_path(change.found.path)} needs no change.\n")
+            sys.stdout.write(f"{home.shorten_home_path(change.found.path)} needs no change.\n")
 
 
 def escape_control_characters(text: str) -> str:
@@ -286,11 +315,16 @@ def read_connect_code(url: str, key_file: str | None) -> str:
     return typed_code.strip()
 
 
-def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> None:
+def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
-    notes = plans.describe_hook_obstacles(agent, call, place)
-    if command := plans.find_restart_command(agent, place):
+    notes = plans.describe_hook_obstacles(agent, call, home)
+    if command := plans.find_restart_command(agent, home):
         notes.append(f"{agent.title} runs in the background with its old settings. Restart it: {command}")
+    if agent.has_status_line and not call.status_line:
+        notes.append(
+            "To see how full the limits of its subscription are, let its status line report them:"
+            f" signalbox connect {agent.name} --status-line"
+        )
     if agent.from_projects:
         notes.append(agent.from_projects)
     for note in notes:
@@ -312,23 +346,24 @@ def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, k
 # --- checking ---------------------------------------------------------------------------------------------
 
 
-def check_connected_agents(asked: argparse.Namespace, place: UserHome) -> int:
+def check_connected_agents(options: argparse.Namespace, home: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
     client_settings = settings.read_client_settings()
     if client_settings is None or not client_settings.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
     edited_files, differs = record.load_edited_files(), False
-    names = asked.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
-    for agent in choose_agents(names, place):
+    names = options.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
+    for agent in choose_agents(names, home):
         was = find_former_invocation(client_settings, agent.name)
         call = HookInvocation(
             build_client_command(),
             client_settings.url,
             client_settings.key,
             gateway=was is not None and was.gateway,
+            status_line=was is not None and was.status_line,
         )
-        changes = plan_agent_changes(agent, call, place, edited_files, client_settings)
-        notes = plans.describe_hook_obstacles(agent, call, place)
+        changes = plan_agent_changes(agent, call, home, edited_files, client_settings)
+        notes = plans.describe_hook_obstacles(agent, call, home)
         if was is not None and "-I" not in was.program and was.program != call.program:
             notes.append(TRUSTS_ENVIRONMENT)
         wrong = agent.name not in client_settings.agents or any(change.has_effect for change in changes)
@@ -337,8 +372,8 @@ def check_connected_agents(asked: argparse.Namespace, place: UserHome) -> int:
         sys.stdout.write(f"{agent.title}: {'differs' if wrong or off else 'as it should be'}.\n")
         for change in changes:
             if change.has_effect:
-                sys.stdout.write(f"{escape_control_characters(change.format_file_diff(place))}\n")
-        notes += hook_names.describe_known_hooks(agent, place.environment)
+                sys.stdout.write(f"{escape_control_characters(change.format_file_diff(home))}\n")
+        notes += hook_names.describe_known_hooks(agent, home.environment)
         if agent.from_projects:
             notes.append(agent.from_projects)
         for note in notes:

@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     return WRONG
 
 
-def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
+def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
     edited_files, client_settings = record.load_edited_files(), settings.read_client_settings()
     connected = {edited_file.agent for edited_file in edited_files.values()} | set(
         client_settings.agents if client_settings else {}
@@ -61,21 +61,21 @@ def disconnect_agents(names: Sequence[str], place: UserHome) -> int:
     plans.apply_file_changes([change for change, _ in plan.values()], edited_files, connects=False)
     for path, (change, exact) in plan.items():
         sys.stdout.write(
-            f"{place.shorten_home_path(path)}: {describe_disconnect_result(chosen[path], change, exact=exact)}\n"
+            f"{home.shorten_home_path(path)}: {describe_disconnect_result(chosen[path], change, exact=exact)}\n"
         )
         if not exact and change.has_effect:
-            sys.stdout.write(f"{escape_control_characters(change.format_file_diff(place))}\n")
+            sys.stdout.write(f"{escape_control_characters(change.format_file_diff(home))}\n")
     remove_agents_from_settings(leaving, client_settings)
     return 0
 
 
-def list_own_entries(path: str, kept: EditedFile, known: ClientSettings | None) -> list[Entry]:
+def list_own_entries(path: str, edited_file: EditedFile, settings: ClientSettings | None) -> list[Entry]:
     """Return what we put into a file; nothing where it is ours alone. The agent's folder may have moved since."""
-    agent = CONNECTABLE_AGENTS.get(kept.agent)
+    agent = CONNECTABLE_AGENTS.get(edited_file.agent)
     if agent is None:
         return []
-    call = find_former_invocation(known, agent.name) or HookInvocation(
-        ("signalbox",), known.url if known else ""
+    call = find_former_invocation(settings, agent.name) or HookInvocation(
+        ("signalbox",), settings.url if settings else ""
     )
     for lines in agent.former_lines:
         if path.endswith(os.sep + lines.path):
@@ -92,9 +92,13 @@ def list_own_entries(path: str, kept: EditedFile, known: ClientSettings | None) 
     return []
 
 
-def describe_disconnect_result(kept: EditedFile, change: plans.FileChange, *, exact: bool) -> str:
+def describe_disconnect_result(edited_file: EditedFile, change: plans.FileChange, *, exact: bool) -> str:
     if exact:
-        return "deleted: it did not exist before." if kept.original is None else "exactly as it was before."
+        return (
+            "deleted: it did not exist before."
+            if edited_file.original is None
+            else "exactly as it was before."
+        )
     if change.after is None:
         return "deleted although it was edited: Signalbox had made it."
     return "was edited after it was connected, so only Signalbox's entries were removed:"

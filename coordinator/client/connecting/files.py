@@ -80,42 +80,44 @@ def find_git_repository(path: str) -> str | None:
     return folder
 
 
-def require_replaceable_file(found: FileSnapshot) -> None:
+def require_replaceable_file(snapshot: FileSnapshot) -> None:
     """Raise FileRefused where the file or its folder may not be written, or is not ours to replace."""
-    if found.content is None:
-        folder = nearest_existing_folder(os.path.dirname(found.target))
+    if snapshot.content is None:
+        folder = nearest_existing_folder(os.path.dirname(snapshot.target))
         if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-            raise FileRefused(f"{found.path} cannot be created: you may not write to {folder}.")
+            raise FileRefused(f"{snapshot.path} cannot be created: you may not write to {folder}.")
         return
-    about = os.stat(found.target)
-    if not found.mode & WRITABLE or not os.access(found.target, os.W_OK):
-        raise FileRefused(f"{found.path} is read-only. Make it writable, then try again.")
+    about = os.stat(snapshot.target)
+    if not snapshot.mode & WRITABLE or not os.access(snapshot.target, os.W_OK):
+        raise FileRefused(f"{snapshot.path} is read-only. Make it writable, then try again.")
     if about.st_uid != os.geteuid():
-        raise FileRefused(f"{found.path} belongs to another user. Run this as that user.")
+        raise FileRefused(f"{snapshot.path} belongs to another user. Run this as that user.")
     if about.st_nlink > 1:
-        raise FileRefused(f"{found.path} has several hard links, which a safe replacement would break.")
-    if not os.access(os.path.dirname(found.target), os.W_OK | os.X_OK):
-        raise FileRefused(f"{found.path} cannot be replaced: you may not write to its folder.")
+        raise FileRefused(f"{snapshot.path} has several hard links, which a safe replacement would break.")
+    if not os.access(os.path.dirname(snapshot.target), os.W_OK | os.X_OK):
+        raise FileRefused(f"{snapshot.path} cannot be replaced: you may not write to its folder.")
 
 
-def replace_unchanged_file(found: FileSnapshot, content: bytes | None, mode: int | None = None) -> list[str]:
+def replace_unchanged_file(
+    snapshot: FileSnapshot, content: bytes | None, mode: int | None = None
+) -> list[str]:
     """Write the file, or delete it (None), if it still is as it was found. Return the folders that were made.
 
     It keeps its mode unless there is another to set.
 
     Raises FileRefused where it has changed meanwhile, and OSError.
     """
-    mode = found.mode if mode is None else mode
-    if read_file_snapshot(found.path).content != found.content:
-        raise FileRefused(f"{found.path} has changed meanwhile. Try again.")
+    mode = snapshot.mode if mode is None else mode
+    if read_file_snapshot(snapshot.path).content != snapshot.content:
+        raise FileRefused(f"{snapshot.path} has changed meanwhile. Try again.")
     if content is None:
         with suppress(FileNotFoundError):
-            os.unlink(found.target)
+            os.unlink(snapshot.target)
         return []
-    folder = os.path.dirname(found.target)
+    folder = os.path.dirname(snapshot.target)
     missing_folders = list_missing_folders(folder)
     make_private_folder(folder)
-    aside = os.path.join(folder, f".{os.path.basename(found.target)}.signalbox-{os.getpid()}")
+    aside = os.path.join(folder, f".{os.path.basename(snapshot.target)}.signalbox-{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as file:
@@ -123,7 +125,7 @@ def replace_unchanged_file(found: FileSnapshot, content: bytes | None, mode: int
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        os.replace(aside, found.target)
+        os.replace(aside, snapshot.target)
     except BaseException:
         with suppress(OSError):
             os.unlink(aside)

@@ -83,9 +83,9 @@ class JsoncParser:
         self.text = text
         self.count = 0
 
-    def build_syntax_error(self, at: int, why: str) -> UnreadableSettings:
+    def build_syntax_error(self, at: int, reason: str) -> UnreadableSettings:
         line = self.text.count("\n", 0, at) + 1
-        return UnreadableSettings(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {why}")
+        return UnreadableSettings(f"line {line}, column {at - self.text.rfind(chr(10), 0, at)}: {reason}")
 
     def skip_blanks(self, at: int) -> int:
         match = _BLANK.match(self.text, at)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.client.connecting import jsonc
+from coordinator.client.connecting import jsonc, status_lines
 from coordinator.client.connecting.jsonc import JsonNode, UnreadableSettings
 
 COMMANDS = ("command", "bash", "powershell", "url")  # where an entry says what is called
@@ -23,6 +23,7 @@ class SettingsEntries:
     set to something else already: then none does, and `given_way` says what that means. An object that stands
     at one of these paths and `is_signalbox_entry` is no such thing, whatever an agent added to it.
     `former_values` are what older versions put in and this one takes out, if all of them stand there.
+    `status_line` is the command of the status line ("": none of ours); a person's own becomes its argument.
     """
 
     agent: str
@@ -32,9 +33,10 @@ class SettingsEntries:
     given_way: str = ""
     is_ours: Callable[[Mapping[str, Any]], bool] = lambda _value: False
     former_values: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
+    status_line: str = ""
 
 
-def merge_settings_entries(text: str, wanted: SettingsEntries, former: SettingsEntries | None = None) -> str:
+def merge_settings_entries(text: str, entries: SettingsEntries, former: SettingsEntries | None = None) -> str:
     """Return the settings with our entries, each once; the same text where they are there already.
 
     `former` is what we put in before, where that may have been something else. Raises UnreadableSettings
@@ -42,19 +44,21 @@ def merge_settings_entries(text: str, wanted: SettingsEntries, former: SettingsE
     """
     text = ensure_json_object_text(text)
     require_settings_shape(text)
-    for path, value in wanted.basics.items():
+    for path, value in entries.basics.items():
         if jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) is None:
             text = jsonc.set_jsonc_value(text, path, value)
-    for event in {**wanted.hooks, **list_events_with_own_entries(text, wanted.agent)}:
-        text = merge_event_entry(text, event, wanted)
+    for event in {**entries.hooks, **list_events_with_own_entries(text, entries.agent)}:
+        text = merge_event_entry(text, event, entries)
     for path, value in (former.values if former else {}).items():
-        if path not in wanted.values and hashable_value_at(text, path) == to_hashable_value(value):
+        if path not in entries.values and hashable_value_at(text, path) == to_hashable_value(value):
             text = jsonc.remove_jsonc_item(text, path)
-    text = remove_former_values(text, former or wanted, "")
-    if not has_conflicting_values(text, wanted, former):
-        for path, value in wanted.values.items():
+    text = remove_former_values(text, former or entries, "")
+    if not has_conflicting_values(text, entries, former):
+        for path, value in entries.values.items():
             text = merge_settings_value(text, path, value)
-    return text
+    if entries.status_line:
+        return status_lines.add_status_line(text, entries.status_line)
+    return status_lines.remove_status_line(text) if former and former.status_line else text
 
 
 def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
@@ -72,27 +76,27 @@ def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
     return text
 
 
-def remove_settings_entries(text: str, wanted: SettingsEntries, before: str = "") -> str:
+def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "") -> str:
     """Return the settings without our entries; values that stood there `before` stay. Raises UnreadableSettings."""
     if not text.strip("\ufeff \t\r\n"):
         return text
     require_settings_shape(text)
-    for event in list_events_with_own_entries(text, wanted.agent):
-        text = remove_event_entries(text, event, wanted.agent)
+    for event in list_events_with_own_entries(text, entries.agent):
+        text = remove_event_entries(text, event, entries.agent)
     text = remove_empty_container(text, ("hooks",), before)
-    text = remove_former_values(text, wanted, before)
-    for path, value in wanted.values.items():
+    text = remove_former_values(text, entries, before)
+    for path, value in entries.values.items():
         is_ours = hashable_value_at(text, path) == to_hashable_value(value) or is_own_object_at(
-            text, path, wanted
+            text, path, entries
         )
         if is_ours and hashable_value_at(text, path) != hashable_value_at(before, path):
             text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
-    return text
+    return status_lines.remove_status_line(text) if entries.status_line else text
 
 
-def remove_former_values(text: str, wanted: SettingsEntries, before: str) -> str:
+def remove_former_values(text: str, entries: SettingsEntries, before: str) -> str:
     """Return the settings without what older versions put in, where all of it still stands so."""
-    values = wanted.former_values
+    values = entries.former_values
     if all(hashable_value_at(text, path) == to_hashable_value(value) for path, value in values.items()):
         for path, value in values.items():
             if hashable_value_at(before, path) != to_hashable_value(value):
@@ -100,15 +104,17 @@ def remove_former_values(text: str, wanted: SettingsEntries, before: str) -> str
     return text
 
 
-def has_conflicting_values(text: str, wanted: SettingsEntries, former: SettingsEntries | None = None) -> bool:
+def has_conflicting_values(
+    text: str, entries: SettingsEntries, former: SettingsEntries | None = None
+) -> bool:
     """Say whether somebody else's values are where `values` would go; `former` is what we put in before."""
     ours = former.values if former else {}
     return any(
         hashable_value_at(text, path)
         not in {None, to_hashable_value(value), to_hashable_value(ours.get(path))}
-        and not is_own_object_at(text, path, wanted)
+        and not is_own_object_at(text, path, entries)
         and not (former and is_own_object_at(text, path, former))
-        for path, value in wanted.values.items()
+        for path, value in entries.values.items()
     )
 
 
@@ -229,10 +235,10 @@ def hashable_value_at(text: str, path: tuple[str, ...]) -> Any:
     return to_hashable_value(node.to_python_value()) if node is not None else None
 
 
-def is_own_object_at(text: str, path: tuple[str, ...], wanted: SettingsEntries) -> bool:
+def is_own_object_at(text: str, path: tuple[str, ...], entries: SettingsEntries) -> bool:
     """Say whether an object of ours stands at the path, by what it calls."""
     node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) if text.strip("\ufeff \t\r\n") else None
-    return node is not None and node.kind == "object" and wanted.is_ours(node.to_python_value())
+    return node is not None and node.kind == "object" and entries.is_ours(node.to_python_value())
 
 
 def to_hashable_value(value: Any) -> Any:

@@ -70,12 +70,12 @@ class FileChange:
             return self.mode
         return self.found.mode & OWNERS if self.secret else self.found.mode
 
-    def format_file_diff(self, place: UserHome) -> str:
+    def format_file_diff(self, home: UserHome) -> str:
         """Return the change as a unified diff; how lines end is shown where it is not a plain new line.
 
         The key is not shown. A mode that changes is a line of its own.
         """
-        name = place.shorten_home_path(self.found.path)
+        name = home.shorten_home_path(self.found.path)
         before = "/dev/null" if self.found.content is None else name
         after = "/dev/null" if self.after is None else name
         lines = difflib.unified_diff(
@@ -101,8 +101,8 @@ def split_diff_lines(content: bytes | None) -> list[str]:
 def plan_connect_changes(
     agent: ConnectableAgent,
     call: HookInvocation,
-    place: UserHome,
-    kept: Mapping[str, EditedFile],
+    home: UserHome,
+    edited_files: Mapping[str, EditedFile],
     *,
     plugin: str | None = None,
     former: HookInvocation | None = None,
@@ -114,22 +114,24 @@ def plan_connect_changes(
 
     Raises FileRefused; nothing is changed.
     """
-    folder, changes = agent.settings_folder(place.home, place.environment), []
+    folder, changes = agent.settings_folder(home.home, home.environment), []
     former = former or call
     if agent.file and agent.wanted:
         wanted_entries = agent.wanted(call)
         hooks = {name: entry for name, entry in wanted_entries.hooks.items() if name not in unknown_hooks}
         wanted_entries = replace(wanted_entries, hooks=hooks)
         changes.append(
-            plan_merged_settings(os.path.join(folder, agent.file), wanted_entries, agent.wanted(former), kept)
+            plan_merged_settings(
+                os.path.join(folder, agent.file), wanted_entries, agent.wanted(former), edited_files
+            )
         )
     for own_lines in agent.former_lines:
-        changes += plan_former_lines_removal(os.path.join(folder, own_lines.path), own_lines, kept)
-    changes += plan_mcp_server_changes(agent, (call, former), place, kept)
+        changes += plan_former_lines_removal(os.path.join(folder, own_lines.path), own_lines, edited_files)
+    changes += plan_mcp_server_changes(agent, (call, former), home, edited_files)
     for own in agent.own(call):
-        changes.append(plan_own_file(agent, os.path.join(folder, own.path), own.content, kept))
+        changes.append(plan_own_file(agent, os.path.join(folder, own.path), own.content, edited_files))
     if agent.plugin and plugin is not None:
-        changes.append(plan_own_file(agent, os.path.join(folder, agent.plugin), plugin, kept))
+        changes.append(plan_own_file(agent, os.path.join(folder, agent.plugin), plugin, edited_files))
     for change in changes:
         if change.has_effect:
             files.require_replaceable_file(change.found)
@@ -137,11 +139,11 @@ def plan_connect_changes(
 
 
 def plan_merged_settings(
-    path: str, wanted: SettingsEntries, former: SettingsEntries, kept: Mapping[str, EditedFile]
+    path: str, entries: SettingsEntries, former: SettingsEntries, edited_files: Mapping[str, EditedFile]
 ) -> FileChange:
-    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     try:
-        after = merging.merge_settings_entries(file_snapshot.decoded_text, wanted, former).encode()
+        after = merging.merge_settings_entries(file_snapshot.decoded_text, entries, former).encode()
         if before is not None and before.matches_written_content(file_snapshot.content):
             base = before.original
         elif before is not None and file_snapshot.content is not None:
@@ -152,7 +154,7 @@ def plan_merged_settings(
             base = file_snapshot.content
     except UnreadableSettings as problem:
         raise build_edit_refusal(path, problem) from None
-    return FileChange(wanted.agent, file_snapshot, after, base)
+    return FileChange(entries.agent, file_snapshot, after, base)
 
 
 def build_edit_refusal(path: str, problem: UnreadableSettings) -> FileRefused:
@@ -160,10 +162,10 @@ def build_edit_refusal(path: str, problem: UnreadableSettings) -> FileRefused:
 
 
 def plan_former_lines_removal(
-    path: str, former: FormerLines, kept: Mapping[str, EditedFile]
+    path: str, former: FormerLines, edited_files: Mapping[str, EditedFile]
 ) -> list[FileChange]:
     """Return the change that takes an older version's lines out of a file."""
-    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     rest = lines.remove_former_lines(file_snapshot.decoded_text, former)
     if file_snapshot.content is None or rest == file_snapshot.decoded_text:
         return []
@@ -179,15 +181,15 @@ def plan_former_lines_removal(
 def plan_mcp_server_changes(
     agent: ConnectableAgent,
     calls: tuple[HookInvocation, HookInvocation],
-    place: UserHome,
-    kept: Mapping[str, EditedFile],
+    home: UserHome,
+    edited_files: Mapping[str, EditedFile],
 ) -> list[FileChange]:
     """Return what gives the agent the gateway and the table of its telemetry, or takes them away.
 
     `calls` are the new call and the former one.
     """
     call, former = calls
-    path = agent.mcp_settings_path(place.home, place.environment)
+    path = agent.mcp_settings_path(home.home, home.environment)
     if path is None or agent.mcp is None:
         return []
     mcp_entries, was = agent.mcp(call), agent.mcp(former)
@@ -196,22 +198,24 @@ def plan_mcp_server_changes(
         entries: list[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]] = []
         # Telemetry comes first: `codex mcp add` drops comments before MCP servers, which may be a person's last ones.
         if agent.telemetry:
-            sends = not find_telemetry_problem(agent, call, place, former)
+            sends = not find_telemetry_problem(agent, call, home, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return plan_file_entries(path, [*entries, (mcp_entries, was, call.gateway)], kept, agent.toml_value)
+        return plan_file_entries(
+            path, [*entries, (mcp_entries, was, call.gateway)], edited_files, agent.toml_value
+        )
     if isinstance(mcp_entries, YamlEntry):
         assert isinstance(was, YamlEntry)
-        return plan_file_entries(path, [(mcp_entries, was, call.gateway)], kept)
+        return plan_file_entries(path, [(mcp_entries, was, call.gateway)], edited_files)
     assert isinstance(was, SettingsEntries)
     if call.gateway:
-        return [plan_merged_settings(path, mcp_entries, was, kept)]
-    return [plan_disconnect_change(path, kept[path], [was])[0]] if path in kept else []
+        return [plan_merged_settings(path, mcp_entries, was, edited_files)]
+    return [plan_disconnect_change(path, edited_files[path], [was])[0]] if path in edited_files else []
 
 
 def plan_file_entries(
     path: str,
     entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
-    kept: Mapping[str, EditedFile],
+    edited_files: Mapping[str, EditedFile],
     value: TomlValue | None = None,
 ) -> list[FileChange]:
     """Return the change of a file that is to hold these tables or entries, or, where one is not wanted, to lose it.
@@ -219,7 +223,7 @@ def plan_file_entries(
     Each comes with what it was formerly, and whether it is wanted. `value` is to stand there in any case. A file that
     the agent cannot read is left alone.
     """
-    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     if any(
         isinstance(wanted_entry, TomlTable) for wanted_entry, _, _ in entries
     ) and not toml_tables.is_valid_toml(file_snapshot.decoded_text):
@@ -264,49 +268,49 @@ def had_value_before(before: EditedFile, value: TomlValue) -> bool:
     return toml_tables.has_toml_value(decode_file_content(before.original), value)
 
 
-def add_entry_to_text(text: str, wanted: TomlTable | YamlEntry) -> str:
+def add_entry_to_text(text: str, entry: TomlTable | YamlEntry) -> str:
     """Return the settings with a table or an entry. Raises UnreadableSettings."""
     return (
-        toml_tables.add_toml_table(text, wanted)
-        if isinstance(wanted, TomlTable)
-        else yaml_entries.add_yaml_entry(text, wanted)
+        toml_tables.add_toml_table(text, entry)
+        if isinstance(entry, TomlTable)
+        else yaml_entries.add_yaml_entry(text, entry)
     )
 
 
-def remove_entry_from_text(text: str, wanted: TomlTable | YamlEntry) -> str:
+def remove_entry_from_text(text: str, entry: TomlTable | YamlEntry) -> str:
     """Return the settings without a table or an entry. Raises UnreadableSettings."""
-    if isinstance(wanted, TomlTable):
-        return toml_tables.remove_toml_table(text, wanted)
-    return yaml_entries.remove_yaml_entry(text, wanted)
+    if isinstance(entry, TomlTable):
+        return toml_tables.remove_toml_table(text, entry)
+    return yaml_entries.remove_yaml_entry(text, entry)
 
 
-def is_entry_name_taken(text: str, wanted: TomlTable | YamlEntry) -> bool:
-    if isinstance(wanted, TomlTable):
-        return toml_tables.is_toml_table_taken(text, wanted)
-    return yaml_entries.is_yaml_entry_taken(text, wanted)
+def is_entry_name_taken(text: str, entry: TomlTable | YamlEntry) -> bool:
+    if isinstance(entry, TomlTable):
+        return toml_tables.is_toml_table_taken(text, entry)
+    return yaml_entries.is_yaml_entry_taken(text, entry)
 
 
 def find_telemetry_problem(
-    agent: ConnectableAgent, call: HookInvocation, place: UserHome, former: HookInvocation | None = None
+    agent: ConnectableAgent, call: HookInvocation, home: UserHome, former: HookInvocation | None = None
 ) -> str:
     """Return why the agent's telemetry cannot come here though its hooks can, in words; "" where nothing is wrong."""
-    path = agent.mcp_settings_path(place.home, place.environment)
+    path = agent.mcp_settings_path(home.home, home.environment)
     if agent.telemetry is None or path is None:
         return ""
     wanted_entries = agent.telemetry(call)
-    if wanted_entries.secret and (reason := files.find_key_write_problem(path, place.home)):
-        return f"{place.shorten_home_path(path)} is left as it is: {reason}"
+    if wanted_entries.secret and (reason := files.find_key_write_problem(path, home.home)):
+        return f"{home.shorten_home_path(path)} is left as it is: {reason}"
     text = files.read_file_snapshot(path).decoded_text
     reason = toml_tables.find_table_conflict(text, wanted_entries)
     if reason and former and not toml_tables.find_table_conflict(text, agent.telemetry(former)):
         return ""
-    return f"{place.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
+    return f"{home.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
 
 
 def plan_own_file(
-    agent: ConnectableAgent, path: str, content: str, kept: Mapping[str, EditedFile]
+    agent: ConnectableAgent, path: str, content: str, edited_files: Mapping[str, EditedFile]
 ) -> FileChange:
-    file_snapshot, before = files.read_file_snapshot(path), kept.get(path)
+    file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     if file_snapshot.content is not None and before is None and file_snapshot.content != content.encode():
         raise FileRefused(
             f"{path} exists already and was not made by Signalbox. Move it away, then try again."
@@ -314,12 +318,12 @@ def plan_own_file(
     return FileChange(agent.name, file_snapshot, content.encode(), before.original if before else None)
 
 
-def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place: UserHome) -> list[str]:
+def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home: UserHome) -> list[str]:
     """Return what prevents the agent's hooks or telemetry, in words."""
-    folder, notes = agent.settings_folder(place.home, place.environment), []
+    folder, notes = agent.settings_folder(home.home, home.environment), []
     files_of_project = [
         (os.path.join(parent, name), path, value)
-        for parent in list_parent_folders(place.working_folder)
+        for parent in list_parent_folders(home.working_folder)
         for name, path, value in agent.project_switches
     ]
     own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
@@ -329,7 +333,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
             notes.append(
-                f"{'.'.join(path)} in {place.shorten_home_path(file)} switches all hooks off. Nothing is"
+                f"{'.'.join(path)} in {home.shorten_home_path(file)} switches all hooks off. Nothing is"
                 " reported or held."
             )
     if agent.file and agent.wanted:
@@ -338,26 +342,26 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, place
             text = files.read_file_snapshot(os.path.join(folder, agent.file)).decoded_text
             if text.strip() and merging.has_conflicting_values(text, wanted_entries):
                 notes.append(f"{wanted_entries.given_way[:1].upper()}{wanted_entries.given_way[1:]}.")
-    servers = agent.mcp_settings_path(place.home, place.environment)
+    servers = agent.mcp_settings_path(home.home, home.environment)
     if (
         call.gateway
         and servers is not None
         and agent.mcp is not None
         and is_server_name_taken(servers, agent.mcp(call))
     ):
-        notes.append(f"{place.shorten_home_path(servers)}: {TAKEN}.")
+        notes.append(f"{home.shorten_home_path(servers)}: {TAKEN}.")
     with suppress(FileRefused):
-        if reason := find_telemetry_problem(agent, call, place):
+        if reason := find_telemetry_problem(agent, call, home):
             notes.append(f"{reason}. So Signalbox will not see {agent.title}'s tokens.")
     return notes
 
 
-def find_restart_command(agent: ConnectableAgent, place: UserHome) -> str:
+def find_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
     """Return the command that restarts the agent's background server; "" where none runs."""
     if agent.background is None:
         return ""
     name, command = agent.background
-    path = os.path.join(agent.settings_folder(place.home, place.environment), name)
+    path = os.path.join(agent.settings_folder(home.home, home.environment), name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
@@ -395,7 +399,9 @@ def load_settings_file(path: str) -> Any:
     return None
 
 
-def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry]) -> tuple[FileChange, bool]:
+def plan_disconnect_change(
+    path: str, edited_file: EditedFile, wanted: Sequence[Entry]
+) -> tuple[FileChange, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
     `wanted` are the entries that we put in; none for a file of our own. Raises FileRefused.
@@ -403,11 +409,13 @@ def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry])
     file_snapshot = files.read_file_snapshot(path)
     if (
         file_snapshot.content is None
-        or kept.matches_written_content(file_snapshot.content)
-        or file_snapshot.content == kept.original
+        or edited_file.matches_written_content(file_snapshot.content)
+        or file_snapshot.content == edited_file.original
     ):
         after, exact = (
-            (kept.original, True) if file_snapshot.content is not None else (None, kept.original is None)
+            (edited_file.original, True)
+            if file_snapshot.content is not None
+            else (None, edited_file.original is None)
         )
     elif not wanted:
         after, exact = None, False
@@ -415,27 +423,29 @@ def plan_disconnect_change(path: str, kept: EditedFile, wanted: Sequence[Entry])
         try:
             text = file_snapshot.decoded_text
             for wanted_entry in wanted:
-                text = remove_any_entry(text, wanted_entry, kept)
+                text = remove_any_entry(text, wanted_entry, edited_file)
         except UnreadableSettings as problem:
             raise FileRefused(
                 f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
             ) from None
-        empty = kept.original is None and is_empty_settings_text(text)
+        empty = edited_file.original is None and is_empty_settings_text(text)
         after, exact = (None if empty else text.encode()), False
-    change = FileChange(kept.agent, file_snapshot, after, mode=kept.mode if after is not None else None)
+    change = FileChange(
+        edited_file.agent, file_snapshot, after, mode=edited_file.mode if after is not None else None
+    )
     if change.has_effect:
         files.require_replaceable_file(file_snapshot)
     return change, exact
 
 
-def remove_any_entry(text: str, wanted: Entry, kept: EditedFile) -> str:
+def remove_any_entry(text: str, wanted: Entry, edited_file: EditedFile) -> str:
     if isinstance(wanted, TomlTable | YamlEntry):
         return remove_entry_from_text(text, wanted)
     if isinstance(wanted, TomlValue):
-        return text if had_value_before(kept, wanted) else toml_tables.remove_toml_value(text, wanted)
+        return text if had_value_before(edited_file, wanted) else toml_tables.remove_toml_value(text, wanted)
     if isinstance(wanted, FormerLines):
         return lines.remove_former_lines(text, wanted)
-    return merging.remove_settings_entries(text, wanted, decode_file_content(kept.original))
+    return merging.remove_settings_entries(text, wanted, decode_file_content(edited_file.original))
 
 
 def is_empty_settings_text(text: str) -> bool:
@@ -446,16 +456,20 @@ def decode_file_content(content: bytes | None) -> str:
     return (content or b"").decode("utf-8", "replace")
 
 
-def apply_file_changes(changes: Iterable[FileChange], kept: dict[str, EditedFile], *, connects: bool) -> None:
+def apply_file_changes(
+    changes: Iterable[FileChange], edited_files: dict[str, EditedFile], *, connects: bool
+) -> None:
     """Write all changes or none, and the record with them. Raises FileRefused and OSError."""
     done: list[tuple[FileChange, list[str]]] = []
-    before = dict(kept)
+    before = dict(edited_files)
     try:
         for change in changes:
             # The record comes first: a file that is changed and not in it could never be put back.
             if connects and change.after is not None:
-                kept[change.found.path] = build_edited_file(change, change.after, kept.get(change.found.path))
-                record.save_edited_files(kept)
+                edited_files[change.found.path] = build_edited_file(
+                    change, change.after, edited_files.get(change.found.path)
+                )
+                record.save_edited_files(edited_files)
             written_state = (
                 files.replace_unchanged_file(change.found, change.after, change.resulting_file_mode)
                 if change.has_effect
@@ -463,15 +477,17 @@ def apply_file_changes(changes: Iterable[FileChange], kept: dict[str, EditedFile
             )
             done.append((change, written_state))
             if connects and written_state:
-                kept[change.found.path] = replace(kept[change.found.path], folders=written_state)
-                record.save_edited_files(kept)
+                edited_files[change.found.path] = replace(
+                    edited_files[change.found.path], folders=written_state
+                )
+                record.save_edited_files(edited_files)
     except (OSError, FileRefused):
         undo_file_changes(done)
         record.save_edited_files(before)
         raise
     if not connects:
-        restored = [(change, kept.pop(change.found.path)) for change, _ in done]
-        record.save_edited_files(kept)
+        restored = [(change, edited_files.pop(change.found.path)) for change, _ in done]
+        record.save_edited_files(edited_files)
         files.remove_empty_folders(
             [folder for change, was in restored if change.after is None for folder in was.folders]
         )

@@ -51,13 +51,15 @@ class GeneratedFile:
 class HookInvocation:
     """How hooks call us: the program (its words), and which server's the telemetry is, with which key ("": none).
 
-    With `gateway` the agent is given Signalbox's MCP servers, too.
+    With `gateway` the agent is given Signalbox's MCP servers, too, and with `status_line` the status line that reports
+    the limits of its subscription.
     """
 
     program: tuple[str, ...]
     url: str
     key: str = ""
     gateway: bool = False
+    status_line: bool = False
 
     def hook_command(self, agent: str, seconds: float) -> str:
         """Return the shell command of a hook whose agent waits `seconds` for it."""
@@ -86,7 +88,8 @@ class ConnectableAgent:
     makes the hooks of a session that begins and ends, by its id and folder. `afterwards` is what a person must do,
     `switches` are settings that turn hooks off: (file, path, the value that does); `project_switches` are those of a
     project's own files, and `from_projects` says what a project can do against the hooks, and what holds against that.
-    `mcp` is how the agent is given the gateway, in the file `mcp_file`.
+    `mcp` is how the agent is given the gateway, in the file `mcp_file`. One that `has_status_line` reports the limits
+    of its subscription by it alone.
     """
 
     name: str
@@ -111,6 +114,7 @@ class ConnectableAgent:
     mcp: Callable[[HookInvocation], SettingsEntries | TomlTable | YamlEntry] | None = None
     mcp_file: str | None = None
     trial: Callable[[str, str], list[dict[str, Any]]] | None = None
+    has_status_line: bool = False
     was_run: bool = True
 
     def settings_folder(self, home: str, environment: Mapping[str, str]) -> str:
@@ -218,6 +222,7 @@ def claude_code_entries(call: HookInvocation) -> SettingsEntries:
             ("otelHeadersHelper",): shlex.join([*call.program, "headers"]),
         },
         given_way=_ELSEWHERE,
+        status_line=shlex.join([*call.program, "status-line"]) if call.status_line else "",
     )
 
 
@@ -579,6 +584,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             variable="CLAUDE_CONFIG_DIR",
             file="settings.json",
             wanted=claude_code_entries,
+            has_status_line=True,
             mcp=claude_code_mcp_entries,
             mcp_file=f"{HOME}.claude.json",
             afterwards=_RESTART.format("Claude Code"),

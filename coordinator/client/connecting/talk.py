@@ -19,8 +19,8 @@ LARGEST = 1 << 20
 class ServerRequestFailed(Exception):
     """The server cannot be reached, or refused; the text says why. `status` is its answer's, 0 where none came."""
 
-    def __init__(self, words: str, status: int = 0) -> None:
-        super().__init__(words)
+    def __init__(self, text: str, status: int = 0) -> None:
+        super().__init__(text)
         self.status = status
 
 

@@ -63,50 +63,50 @@ class TomlTable:
         return ".".join(self.path)
 
 
-def add_toml_table(text: str, wanted: TomlTable) -> str:
+def add_toml_table(text: str, table: TomlTable) -> str:
     """Return the settings with our table, once; the same text where it is there, or somebody else's is in its place.
 
     Raises UnreadableSettings where the settings are no TOML, or have no room for it.
     """
     document = load_toml(text)
-    value = find_toml_value(document, wanted.path)
-    if value is not None and not is_own_toml_table(value, wanted):
+    value = find_toml_value(document, table.path)
+    if value is not None and not is_own_toml_table(value, table):
         return text
-    changed = {name: new for name, new in wanted.values.items() if value is None or value.get(name) != new}
+    changed = {name: new for name, new in table.values.items() if value is None or value.get(name) != new}
     if not changed:
         return text
-    after = append_toml_table(text, wanted) if value is None else update_toml_table(text, wanted, changed)
+    after = append_toml_table(text, table) if value is None else update_toml_table(text, table, changed)
     holder = document
-    for name in wanted.path:
+    for name in table.path:
         holder = holder.setdefault(name, {})
         if not isinstance(holder, dict):
-            raise UnreadableSettings(f"{wanted.dotted_path} cannot be added to it")
+            raise UnreadableSettings(f"{table.dotted_path} cannot be added to it")
     holder.update(changed)
     return require_expected_toml(after, document)
 
 
-def remove_toml_table(text: str, wanted: TomlTable) -> str:
+def remove_toml_table(text: str, table: TomlTable) -> str:
     """Return the settings without our table and the comments of older versions. Raises UnreadableSettings."""
     toml_document = load_toml(text)
-    value = find_toml_value(toml_document, wanted.path)
-    if value is None or not is_own_toml_table(value, wanted):
+    value = find_toml_value(toml_document, table.path)
+    if value is None or not is_own_toml_table(value, table):
         return text
     other_keys = (
         {}
-        if wanted.is_whole
-        else {key: item_value for key, item_value in value.items() if key not in wanted.values}
+        if table.is_whole
+        else {key: item_value for key, item_value in value.items() if key not in table.values}
     )
     document, mark = parse_toml_document(remove_marker_comments(text))
-    delete_toml_entries(document, wanted.path, None if not other_keys else set(wanted.values))
+    delete_toml_entries(document, table.path, None if not other_keys else set(table.values))
     after = mark + remove_cut_marks(document.as_string())
-    delete_plain_table(toml_document, wanted.path, other_keys)
+    delete_plain_table(toml_document, table.path, other_keys)
     return require_expected_toml(after, toml_document)
 
 
-def add_toml_value(text: str, wanted: TomlValue) -> str:
+def add_toml_value(text: str, value: TomlValue) -> str:
     """Return the settings with our value; the same text where one is set. Raises UnreadableSettings."""
     toml_document = load_toml(text)
-    if wanted.name in toml_document:
+    if value.name in toml_document:
         return text
     document, mark = parse_toml_document(text)
     from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
@@ -118,25 +118,25 @@ def add_toml_value(text: str, wanted: TomlValue) -> str:
         at = place + 1 if key is not None else at
     glue = toml_line_ending(text) if at == len(document.body) and text and not text.endswith("\n") else ""
     document.body.insert(
-        at, (None, Whitespace(f"{glue}{wanted.name} = {wanted.value}{toml_line_ending(text)}"))
+        at, (None, Whitespace(f"{glue}{value.name} = {value.value}{toml_line_ending(text)}"))
     )
-    return require_expected_toml(mark + document.as_string(), toml_document | {wanted.name: wanted.value})
+    return require_expected_toml(mark + document.as_string(), toml_document | {value.name: value.value})
 
 
-def remove_toml_value(text: str, wanted: TomlValue) -> str:
+def remove_toml_value(text: str, value: TomlValue) -> str:
     """Return the settings without our value; another one stays. Raises UnreadableSettings."""
     toml_document = load_toml(text)
-    if toml_document.get(wanted.name) != wanted.value:
+    if toml_document.get(value.name) != value.value:
         return text
     document, mark = parse_toml_document(text)
-    delete_toml_entries(document, (wanted.name,), None)
-    del toml_document[wanted.name]
+    delete_toml_entries(document, (value.name,), None)
+    del toml_document[value.name]
     return require_expected_toml(mark + document.as_string(), toml_document)
 
 
-def has_toml_value(text: str, wanted: TomlValue) -> bool:
+def has_toml_value(text: str, value: TomlValue) -> bool:
     """Say whether the value is set there, to whatever. False where the text is no TOML."""
-    return is_valid_toml(text) and wanted.name in load_toml(text)
+    return is_valid_toml(text) and value.name in load_toml(text)
 
 
 def remove_marker_comments(text: str) -> str:
@@ -144,23 +144,23 @@ def remove_marker_comments(text: str) -> str:
     return _MARKS.sub("", text)
 
 
-def find_table_conflict(text: str, wanted: TomlTable) -> str:
+def find_table_conflict(text: str, table: TomlTable) -> str:
     """Return why our table cannot go into the settings, in words; "" where it can."""
     try:
-        value = find_toml_value(load_toml(text), wanted.path)
+        value = find_toml_value(load_toml(text), table.path)
     except UnreadableSettings as problem:
         return f"it is not TOML ({problem})"
     return (
-        f"[{wanted.dotted_path}] is set there already"
-        if value is not None and not is_own_toml_table(value, wanted)
+        f"[{table.dotted_path}] is set there already"
+        if value is not None and not is_own_toml_table(value, table)
         else ""
     )
 
 
-def is_toml_table_taken(text: str, wanted: TomlTable) -> bool:
+def is_toml_table_taken(text: str, table: TomlTable) -> bool:
     """Say whether somebody else's table stands where ours would. Raises UnreadableSettings."""
-    value = find_toml_value(load_toml(text), wanted.path)
-    return value is not None and not is_own_toml_table(value, wanted)
+    value = find_toml_value(load_toml(text), table.path)
+    return value is not None and not is_own_toml_table(value, table)
 
 
 def is_valid_toml(text: str) -> bool:
@@ -172,13 +172,13 @@ def is_valid_toml(text: str) -> bool:
     return True
 
 
-def format_toml_table(wanted: TomlTable) -> str:
+def format_toml_table(table: TomlTable) -> str:
     """Return our table alone."""
-    return append_toml_table("", wanted)
+    return append_toml_table("", table)
 
 
-def is_own_toml_table(value: Any, wanted: TomlTable) -> bool:
-    return isinstance(value, dict) and wanted.is_ours(value)
+def is_own_toml_table(value: Any, table: TomlTable) -> bool:
+    return isinstance(value, dict) and table.is_ours(value)
 
 
 def find_toml_value(known: Any, path: Path) -> Any:
@@ -211,11 +211,11 @@ def parse_toml_document(text: str) -> tuple[TOMLDocument, str]:
     return document, text[: len(text) - len(plain)]
 
 
-def append_toml_table(text: str, wanted: TomlTable) -> str:
+def append_toml_table(text: str, table: TomlTable) -> str:
     line_end = toml_line_ending(text)
     lines = [
-        f"[{wanted.dotted_path}]",
-        *(f"{name} = {format_toml_value(value)}" for name, value in wanted.values.items()),
+        f"[{table.dotted_path}]",
+        *(f"{name} = {format_toml_value(value)}" for name, value in table.values.items()),
         "",
     ]
     glue = "" if not text or text.endswith("\n") else line_end
@@ -229,13 +229,13 @@ def format_toml_value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def update_toml_table(text: str, wanted: TomlTable, changed: Mapping[str, Any]) -> str:
+def update_toml_table(text: str, table: TomlTable, changed: Mapping[str, Any]) -> str:
     """Return the settings with these values in our table, which is there."""
     from tomlkit.items import Table  # noqa: PLC0415 - loaded with what follows
 
     document, mark = parse_toml_document(text)
     holders: list[Container] = [document]
-    for name in wanted.path:
+    for name in table.path:
         holders = [
             item.value
             for holder in holders
@@ -247,7 +247,7 @@ def update_toml_table(text: str, wanted: TomlTable, changed: Mapping[str, Any]) 
         None,
     )
     if holder is None:
-        raise UnreadableSettings(f"{wanted.dotted_path} is not a table of its own there")
+        raise UnreadableSettings(f"{table.dotted_path} is not a table of its own there")
     for name, value in changed.items():
         if name in holder:
             holder[name] = build_toml_item(value)

@@ -15,6 +15,7 @@ from coordinator.client.connecting import talk
 from coordinator.client.connecting.programs import QUICK, ConnectableAgent, HookInvocation
 
 SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
+TRIAL_SESSION_PREFIX = "signalbox-test-"  # begins the ids of sessions that a trial makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def iterate_trial_steps(
 
     The session stays and is ended: it is where people see that this machine reports.
     """
-    mark = f"signalbox-test-{uuid.uuid4()}"
+    mark = f"{TRIAL_SESSION_PREFIX}{uuid.uuid4()}"
     step = time_trial_step("Reach the server with the key", lambda: try_server_key(url, key))
     yield step
     if step.works and agent.trial is not None:

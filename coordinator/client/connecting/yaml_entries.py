@@ -31,68 +31,68 @@ class YamlEntry:
     is_ours: Callable[[Mapping[str, Any]], bool]
 
 
-def add_yaml_entry(text: str, wanted: YamlEntry) -> str:
+def add_yaml_entry(text: str, entry: YamlEntry) -> str:
     """Return the settings with our entry, once; the same text where somebody else's stands in its place.
 
     What the agent added to our entry stays in it. Raises UnreadableSettings where there is no room for it.
     """
-    group = find_entry_mapping(text, wanted)
-    value = find_yaml_value(text, wanted)
+    group = find_entry_mapping(text, entry)
+    value = find_yaml_value(text, entry)
     if value is not None:
-        if not is_own_yaml_entry(value, wanted) or all(
-            value.get(key) == new for key, new in wanted.values.items()
+        if not is_own_yaml_entry(value, entry) or all(
+            value.get(key) == new for key, new in entry.values.items()
         ):
             return text
         assert group is not None
-        start, end, _ = find_entry_span(text, group, wanted.path[1])
+        start, end, _ = find_entry_span(text, group, entry.path[1])
         return (
             text[:start]
-            + format_entry_lines(wanted, {**value, **wanted.values}, mapping_indentation(group))
+            + format_entry_lines(entry, {**value, **entry.values}, mapping_indentation(group))
             + text[end:]
         )
     if group is None:
         line_end = yaml_line_ending(text)
         glue = "" if not text or text.endswith("\n") else line_end
-        return f"{text}{glue}{wanted.path[0]}:{line_end}" + format_entry_lines(
-            wanted, wanted.values, "  ", line_end
+        return f"{text}{glue}{entry.path[0]}:{line_end}" + format_entry_lines(
+            entry, entry.values, "  ", line_end
         )
     start = text.rindex("\n", 0, group.start_mark.index) + 1
     return (
         text[:start]
-        + format_entry_lines(wanted, wanted.values, mapping_indentation(group), yaml_line_ending(text))
+        + format_entry_lines(entry, entry.values, mapping_indentation(group), yaml_line_ending(text))
         + text[start:]
     )
 
 
-def remove_yaml_entry(text: str, wanted: YamlEntry) -> str:
+def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
     """Return the settings without our entry, and without the mapping that it leaves empty.
 
     Raises UnreadableSettings.
     """
-    value = find_yaml_value(text, wanted)
-    if value is None or not is_own_yaml_entry(value, wanted):
+    value = find_yaml_value(text, entry)
+    if value is None or not is_own_yaml_entry(value, entry):
         return text
-    group = find_entry_mapping(text, wanted)
+    group = find_entry_mapping(text, entry)
     assert group is not None
-    start, end, is_alone = find_entry_span(text, group, wanted.path[1])
+    start, end, is_alone = find_entry_span(text, group, entry.path[1])
     if is_alone:
         start = text.rfind("\n", 0, text.rindex("\n", 0, start)) + 1
     return remove_marker_comments(text[:start] + text[end:])
 
 
-def is_yaml_entry_taken(text: str, wanted: YamlEntry) -> bool:
+def is_yaml_entry_taken(text: str, entry: YamlEntry) -> bool:
     """Say whether somebody else's entry stands where ours would. Raises UnreadableSettings."""
-    value = find_yaml_value(text, wanted)
-    return value is not None and not is_own_yaml_entry(value, wanted)
+    value = find_yaml_value(text, entry)
+    return value is not None and not is_own_yaml_entry(value, entry)
 
 
-def format_yaml_entry(wanted: YamlEntry) -> str:
+def format_yaml_entry(entry: YamlEntry) -> str:
     """Return our entry alone, in its mapping."""
-    return f"{wanted.path[0]}:\n" + format_entry_lines(wanted, wanted.values, "  ")
+    return f"{entry.path[0]}:\n" + format_entry_lines(entry, entry.values, "  ")
 
 
-def is_own_yaml_entry(value: Any, wanted: YamlEntry) -> bool:
-    return isinstance(value, dict) and wanted.is_ours(value)
+def is_own_yaml_entry(value: Any, entry: YamlEntry) -> bool:
+    return isinstance(value, dict) and entry.is_ours(value)
 
 
 def import_yaml() -> Any:
@@ -103,18 +103,18 @@ def import_yaml() -> Any:
     return yaml
 
 
-def find_yaml_value(text: str, wanted: YamlEntry) -> Any:
+def find_yaml_value(text: str, entry: YamlEntry) -> Any:
     yaml = import_yaml()
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         raise UnreadableSettings(" ".join(str(problem).split())) from None
-    for name in wanted.path:
+    for name in entry.path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
-def find_entry_mapping(text: str, wanted: YamlEntry) -> MappingNode | None:
+def find_entry_mapping(text: str, entry: YamlEntry) -> MappingNode | None:
     """Return the mapping that our entry belongs in; None where there is none. Raises UnreadableSettings."""
     yaml = import_yaml()
     try:
@@ -126,9 +126,9 @@ def find_entry_mapping(text: str, wanted: YamlEntry) -> MappingNode | None:
     if not isinstance(root, yaml.MappingNode) or root.flow_style:
         raise UnreadableSettings("its settings are not a mapping with one entry on a line")
     for key, value in root.value:
-        if key.value == wanted.path[0]:
+        if key.value == entry.path[0]:
             if not isinstance(value, yaml.MappingNode) or value.flow_style:
-                raise UnreadableSettings(f"its {wanted.path[0]} are not on lines of their own")
+                raise UnreadableSettings(f"its {entry.path[0]} are not on lines of their own")
             group: MappingNode = value
             return group
     return None
@@ -158,11 +158,9 @@ def mapping_indentation(group: MappingNode) -> str:
     return " " * group.start_mark.column
 
 
-def format_entry_lines(
-    wanted: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n"
-) -> str:
+def format_entry_lines(entry: YamlEntry, values: Mapping[str, Any], indent: str, line_end: str = "\n") -> str:
     lines = [
-        f"{indent}{wanted.path[1]}:",
+        f"{indent}{entry.path[1]}:",
         *(f"{indent}  {key}: {json.dumps(entry_value)}" for key, entry_value in values.items()),
     ]
     return "".join(f"{line}{line_end}" for line in lines)

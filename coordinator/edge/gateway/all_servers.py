@@ -20,26 +20,36 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_sessions import StoredUpstreamSession
-from coordinator.client import sse
+from coordinator.client import mcp_methods, sse
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.upstream_sessions import STATELESS, VERSIONS, UpstreamSessions
 from coordinator.edge.gateway.upstreams import UpstreamClient, UpstreamSessionForgotten
 from coordinator.errors import Forbidden, NotFound, SignalboxError
 from coordinator.lib.asgi import Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway import answers, servers
+from coordinator.mcp.gateway import answers, call_limits, servers, tool_search
 from coordinator.mcp.gateway.listing import UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
+from coordinator.mcp.gateway.tool_search import DEFAULT_FOUND_TOOLS
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import UpstreamFailed
-from coordinator.mcp.protocol.messages import INVALID_PARAMS, METHOD_NOT_FOUND, TASKS, McpMessage
-from coordinator.mcp.servers.names import name_in_calls
+from coordinator.mcp.protocol.messages import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    TASKS,
+    McpMessage,
+    UnreadableMessage,
+)
+from coordinator.mcp.servers.names import CALL_TOOL, FIND_TOOLS, name_in_calls
+from coordinator.models.mcp import ListedTools
 from coordinator.policy.grants import access
 
 ABOUT = {"name": "signalbox", "title": "Signalbox", "version": "1"}
@@ -85,7 +95,11 @@ class AllServers:
         listings: AgentToolListings,
         calls: ToolCallHandler,
         threads: EdgeThreads,
+        elicitations: ElicitationHandler,
+        server_requests: ServerRequestGate,
     ) -> None:
+        self._server_requests = server_requests
+        self._elicitations = elicitations
         self._clients = clients
         self._links = links
         self._refusals = refusals
@@ -95,7 +109,7 @@ class AllServers:
         self._calls = calls
         self._threads = threads
 
-    async def answer_combined_message(self, x: Exchange) -> None:
+    async def answer_combined_message(self, exchange: Exchange) -> None:
         """Answer one message."""
         ways: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "initialize": self.answer_initialize,
@@ -103,129 +117,176 @@ class AllServers:
             "ping": self.answer_ping,
             "tools/list": self.list_combined_tools,
             "tools/call": self.call_combined_tool,
+            "resources/list": self.list_no_resources,
+            "resources/templates/list": self.list_no_resources,
         }
-        if x.message.is_response:
-            await self.forward_client_response(x)
-        elif not x.message.is_request:
-            await self.receive_notification(x)
-        elif x.message.method in ways:
-            await ways[x.message.method](x)
+        if exchange.message.is_response:
+            await self.forward_client_response(exchange)
+        elif not exchange.message.is_request:
+            await self.receive_notification(exchange)
+        elif exchange.message.method in ways:
+            await ways[exchange.message.method](exchange)
         else:
             refusal_text = (
                 "Not available at this address, which has the tools of all servers. "
                 "A server's own address has it."
             )
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, METHOD_NOT_FOUND, refusal_text),
-                404 if x.client is None else 200,
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text),
+                404 if exchange.client is None else 200,
             )
 
-    async def answer_initialize(self, x: Exchange) -> None:
-        protocol_version = x.message.params.get("protocolVersion")
+    async def answer_initialize(self, exchange: Exchange) -> None:
+        protocol_version = exchange.message.params.get("protocolVersion")
         version = (
             protocol_version
             if isinstance(protocol_version, str) and protocol_version in VERSIONS
             else VERSIONS[0]
         )
         client = await self._clients.begin_client_session(
-            "", key_id=x.caller_key.id, agent_id=x.agent_id, version=version, params=x.message.params
+            "",
+            key_id=exchange.caller_key.id,
+            agent_id=exchange.agent_id,
+            version=version,
+            params=exchange.message.params,
         )
-        x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
+        exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         value = {
             "protocolVersion": version,
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": {"tools": {"listChanged": True}} | await self.build_resources_capability(),
             "serverInfo": ABOUT,
             "instructions": INSTRUCTIONS,
         }
-        await x.line.send_answer(answers.build_result_response(x.message.id, value))
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_discover(self, x: Exchange) -> None:
+    async def answer_discover(self, exchange: Exchange) -> None:
         value = {
             "resultType": "complete",
             "supportedVersions": [STATELESS, *VERSIONS],
-            "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+            "capabilities": {"tools": {}, "extensions": {TASKS: {}}}
+            | await self.build_resources_capability(),
             "serverInfo": ABOUT,
             "instructions": INSTRUCTIONS,
             "ttlMs": 60_000,
             "cacheScope": "private",
         }
-        await x.line.send_answer(answers.build_result_response(x.message.id, value))
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_ping(self, x: Exchange) -> None:
-        await x.line.send_answer(answers.build_result_response(x.message.id, {}))
+    async def build_resources_capability(self) -> dict[str, Any]:
+        """Return the capability by which clients read the rest of long results, where results have a limit."""
+        is_limited = await self._threads.run_in_thread(call_limits.has_result_limits)
+        return {"resources": {}} if is_limited else {}
 
-    async def list_combined_tools(self, x: Exchange) -> None:
+    async def list_no_resources(self, exchange: Exchange) -> None:
+        """Answer that nothing is listed: the rest of a result is read at the address that the result names."""
+        value: dict[str, Any] = {mcp_methods.LISTS[exchange.message.method]: []}
+        if exchange.message.is_stateless:
+            value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+
+    async def answer_ping(self, exchange: Exchange) -> None:
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, {}))
+
+    async def list_combined_tools(self, exchange: Exchange) -> None:
         """Answer with the tools of all servers that can be reached, by server and name.
 
-        Servers that cannot be reached, or that no call can tell from another, are named in `_meta`.
+        Servers that cannot be reached, or that no call can tell from another, are named in `_meta`. An agent that is
+        to search is shown the two tools by which it does.
         """
-        if x.client is None and x.caller_key.session_id is not None:
+        if exchange.client is None and exchange.caller_key.session_id is not None:
             await self._links.find_stateless_session(
-                x
+                exchange
             )  # by which hooks and questions of this agent know that it is here
+        shown = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
+        value: dict[str, Any] = {"tools": list(tool_search.SEARCH_TOOLS)}
+        if shown.listed is not ListedTools.SEARCH:
+            tools, silent, twins = await self.fetch_combined_tools(exchange)
+            value["tools"] = [msgspec.Raw(tool) for tool in tools]
+            meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
+            if silent or twins:
+                value["_meta"] = {name: servers for name, servers in meta.items() if servers}
+        if exchange.message.is_stateless:
+            value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+
+    async def fetch_combined_tools(self, exchange: Exchange) -> tuple[list[bytes], list[str], list[str]]:
+        """Return the tools of all servers by server and name, the servers that did not answer, and those alike."""
         turns = asyncio.Semaphore(AT_ONCE)
-        opened = await self.find_open_servers(x)
+        opened = await self.find_open_servers(exchange)
         alone = [server for server in opened if not server.indistinguishable_servers]
-        server_tools = await asyncio.gather(*(self.fetch_server_tools(x, server, turns) for server in alone))
+        server_tools = await asyncio.gather(
+            *(self.fetch_server_tools(exchange, server, turns) for server in alone)
+        )
         tools = [tool for _, some in sorted(server_tools) for tool in some or []]
         silent = sorted(name for name, some in server_tools if some is None)
         twins = sorted(server.name for server in opened if server.indistinguishable_servers)
-        value: dict[str, Any] = {"tools": [msgspec.Raw(tool) for tool in tools]}
-        meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
-        if silent or twins:
-            value["_meta"] = {name: servers for name, servers in meta.items() if servers}
-        if x.message.is_stateless:
-            value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-        await x.line.send_answer(answers.build_result_response(x.message.id, value))
+        return tools, silent, twins
 
-    async def find_open_servers(self, x: Exchange) -> list[UpstreamServer]:
+    async def answer_tool_search(self, exchange: Exchange) -> None:
+        """Answer `find_tools` with definitions of tools that the agent may see."""
+        arguments = exchange.message.params.get("arguments") or {}
+        query = arguments.get("query", "") if isinstance(arguments, dict) else None
+        limit = arguments.get("limit", DEFAULT_FOUND_TOOLS) if isinstance(arguments, dict) else None
+        if not isinstance(query, str) or not isinstance(limit, int):
+            message = f"{FIND_TOOLS} takes a query, which is a text, and a limit, which is a number."
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INVALID_PARAMS, message)
+            )
+            return
+        tools, silent, _ = await self.fetch_combined_tools(exchange)
+        value = tool_search.find_tools(tools, query, limit, silent)
+        if exchange.message.is_stateless:
+            value["resultType"] = "complete"
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
+
+    async def find_open_servers(self, exchange: Exchange) -> list[UpstreamServer]:
         """Return the servers of which something is open to the agent, those that cannot be used now among them."""
         names = await self._threads.run_in_thread(
-            access.default_policies_by_server, timezone.now(), x.agent_id
+            access.default_policies_by_server, timezone.now(), exchange.agent_id
         )
         open_servers = []
         for name in names:
             server = await self._registry.find_registered_server(name)
             if server is not None and not server.is_off and not server.is_local_server:
-                inner = replace(x, server=server)
+                inner = replace(exchange, server=server)
                 if await self._listings.can_reach_server(inner):
                     open_servers.append(server)
         return open_servers
 
     async def fetch_server_tools(
-        self, x: Exchange, server: UpstreamServer, turns: asyncio.Semaphore
+        self, exchange: Exchange, server: UpstreamServer, turns: asyncio.Semaphore
     ) -> tuple[str, list[bytes] | None]:
         async with turns:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
-                    inner = await self._links.attach_upstream_session(replace(x, server=server))
+                    inner = await self._links.attach_upstream_session(replace(exchange, server=server))
                     return server.name, await self._listings.list_all_visible_tools(
                         inner, f"{name_in_calls(server.name)}__"
                     )
             except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
                 return server.name, None
 
-    async def receive_notification(self, x: Exchange) -> None:
+    async def receive_notification(self, exchange: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
-        if x.client is not None and x.message.method in FOR_SERVERS:
-            await self.notify_servers(x, x.message.raw)
-        await x.line.send_empty_answer(202)
+        if exchange.client is not None and exchange.message.method in FOR_SERVERS:
+            await self.notify_servers(exchange, exchange.message.raw)
+        await exchange.line.send_empty_answer(202)
 
-    async def end_combined_session(self, x: Exchange) -> None:
+    async def end_combined_session(self, exchange: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
-        assert x.client is not None
-        await self._clients.end_client_session(x.client)
-        await self.notify_servers(x, b"", method="DELETE")
+        assert exchange.client is not None
+        await self._clients.end_client_session(exchange.client)
+        await self.notify_servers(exchange, b"", method="DELETE")
 
-    async def notify_servers(self, x: Exchange, body: bytes, method: str = "POST") -> None:
+    async def notify_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
         """Send a message to all servers with which the client has a session, as far as they hear it soon."""
-        assert x.client is not None
+        assert exchange.client is not None
 
         async def notify_server(server_id: str, link: StoredUpstreamSession) -> None:
             server = await self._registry.find_registered_server(server_id)
             if server is None or server.target is None or (link.upstream_session is None and not body):
                 return
-            inner = replace(x, server=server)
+            inner = replace(exchange, server=server)
             with contextlib.suppress(UpstreamFailed):
                 answer = await self._upstreams.send_client_message(
                     inner, body, session=link.upstream_session, method=method
@@ -234,39 +295,54 @@ class AllServers:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_WITHIN):
-                await asyncio.gather(*(notify_server(*link) for link in x.client.links.items()))
+                await asyncio.gather(*(notify_server(*link) for link in exchange.client.links.items()))
 
-    async def call_combined_tool(self, x: Exchange) -> None:
-        name = x.message.params.get("name")
-        prefixes = [(f"{name_in_calls(server.name)}__", server) for server in await self.find_open_servers(x)]
+    async def call_combined_tool(self, exchange: Exchange) -> None:
+        if exchange.message.params.get("name") == FIND_TOOLS:
+            await self.answer_tool_search(exchange)
+            return
+        if exchange.message.params.get("name") == CALL_TOOL:
+            try:
+                exchange = replace(exchange, message=tool_search.unwrap_called_tool(exchange.message))
+            except UnreadableMessage as problem:
+                await exchange.line.send_answer(
+                    answers.build_error_response(exchange.message.id, problem.code, str(problem))
+                )
+                return
+        name = exchange.message.params.get("name")
+        prefixes = [
+            (f"{name_in_calls(server.name)}__", server) for server in await self.find_open_servers(exchange)
+        ]
         matching_prefixes = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
         # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
         # tool of this name is refused when it is judged.
         prefix, server = max(matching_prefixes, key=lambda pair: len(pair[0]), default=("", None))
         if server is None or not isinstance(name, str):
-            await self.refuse_unknown_tool(x, name)
+            await self.refuse_unknown_tool(exchange, name)
             return
         if server.indistinguishable_servers:
             server_names = " and ".join([server.name, *server.indistinguishable_servers])
             message = f"Calls cannot tell the servers {server_names} apart. An admin must rename one."
-            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, message))
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INVALID_PARAMS, message)
+            )
             return
         tool = name.removeprefix(prefix)
         try:
             inner = await self._links.attach_upstream_session(
-                replace(x, server=server, message=rename_called_tool(x.message, tool))
+                replace(exchange, server=server, message=rename_called_tool(exchange.message, tool))
             )
         except UpstreamFailed as problem:
             message = answers.describe_unreached_call(server.name, tool, str(problem))
-            await x.line.send_answer(answers.build_tool_error(x.message, message))
+            await exchange.line.send_answer(answers.build_tool_error(exchange.message, message))
             return
         if b"mcp-name" in inner.headers:
             inner.headers = inner.headers | {b"mcp-name": encode_header_value(tool)}
-        if isinstance(x.line, ServerTaggedStream):
-            x.line.server = server.name
+        if isinstance(exchange.line, ServerTaggedStream):
+            exchange.line.server = server.name
         await self._calls.handle_tool_call(inner)
 
-    async def refuse_unknown_tool(self, x: Exchange, name: Any) -> None:
+    async def refuse_unknown_tool(self, exchange: Exchange, name: Any) -> None:
         """Refuse a call of no server that is open here, and have that audited.
 
         To whom nothing of a server is open, it is like one that is not there.
@@ -286,8 +362,10 @@ class AllServers:
             problem: SignalboxError = NotFound(
                 f"{shown_name!r} is called, which is no registered server's tool."
             )
-        elif not await self._listings.can_reach_server(replace(x, server=server)):
-            problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {server.name}.")
+        elif not await self._listings.can_reach_server(replace(exchange, server=server)):
+            problem = Forbidden(
+                f"{exchange.agent_id} has no grant for anything of the MCP server {server.name}."
+            )
         else:
             refusal_reason = (
                 "runs beside its agent, and is not called from here"
@@ -297,26 +375,38 @@ class AllServers:
             problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
             refusal_text = f"Denied: {shown_name} did not run. {problem.detail} An admin can change that."
         await self._refusals.audit_refusal(
-            x.admission, x.agent_id, server.name if server else shown_name, problem, known=server is not None
+            exchange.admission,
+            exchange.agent_id,
+            server.name if server else shown_name,
+            problem,
+            known=server is not None,
         )
-        await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text))
+        await exchange.line.send_answer(
+            answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
+        )
 
-    async def forward_client_response(self, x: Exchange) -> None:
+    async def forward_client_response(self, exchange: Exchange) -> None:
         """Pass the response to a server's request on to that server."""
-        server_id, number = untag_request_id(x.message.id)
+        server_id, number = untag_request_id(exchange.message.id)
         server = await self._registry.find_registered_server(server_id) if server_id else None
-        link = x.client.links.get(server_id) if x.client and server_id else None
+        link = exchange.client.links.get(server_id) if exchange.client and server_id else None
         if server is None or link is None:
-            await x.line.send_answer(
+            await exchange.line.send_answer(
                 answers.build_error_response(None, INVALID_PARAMS, "Nobody asked for this response."), 400
             )
             return
-        body = _encode(_fields(x.message.raw) | {"id": msgspec.Raw(_encode(number))})
-        inner = replace(x, server=server)
+        body = _encode(_fields(exchange.message.raw) | {"id": msgspec.Raw(_encode(number))})
+        inner = replace(exchange, server=server, message=messages.parse_mcp_message(body))
+        if await self._server_requests.refuse_braked_answer(inner):
+            await exchange.line.send_empty_answer(202)
+            return
+        if not await self._elicitations.settle_client_answer(inner, server_id, inner.message):
+            await exchange.line.send_empty_answer(202)
+            return
         with contextlib.suppress(UpstreamSessionForgotten):
             answer = await self._upstreams.send_client_message(inner, body, session=link.upstream_session)
             answer.close()
-        await x.line.send_empty_answer(202)
+        await exchange.line.send_empty_answer(202)
 
 
 def rename_called_tool(message: McpMessage, tool: str) -> McpMessage:

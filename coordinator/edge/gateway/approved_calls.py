@@ -87,22 +87,23 @@ class ApprovedCallRunner:
         self._gate = gate
         self._jobs: set[asyncio.Task[None]] = set()
 
-    async def run_approved_call(self, x: Exchange, record: CallRecord, binding: CallBinding) -> None:
+    async def run_approved_call(self, exchange: Exchange, record: CallRecord, binding: CallBinding) -> None:
         """Send the call and answer the client; where it leaves, the call runs on."""
         await self.run_call_detached(
-            x, self.run_call_job(x, record, binding, strip_request_state(x.message, None))
+            exchange,
+            self.run_call_job(exchange, record, binding, strip_request_state(exchange.message, None)),
         )
 
     async def continue_approved_call(
-        self, x: Exchange, record: CallRecord, binding: CallBinding, state: ContinuationState
+        self, exchange: Exchange, record: CallRecord, binding: CallBinding, state: ContinuationState
     ) -> None:
         """Send the next try of a call whose server asked for more."""
-        body = strip_request_state(x.message, state.inner, keep_responses=True)
-        await self.run_call_detached(x, self.run_call_job(x, record, binding, body, state))
+        body = strip_request_state(exchange.message, state.inner, keep_responses=True)
+        await self.run_call_detached(exchange, self.run_call_job(exchange, record, binding, body, state))
 
     def run_task_call(
         self,
-        x: Exchange,
+        exchange: Exchange,
         record: CallRecord,
         binding: CallBinding,
         state: ContinuationState | None = None,
@@ -110,11 +111,11 @@ class ApprovedCallRunner:
     ) -> None:
         """Send the call of a task, for which nobody waits on a line; with `state`, with what the client `said`."""
         body = (
-            add_input_responses(x.message, state.inner, said or {})
+            add_input_responses(exchange.message, state.inner, said or {})
             if state
-            else strip_request_state(x.message, None)
+            else strip_request_state(exchange.message, None)
         )
-        self.start_call_job(self.run_call_job(x, record, binding, body, state, line=None))
+        self.start_call_job(self.run_call_job(exchange, record, binding, body, state, line=None))
 
     def start_call_job(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -122,12 +123,12 @@ class ApprovedCallRunner:
         task.add_done_callback(self._jobs.discard)
         return task
 
-    async def run_call_detached(self, x: Exchange, work: Coroutine[Any, Any, None]) -> None:
-        x.is_sent = True
+    async def run_call_detached(self, exchange: Exchange, work: Coroutine[Any, Any, None]) -> None:
+        exchange.is_sent = True
         task = self.start_call_job(work)
         left_event = asyncio.Event()
-        with x.gone.call_on_disconnect(left_event.set):
-            if x.gone.happened:
+        with exchange.gone.call_on_disconnect(left_event.set):
+            if exchange.gone.happened:
                 left_event.set()
             leaving = asyncio.ensure_future(left_event.wait())
             await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -135,11 +136,11 @@ class ApprovedCallRunner:
         if task.done():
             task.result()
         else:
-            x.line.is_over = True  # nobody hears it any more
+            exchange.line.is_over = True  # nobody hears it any more
 
     async def run_call_job(
         self,
-        x: Exchange,
+        exchange: Exchange,
         record: CallRecord,
         binding: CallBinding,
         body: bytes,
@@ -147,11 +148,12 @@ class ApprovedCallRunner:
         **options: Any,
     ) -> None:
         """Send a call, or with `state` the next try of it, and note how that ended."""
-        line: ResponseStream | None = options.get("line", x.line)
+        line: ResponseStream | None = options.get("line", exchange.line)
         event, response, problem = None, None, None
+        exchange.record = record
         try:
-            with record.measure_server_time(x):
-                response, event = await self.send_call_within_deadline(x, body, line)
+            with record.measure_server_time(exchange):
+                response, event = await self.send_call_within_deadline(exchange, body, line)
         except (UpstreamFailed, CallNotSent) as failure:
             problem = failure
         if isinstance(problem, StreamLeftOpen) and line is not None:
@@ -163,7 +165,9 @@ class ApprovedCallRunner:
             return
         if response is None:
             assert problem is not None
-            response = await self.record_failed_call(x, record, binding, problem, state, is_task=line is None)
+            response = await self.record_failed_call(
+                exchange, record, binding, problem, state, is_task=line is None
+            )
         elif (
             question := wrap_server_question(response, record, binding, state.round + 1 if state else 0)
         ) is not None:
@@ -173,38 +177,38 @@ class ApprovedCallRunner:
         else:
             await self.record_call_result(record.call_id, response)
             self._records.end_call_record(record, classify_response(response), response)
-        if line is not None and not x.gone.happened:
-            if x.takes_notes:
+        if line is not None and not exchange.gone.happened:
+            if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
                 response, event = await self._notes.add_notes_to_response(
                     record.session_id, through, response, event
                 )
             await send_final_response(line, response, event)
-            if not x.gone.happened:
+            if not exchange.gone.happened:
                 await self._threads.run_in_thread(
                     gateway_calls.mark_call_delivered, record.call_id, now=timezone.now()
                 )
 
     async def send_call_within_deadline(
-        self, x: Exchange, body: bytes, line: ResponseStream | None
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None
     ) -> tuple[bytes, bytes | None]:
         """Send a call and return its response. After the time that it has at most it counts as lost elsewhere, too."""
-        within = x.server.call_seconds + gateway_calls.STARTS_WITHIN.total_seconds()
+        within = exchange.call_seconds + gateway_calls.STARTS_WITHIN.total_seconds()
         try:
-            async with asyncio.timeout(within):
-                return await self.send_approved_call(x, body, line)
+            async with exchange.call_timeouts.limit_duration(within):
+                return await self.send_approved_call(exchange, body, line)
         except TimeoutError:
             failure_text = f"did not answer within {within:.0f} seconds"
             raise UpstreamFailed(failure_text, may_have_run=True) from None
 
     async def send_approved_call(
-        self, x: Exchange, body: bytes, line: ResponseStream | None
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None
     ) -> tuple[bytes, bytes | None]:
-        look = functools.partial(self.require_no_call_brake, x)
+        look = functools.partial(self.require_no_call_brake, exchange)
         try:
-            x.server = await self.reload_server(x.server)
-            await self.require_no_call_brake(x)
-            response, event, _ = await self._sending.send_upstream_call(x, body, line, look)
+            exchange.server = await self.reload_server(exchange.server)
+            await self.require_no_call_brake(exchange)
+            response, event, _ = await self._sending.send_upstream_call(exchange, body, line, look)
         except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
             raise CallNotSent("was not asked: the database did not answer") from problem
         except UpstreamSessionLost:
@@ -217,9 +221,9 @@ class ApprovedCallRunner:
             raise CallNotSent(str(problem)) from None
         return response, event
 
-    async def require_no_call_brake(self, x: Exchange) -> None:
+    async def require_no_call_brake(self, exchange: Exchange) -> None:
         """Raise CallStoppedByBrake where a brake is on for the agent."""
-        if (brake := await x.find_exchange_brake(self._gate)) is not None:
+        if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
             raise CallStoppedByBrake(brake)
 
     async def reload_server(self, server: UpstreamServer) -> UpstreamServer:
@@ -245,7 +249,7 @@ class ApprovedCallRunner:
 
     async def record_failed_call(
         self,
-        x: Exchange,
+        exchange: Exchange,
         record: CallRecord,
         binding: CallBinding,
         problem: Exception,
@@ -267,13 +271,15 @@ class ApprovedCallRunner:
             failure_text = answers.describe_unreached_call(server_id, tool, failure_reason, approved=True)
         else:
             failure_text = answers.describe_uncontinued_call(server_id, tool, failure_reason, stands=stands)
-        response = answers.build_tool_error(x.message, failure_text, {"decision": "allow", "sent": was_sent})
+        response = answers.build_tool_error(
+            exchange.message, failure_text, {"decision": "allow", "sent": was_sent}
+        )
         if isinstance(problem, CallStoppedByBrake):
-            await self.audit_brake_stop(x, record, binding, problem.brake)
+            await self.audit_brake_stop(exchange, record, binding, problem.brake)
         if was_sent:
             why_lost = f"The server {failure_reason}: it may have run."
             await self.record_call_outcome(
-                functools.partial(gateway_calls.mark_call_lost, record.call_id, why_lost, by=binding)
+                functools.partial(gateway_calls.mark_call_lost, record.call_id, why_lost, binding=binding)
             )
         elif state is None:
             await self._threads.run_in_thread(
@@ -291,11 +297,11 @@ class ApprovedCallRunner:
         return response
 
     async def audit_brake_stop(
-        self, x: Exchange, record: CallRecord, binding: CallBinding, brake: ActiveBrake
+        self, exchange: Exchange, record: CallRecord, binding: CallBinding, brake: ActiveBrake
     ) -> None:
         """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
         record.decided_by = f"brake {brake.id}"
-        place = CallOrigin(record.session_id, x.client.session_id if x.client else None)
+        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         note = functools.partial(
             gateway_calls.record_call_denial, binding, build_brake_ruling(brake), place, now=timezone.now()
         )
@@ -304,14 +310,14 @@ class ApprovedCallRunner:
         except SignalboxError as problem:
             log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
 
-    async def rebind_call(self, x: Exchange, old: CallBinding) -> tuple[CallBinding, Ruling] | None:
+    async def rebind_call(self, exchange: Exchange, old: CallBinding) -> tuple[CallBinding, Ruling] | None:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
         self._registry.forget_server(old.server_id)
         server = await self._registry.find_registered_server(old.server_id)
         if server is None or old.tool not in server.tools:
             return None
         ruling, _ = await self._threads.run_in_thread(
-            deciding.judge_from_database, server, old.tool, x.caller, old.arguments, timezone.now()
+            deciding.judge_from_database, server, old.tool, exchange.caller, old.arguments, timezone.now()
         )
         if ruling.decision != ASK:
             return None
@@ -344,10 +350,10 @@ def strip_request_state(message: McpMessage, inner: str | None, *, keep_response
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def add_input_responses(message: McpMessage, inner: str | None, said: dict[str, Any]) -> bytes:
+def add_input_responses(message: McpMessage, inner: str | None, answers: dict[str, Any]) -> bytes:
     """Return a call as its server shall get it once its question was answered: with its state, and what was said."""
     fields = _fields(message.raw)
-    params = _fields(fields["params"]) | {"inputResponses": msgspec.Raw(_encode(said))}
+    params = _fields(fields["params"]) | {"inputResponses": msgspec.Raw(_encode(answers))}
     params.pop("requestState", None)
     if inner is not None:
         params["requestState"] = msgspec.Raw(_encode(inner))
@@ -386,10 +392,10 @@ class ServerQuestion:
     state: ContinuationState
     requests: dict[str, Any]
 
-    def select_client_answers(self, told: dict[str, Any]) -> dict[str, Any]:
+    def select_client_answers(self, reported: dict[str, Any]) -> dict[str, Any]:
         """Return what a client told, by the server's own names; what answers nothing that is asked is left out."""
         begins = build_question_prefix(self.state)
-        return {name.removeprefix(begins): told[name] for name in self.requests if name in told}
+        return {name.removeprefix(begins): reported[name] for name in self.requests if name in reported}
 
 
 def parse_server_question(response: bytes) -> ServerQuestion | None:
@@ -418,29 +424,29 @@ def replace_response_id(response: bytes, number: Any) -> bytes:
     return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
 
 
-def pack_task_request(x: Exchange) -> bytes:
+def pack_task_request(exchange: Exchange) -> bytes:
     """Return what of a request is kept with its task: the body and the headers that go to the server."""
-    passed = build_upstream_headers(x, "POST")
+    passed = build_upstream_headers(exchange, "POST")
     headers = {name.decode(): value.decode("latin-1") for name, value in passed.items()}
-    return json.dumps({"headers": headers, "body": x.message.raw.decode()}).encode()
+    return json.dumps({"headers": headers, "body": exchange.message.raw.decode()}).encode()
 
 
-def unpack_task_request(kept: bytes) -> tuple[Headers, bytes]:
+def unpack_task_request(stored_body: bytes) -> tuple[Headers, bytes]:
     """Return the headers and the body of a kept request."""
-    value = json.loads(kept)
+    value = json.loads(stored_body)
     headers = {name.encode(): text.encode("latin-1") for name, text in value["headers"].items()}
     return headers, value["body"].encode()
 
 
-def read_task_answers(kept: bytes) -> dict[str, Any]:
+def read_task_answers(stored_body: bytes) -> dict[str, Any]:
     """Return what the client has said, by the questions' names, to its task whose request is kept."""
-    task_answers = json.loads(kept).get("said", {})
+    task_answers = json.loads(stored_body).get("said", {})
     return task_answers if isinstance(task_answers, dict) else {}
 
 
-def add_task_answers(kept: bytes, said: dict[str, Any]) -> bytes:
+def add_task_answers(stored_body: bytes, answers: dict[str, Any]) -> bytes:
     """Return a kept request with what the client has said."""
-    return json.dumps(json.loads(kept) | {"said": said}).encode()
+    return json.dumps(json.loads(stored_body) | {"said": answers}).encode()
 
 
 STATUSES = {

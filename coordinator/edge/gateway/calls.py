@@ -38,6 +38,7 @@ from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
 from coordinator.mcp.protocol.messages import HEADER_MISMATCH, INVALID_PARAMS
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.requests.approvals import request_context
+from coordinator.policy.rules import history_queries
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruling
 
 log = logging.getLogger(__name__)
@@ -81,43 +82,44 @@ class ToolCallHandler:
         self._instant = instant
         self._threads = threads
 
-    async def handle_tool_call(self, x: Exchange) -> None:
+    async def handle_tool_call(self, exchange: Exchange) -> None:
         """Answer one call. A refusal that it raises knows whether a server may have heard the call."""
         try:
-            await self.answer_tool_call(x)
+            await self.answer_tool_call(exchange)
         except SignalboxError as problem:
-            problem.not_sent = not x.is_sent
+            problem.not_sent = not exchange.is_sent
             raise
         except (InterfaceError, OperationalError) as problem:
-            log.warning("A call of %s met no database: %s", x.server.name, str(problem).strip())
+            log.warning("A call of %s met no database: %s", exchange.server.name, str(problem).strip())
             refusal = build_database_error()
-            refusal.not_sent = not x.is_sent
+            refusal.not_sent = not exchange.is_sent
             raise refusal from None
 
-    async def answer_tool_call(self, x: Exchange) -> None:
-        tool, arguments = x.message.params.get("name"), x.message.params.get("arguments")
+    async def answer_tool_call(self, exchange: Exchange) -> None:
+        tool, arguments = exchange.message.params.get("name"), exchange.message.params.get("arguments")
         if not isinstance(tool, str) or not isinstance(arguments, dict | None):
             refusal_text = "A call must name its tool, and its arguments must be an object."
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text), 200
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text), 200
             )
             return
-        if tool not in x.server.tools or x.server.tools[tool].is_gone:
-            await self._listings.discover_tool(x, tool)
-        if (mismatch := find_param_mismatch(x)) is not None:
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, HEADER_MISMATCH, mismatch), 400
+        if tool not in exchange.server.tools or exchange.server.tools[tool].is_gone:
+            await self._listings.discover_tool(exchange, tool)
+        if (mismatch := find_param_mismatch(exchange)) is not None:
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, HEADER_MISMATCH, mismatch), 400
             )
             return
         session_id = await self._records.find_timeline_session(
-            x
+            exchange
         )  # it may have to be written, which takes a moment
-        ruling, verdict = await self.decide_call(x, tool, arguments, session_id)
-        state = open_call_state(x.message.params.get("requestState"))
-        record = await self.open_call_record(x, tool, session_id, ruling, state)
+        ruling, verdict = await self.decide_call(exchange, tool, arguments, session_id)
+        state = open_call_state(exchange.message.params.get("requestState"))
+        record = await self.open_call_record(exchange, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
+        exchange.record = record
         try:
-            await self.carry_out_ruling(x, record, ruling, verdict, state)
+            await self.carry_out_ruling(exchange, record, ruling, verdict, state)
         except (SignalboxError, InterfaceError, OperationalError) as problem:
             if not record.is_over:
                 self._records.end_call_record(record, "failed", None, describe_call_refusal(problem))
@@ -125,23 +127,25 @@ class ToolCallHandler:
 
     async def open_call_record(
         self,
-        x: Exchange,
+        exchange: Exchange,
         tool: str,
         session_id: str,
         ruling: Ruling,
         state: WaitState | ContinuationState | None,
     ) -> CallRecord:
         """Return the record of a call: that of its earlier try, where the client's state is of this very call."""
-        arguments = x.message.params.get("arguments")
+        arguments = exchange.message.params.get("arguments")
         if state is not None:
-            binding = build_call_binding(x, tool, arguments, ruling)
+            binding = build_call_binding(exchange, tool, arguments, ruling)
             if await self._threads.run_in_thread(gateway_calls.is_call_state_current, binding, state):
-                return self._records.resume_call_record(x, state.call_id, session_id, tool)
-        return self._records.begin_call_record(x, gateway_calls.new_call_id(), session_id, tool, arguments)
+                return self._records.resume_call_record(exchange, state.call_id, session_id, tool)
+        return self._records.begin_call_record(
+            exchange, gateway_calls.new_call_id(), session_id, tool, arguments
+        )
 
     async def carry_out_ruling(
         self,
-        x: Exchange,
+        exchange: Exchange,
         record: CallRecord,
         ruling: Ruling,
         verdict: Verdict,
@@ -149,112 +153,152 @@ class ToolCallHandler:
     ) -> None:
         """Do with a call what was ruled."""
         if ruling.decision == DENY:
-            await self.deny_tool_call(x, record, ruling, verdict)
+            await self.deny_tool_call(exchange, record, ruling, verdict)
         elif ruling.decision == ASK or isinstance(state, ContinuationState):
-            await self.ask_about_tool_call(x, record, ruling, state)
+            await self.ask_about_tool_call(exchange, record, ruling, state)
         elif state is not None:
-            await self.settle_needless_question(x, record, ruling, verdict, state)
-        elif str(x.message.params.get("requestState", "")).startswith(PREFIX):
+            await self.settle_needless_question(exchange, record, ruling, verdict, state)
+        elif str(exchange.message.params.get("requestState", "")).startswith(PREFIX):
             await self.answer_call_with_message(
-                x, record, "held", "The wait for this call has ended. Call it again."
+                exchange, record, "held", "The wait for this call has ended. Call it again."
             )
         else:
-            await self.forward_allowed_call(x, record, verdict)
+            await self.forward_allowed_call(exchange, record, verdict)
 
     async def decide_call(
-        self, x: Exchange, name: str, arguments: Any, session_id: str, *, is_read: bool = False
+        self,
+        exchange: Exchange,
+        name: str,
+        arguments: Any,
+        session_id: str,
+        *,
+        is_read: bool = False,
+        call_id: str | None = None,
     ) -> tuple[Ruling, Verdict]:
         """Return the strictest of what rules, grants and budgets say now of a call in this session.
 
-        `name` is the tool's; that of the method where it `is_read`, a request other than a call.
+        `name` is the tool's; that of the method where it `is_read`, a request other than a call. `call_id` is
+        that of the call in its session, where it is recorded already.
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_told = await self.refresh_brake(x)
+        is_told = await self.refresh_brake(exchange)
         rules = await self._rulings.load_current_rules() if is_told else None
         if rules is None or self._rulings.has_budgets:
-            x.caller = replace(x.caller, session_id=session_id)
+            exchange.caller = replace(exchange.caller, session_id=session_id)
         if not is_told:
-            await x.admission.require_current_key()
-            self._listings.forget_server_policy(x.server.name)
-        x.server = await self._listings.find_current_server(
-            x
+            await exchange.admission.require_current_key()
+            self._listings.forget_server_policy(exchange.server.name)
+        exchange.server = await self._listings.find_current_server(
+            exchange
         )  # it may be another one than when the request came
         now = timezone.now()
+        moment = None
+        if not is_read:
+            moment = deciding.build_call_moment(
+                exchange.server.name,
+                name,
+                arguments,
+                session_id=session_id,
+                call_id=call_id or exchange.claim.call_id or None,
+                now=now,
+            )
+            if moment.call_id is None and self._records.is_agent_session(session_id):
+                moment = replace(moment, is_recorded=True)  # its hook reported the call before
         if rules is None:
-            read = functools.partial(deciding.judge_from_database, is_read=is_read)
-            return await self._threads.run_in_thread(read, x.server, name, x.caller, arguments, now)
-        pair = x.agent_id, x.server.name
+            read = functools.partial(deciding.judge_from_database, is_read=is_read, moment=moment)
+            return await self._threads.run_in_thread(
+                read, exchange.server, name, exchange.caller, arguments, now
+            )
+        pair = exchange.agent_id, exchange.server.name
         policy = (await self._policies.load_policies({pair}))[pair]
-        verdict = policy.decide_tool_access(x.agent_id, x.server.name, "" if is_read else name, now)
+        verdict = policy.decide_tool_access(
+            exchange.agent_id, exchange.server.name, "" if is_read else name, now
+        )
+        if moment is not None and (
+            needs := deciding.list_gateway_history_needs(
+                rules, exchange.server, name, exchange.caller, arguments
+            )
+        ):
+            history = await self._threads.run_in_thread(history_queries.load_call_history, needs, moment)
+            exchange.caller = replace(exchange.caller, history=history)
         judge = functools.partial(
             deciding.judge_gateway_read if is_read else deciding.judge_gateway_call,
-            rules, verdict, x.server, name, caller=x.caller, arguments=arguments,
+            rules, verdict, exchange.server, name, caller=exchange.caller, arguments=arguments,
         )  # fmt: skip
-        is_large = len(x.message.raw) >= SLOW_TO_DECODE
+        is_large = len(exchange.message.raw) >= SLOW_TO_DECODE
         ruling = await self._threads.run_in_thread(judge) if is_large else judge()
-        if x.caller.session_id is not None:
+        if exchange.caller.session_id is not None:
             ruling = stricter_ruling(
-                ruling, await self._rulings.judge_session_budgets([x.agent_id], x.caller.session_id)
+                ruling,
+                await self._rulings.judge_session_budgets([exchange.agent_id], exchange.caller.session_id),
             )
         return ruling, verdict
 
-    async def refresh_brake(self, x: Exchange) -> bool:
+    async def refresh_brake(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
-        is_told, x.brake = await self._instant.check_freshness(x.brake_names)
-        x.looked_at = time.monotonic()
+        is_told, exchange.brake = await self._instant.check_freshness(exchange.brake_names)
+        exchange.looked_at = time.monotonic()
         return is_told
 
-    async def deny_tool_call(self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict) -> None:
-        denial_text = await self.audit_denial(x, record, ruling)
+    async def deny_tool_call(
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict
+    ) -> None:
+        denial_text = await self.audit_denial(exchange, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
-        response = answers.build_tool_error(x.message, denial_text, about)
+        response = answers.build_tool_error(exchange.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
-        await x.line.send_answer(response)
+        await exchange.line.send_answer(response)
 
-    async def audit_denial(self, x: Exchange, record: CallRecord, ruling: Ruling) -> str:
+    async def audit_denial(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> str:
         """Have a denial audited; return the words for the model."""
-        place = CallOrigin(record.session_id, x.client.session_id if x.client else None)
-        binding = build_record_binding(x, record, ruling)
+        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
+        binding = build_record_binding(exchange, record, ruling)
         await self._records.perform_record_write(
             functools.partial(gateway_calls.record_call_denial, binding, ruling, place, now=timezone.now())
         )
         return answers.describe_policy_denial(
-            x.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
+            exchange.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
         )
 
     async def ask_about_tool_call(
-        self, x: Exchange, record: CallRecord, ruling: Ruling, state: WaitState | ContinuationState | None
+        self,
+        exchange: Exchange,
+        record: CallRecord,
+        ruling: Ruling,
+        state: WaitState | ContinuationState | None,
     ) -> None:
-        binding = build_record_binding(x, record, ruling)
+        binding = build_record_binding(exchange, record, ruling)
         place = CallOrigin(
             record.session_id,
-            x.client.session_id if x.client else None,
-            client=x.client_name,
-            sent_along=x.message.sent_metadata,
+            exchange.client.session_id if exchange.client else None,
+            client=exchange.client_name,
+            sent_along=exchange.message.sent_metadata,
         )
         if state is not None and state.key != binding.question_digest and ruling.decision == ASK:
-            await self.answer_call_with_message(x, record, "held", ANOTHER)
+            await self.answer_call_with_message(exchange, record, "held", ANOTHER)
             return
         if not record.goes_on:
             place = replace(place, event_id=await self._records.write_call_begin(record))
-        pending_call = PendingCall(x, binding, ruling, place, record)
+        pending_call = PendingCall(exchange, binding, ruling, place, record)
         if isinstance(state, ContinuationState):
             await self._holding.continue_pending_call(pending_call, state)
         else:
             await self._holding.hold_and_answer_call(pending_call, state)
 
     async def settle_needless_question(
-        self, x: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
     ) -> None:
         """Pass a call on about which a person was asked and nobody need be asked by now; close that question."""
-        place = CallOrigin(record.session_id, x.client.session_id if x.client else None)
-        attempt = CallAttempt(record.call_id, build_record_binding(x, record, ruling), x.caller, place)
+        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
+        attempt = CallAttempt(
+            record.call_id, build_record_binding(exchange, record, ruling), exchange.caller, place
+        )
         settled, request = await self._threads.run_in_thread(
             gateway_calls.close_allowed_question, attempt, state.request_id, state.key, now=timezone.now()
         )
         if settled is QuestionOutcome.ANOTHER:
-            await self.answer_call_with_message(x, record, "held", ANOTHER)
+            await self.answer_call_with_message(exchange, record, "held", ANOTHER)
             return
         if settled is QuestionOutcome.DENIED:
             context = request_context(request)
@@ -262,60 +306,62 @@ class ToolCallHandler:
             person_denial_text = answers.describe_person_denial(
                 record.tool, context.reason if context else None
             )
-            await self.answer_call_with_message(x, record, "denied", person_denial_text)
+            await self.answer_call_with_message(exchange, record, "denied", person_denial_text)
             return
         if settled is QuestionOutcome.OVER and record.goes_on:
             self._records.restart_call_record(record, gateway_calls.new_call_id())
-        x.message = messages.parse_mcp_message(strip_request_state(x.message, None))
-        await self.forward_allowed_call(x, record, verdict)
+        exchange.message = messages.parse_mcp_message(strip_request_state(exchange.message, None))
+        await self.forward_allowed_call(exchange, record, verdict)
 
     async def answer_call_with_message(
-        self, x: Exchange, record: CallRecord, outcome: str, words: str
+        self, exchange: Exchange, record: CallRecord, outcome: str, text: str
     ) -> None:
-        response = answers.build_tool_error(x.message, words)
+        response = answers.build_tool_error(exchange.message, text)
         self._records.end_call_record(record, outcome, response)
-        await x.line.send_answer(response)
+        await exchange.line.send_answer(response)
 
-    async def forward_allowed_call(self, x: Exchange, record: CallRecord, verdict: Verdict) -> None:
+    async def forward_allowed_call(self, exchange: Exchange, record: CallRecord, verdict: Verdict) -> None:
         """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
         try:
-            if time.monotonic() - x.looked_at > LOOK_HOLDS:
-                await self.recheck_allowance(x, record)
-            elif x.brake is not None:
-                raise CallNoLongerAllowed(build_brake_ruling(x.brake))
-            await self.forward_until_disconnect(x, record)
+            if time.monotonic() - exchange.looked_at > LOOK_HOLDS:
+                await self.recheck_allowance(exchange, record)
+            elif exchange.brake is not None:
+                raise CallNoLongerAllowed(build_brake_ruling(exchange.brake))
+            await self.forward_until_disconnect(exchange, record)
         except CallNoLongerAllowed as stopped:
             ruling = stopped.ruling
             record.decided_by = ruling.by
-            if x.brake is None:
-                await self.deny_tool_call(x, record, ruling, verdict)
+            if exchange.brake is None:
+                await self.deny_tool_call(exchange, record, ruling, verdict)
             else:
-                await self.audit_denial(x, record, ruling)
-                await self.answer_call_with_message(x, record, "denied", ruling.reason)
+                await self.audit_denial(exchange, record, ruling)
+                await self.answer_call_with_message(exchange, record, "denied", ruling.reason)
 
-    async def recheck_allowance(self, x: Exchange, record: CallRecord) -> None:
+    async def recheck_allowance(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_told = await self.refresh_brake(x)
-        if is_told and x.brake is None:
+        is_told = await self.refresh_brake(exchange)
+        if is_told and exchange.brake is None:
             return
-        ruling, _ = await self.decide_call(x, record.tool, record.arguments, record.session_id)
-        if x.brake is not None:
-            raise CallNoLongerAllowed(build_brake_ruling(x.brake))
+        ruling, _ = await self.decide_call(
+            exchange, record.tool, record.arguments, record.session_id, call_id=record.timeline_call_id
+        )
+        if exchange.brake is not None:
+            raise CallNoLongerAllowed(build_brake_ruling(exchange.brake))
         if ruling.decision == DENY:
             raise CallNoLongerAllowed(ruling)
         if ruling.decision == ASK:
             raise CallNoLongerAllowed(replace(ruling, decision=DENY, reason=CHANGED))
 
-    async def forward_until_disconnect(self, x: Exchange, record: CallRecord) -> None:
-        if x.gone.happened:
+    async def forward_until_disconnect(self, exchange: Exchange, record: CallRecord) -> None:
+        if exchange.gone.happened:
             raise self.record_client_left(record)
         task = asyncio.current_task()
         assert task is not None
-        with x.gone.call_on_disconnect(task.cancel):
+        with exchange.gone.call_on_disconnect(task.cancel):
             try:
-                await self.forward_call(x, record)
+                await self.forward_call(exchange, record)
             except asyncio.CancelledError:
-                if not x.gone.happened or task.uncancel():
+                if not exchange.gone.happened or task.uncancel():
                     raise
                 raise self.record_client_left(record) from None
 
@@ -323,45 +369,49 @@ class ToolCallHandler:
         self._records.end_call_record(record, "failed", None, "The client went away.")
         return ClientDisconnected()
 
-    async def forward_call(self, x: Exchange, record: CallRecord) -> None:
-        x.is_sent = True
-        look = functools.partial(self.recheck_allowance, x, record)
+    async def forward_call(self, exchange: Exchange, record: CallRecord) -> None:
+        exchange.is_sent = True
+        look = functools.partial(self.recheck_allowance, exchange, record)
         try:
-            with record.measure_server_time(x):
+            with record.measure_server_time(exchange):
                 response, event, status = await self._sending.send_upstream_call(
-                    x, x.message.raw, x.line, look
+                    exchange, exchange.message.raw, exchange.line, look
                 )
         except StreamLeftOpen:
-            await x.line.end_event_stream()
+            await exchange.line.end_event_stream()
             self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
             return
         except UpstreamFailed as problem:
-            await self.report_broken_call(x, record, problem)
+            await self.report_broken_call(exchange, record, problem)
             return
-        through = f"a result of {record.tool} of {x.server.name}"
+        through = f"a result of {record.tool} of {exchange.server.name}"
         reported = response
-        if x.takes_notes:
+        if exchange.takes_notes:
             reported, event = await self._notes.add_notes_to_response(
                 record.session_id, through, response, event
             )
         try:
-            await send_final_response(x.line, reported, event, choose_response_status(x, status))
+            await send_final_response(
+                exchange.line, reported, event, choose_response_status(exchange, status)
+            )
         except UpstreamFailed as problem:  # the client leaves too much unread
-            await self.report_broken_call(x, record, problem)
+            await self.report_broken_call(exchange, record, problem)
             return
         self._records.end_call_record(record, classify_response(response), response)
 
-    async def report_broken_call(self, x: Exchange, record: CallRecord, problem: UpstreamFailed) -> None:
+    async def report_broken_call(
+        self, exchange: Exchange, record: CallRecord, problem: UpstreamFailed
+    ) -> None:
         """Tell the client, and its timeline, that its call has no answer, and whether it may have run."""
         failure_text = (
             answers.describe_broken_call if problem.may_have_run else answers.describe_unreached_call
         )
         about = {"decision": "allow", "sent": problem.may_have_run}
         response = answers.build_tool_error(
-            x.message, failure_text(x.server.name, record.tool, str(problem)), about
+            exchange.message, failure_text(exchange.server.name, record.tool, str(problem)), about
         )
         self._records.end_call_record(record, "failed", response, f"The server {problem}.")
-        await x.line.send_answer(response)
+        await exchange.line.send_answer(response)
 
 
 def describe_call_refusal(problem: Exception) -> str:
@@ -370,30 +420,30 @@ def describe_call_refusal(problem: Exception) -> str:
     return str(refusal.detail)
 
 
-def choose_response_status(x: Exchange, status: int) -> int:
+def choose_response_status(exchange: Exchange, status: int) -> int:
     """Return the status with which a server's answer is passed on.
 
     A client may send a call anew that was answered 502 to 504, so of most calls it is 200 whatever the server said.
     Since 2026-07-28 a refused message has a status of its own, at which nothing is sent anew.
     """
-    return status if x.message.is_stateless and status in REFUSED else 200
+    return status if exchange.message.is_stateless and status in REFUSED else 200
 
 
-def build_record_binding(x: Exchange, record: CallRecord, ruling: Ruling) -> CallBinding:
+def build_record_binding(exchange: Exchange, record: CallRecord, ruling: Ruling) -> CallBinding:
     """Return what an approval of the call is bound to."""
-    return build_call_binding(x, record.tool, record.arguments, ruling)
+    return build_call_binding(exchange, record.tool, record.arguments, ruling)
 
 
-def build_call_binding(x: Exchange, tool: str, arguments: Any, ruling: Ruling) -> CallBinding:
-    known_tool = x.server.tools.get(tool)
+def build_call_binding(exchange: Exchange, tool: str, arguments: Any, ruling: Ruling) -> CallBinding:
+    known_tool = exchange.server.tools.get(tool)
     return CallBinding(
-        x.caller_key.caller_actor,
-        x.caller_key.id,
-        x.agent_id,
-        x.server.name,
+        exchange.caller_key.caller_actor,
+        exchange.caller_key.id,
+        exchange.agent_id,
+        exchange.server.name,
         tool,
         arguments if isinstance(arguments, dict) else None,
-        hash_arguments(x.message.raw_arguments),
+        hash_arguments(exchange.message.raw_arguments),
         known_tool.definition if known_tool else "",
         hash_policy_version(ruling),
     )

@@ -26,17 +26,17 @@ class ClientSessions:
         self._kept: ExpiringCache[ClientKey, GatewayClient] = ExpiringCache(CLIENT_KEPT_FOR, MOST_KEPT)
 
     async def find_client_session(
-        self, session_id: str, door: str, key_id: int, agent_id: str
+        self, session_id: str, endpoint: str, key_id: int, agent_id: str
     ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
-        key = session_id, door, key_id, agent_id
+        key = session_id, endpoint, key_id, agent_id
         kept_until = self._kept.get(key, asyncio.get_running_loop().time())
         if kept_until is not None:
             return kept_until
         client_row = await self._threads.run_in_thread(
             gateway_sessions.find_gateway_session,
             session_id,
-            door=door,
+            endpoint=endpoint,
             key_id=key_id,
             agent_id=agent_id,
             now=timezone.now(),
@@ -44,12 +44,12 @@ class ClientSessions:
         return self.cache_client_session(client_row)
 
     async def begin_client_session(
-        self, door: str, *, key_id: int, agent_id: str, version: str, params: dict[str, Any]
+        self, endpoint: str, *, key_id: int, agent_id: str, version: str, params: dict[str, Any]
     ) -> GatewayClient:
         """Make a session by what a client said of itself."""
         client_row = await self._threads.run_in_thread(
             gateway_sessions.create_gateway_session,
-            door,
+            endpoint,
             key_id=key_id,
             agent_id=agent_id,
             version=version,

@@ -16,8 +16,10 @@ from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.all_servers import CANCELLED, AllServers, ServerTaggedStream
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
+from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import (
     Exchange,
     find_header_mismatch,
@@ -35,8 +37,10 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.relay import MessageRelay
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.server_stream import ServerStreamRelay
 from coordinator.edge.gateway.server_tasks import ServerTasks
+from coordinator.edge.gateway.stored_results import StoredResultReader
 from coordinator.edge.gateway.tasks import GatewayTasks
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
@@ -92,13 +96,28 @@ class GatewayEndpoint:
         self._auth = auth
         self._bodies = bodies
         self._places = ConcurrencyLimit(MOST_STREAMS, "streams of MCP servers")
-        self.upstreams = UpstreamClient()
+        self.upstreams = UpstreamClient(threads)
         self.registry = ServerRegistry(hub, threads)
         self.clients = ClientSessions(threads)
         self.links = UpstreamSessions(self.clients, self.upstreams)
         server_tasks = ServerTasks(threads)
-        sending = UpstreamSender(self.upstreams, self.links, server_tasks)
+        self.records = records = CallRecords(writer)
         instant = FreshnessCheck(hub, threads)
+        elicitations = ElicitationHandler(waits, threads, records, self.upstreams, instant=instant)
+        self.refusals = RefusalAudit(records)
+        server_requests = ServerRequestGate(
+            rulings=rulings,
+            policies=policies,
+            instant=instant,
+            threads=threads,
+            records=records,
+            refusals=self.refusals,
+            elicitations=elicitations,
+        )
+        limiter = CallLimiter(records)
+        sending = UpstreamSender(
+            self.upstreams, self.links, server_tasks, elicitations, limiter, server_requests=server_requests
+        )
         self.listings = AgentToolListings(
             rulings=rulings,
             policies=policies,
@@ -107,13 +126,18 @@ class GatewayEndpoint:
             threads=threads,
             instant=instant,
         )
-        self._telling = ServerStreamRelay(self.upstreams, self.links, self.listings)
+        self._telling = ServerStreamRelay(self.upstreams, self.links, self.listings, server_requests)
         self._news = ToolListUpdates(hub, threads)
         self._held: set[DisconnectWatcher] = set()
-        self.records = records = CallRecords(writer)
-        self.refusals = RefusalAudit(records)
         self._relaying = MessageRelay(
-            self.upstreams, self.clients, self.links, self.listings, instant=instant, refusals=self.refusals
+            self.upstreams,
+            self.clients,
+            self.links,
+            self.listings,
+            instant=instant,
+            refusals=self.refusals,
+            elicitations=elicitations,
+            server_requests=server_requests,
         )
         runner = ApprovedCallRunner(sending, self.registry, records, threads, gate=gate, notes=notes)
         self.holding = PendingCalls(waits, threads, records, runner)
@@ -128,7 +152,10 @@ class GatewayEndpoint:
             threads=threads,
             notes=notes,
         )
-        self.reads = ReadRequestHandler(self.calls, self._relaying, records, self.refusals, server_tasks)
+        self.reads = ReadRequestHandler(
+            self.calls, self._relaying, records, self.refusals, server_tasks, limiter=limiter
+        )
+        self.stored_results = StoredResultReader(self.calls, records, self.registry, self.reads, threads)
         self.all_servers = AllServers(
             clients=self.clients,
             links=self.links,
@@ -138,6 +165,8 @@ class GatewayEndpoint:
             listings=self.listings,
             calls=self.calls,
             threads=threads,
+            elicitations=elicitations,
+            server_requests=server_requests,
         )
         self.tasks = GatewayTasks(threads, records, runner, self.registry, self.links.attach_upstream_session)
         self.beside = LocalCallEndpoint(
@@ -194,11 +223,11 @@ class GatewayEndpoint:
         if received_message is None:
             return
         with DisconnectWatcher(receive, after=UNHEARD) as disconnect_watcher:
-            x = received_message(disconnect_watcher)
-            with x.admission.end_on_revocation(disconnect_watcher.force_disconnect):
-                await self.answer_message_or_error(x)
+            exchange = received_message(disconnect_watcher)
+            with exchange.admission.end_on_revocation(disconnect_watcher.force_disconnect):
+                await self.answer_message_or_error(exchange)
             if disconnect_watcher.was_cut:
-                await x.line.send_key_revoked()
+                await exchange.line.send_key_revoked()
 
     async def receive_client_message(
         self, name: str, scope: Scope, receive: Receive, send: Send
@@ -235,66 +264,71 @@ class GatewayEndpoint:
             named_session=parse_named_session(headers),
         )
 
-    async def answer_message_or_error(self, x: Exchange) -> None:
+    async def answer_message_or_error(self, exchange: Exchange) -> None:
         """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
         try:
-            if x.message.method == CANCELLED and await self.holding.cancel_pending_call(x):
-                await x.line.send_empty_answer(202)
+            if exchange.message.method == CANCELLED and await self.holding.cancel_pending_call(exchange):
+                await exchange.line.send_empty_answer(202)
                 return
-            if x.server is ALL:
+            if exchange.server is ALL:
+                if await self.stored_results.answer_if_stored(exchange):
+                    return
                 await (
-                    self.tasks.answer_gateway_task(x)
-                    if self.tasks.is_gateway_task(x.message)
-                    else self.all_servers.answer_combined_message(x)
+                    self.tasks.answer_gateway_task(exchange)
+                    if self.tasks.is_gateway_task(exchange.message)
+                    else self.all_servers.answer_combined_message(exchange)
                 )
                 return
-            await self.require_server_access(x)
-            await self.dispatch_message(x)
+            await self.require_server_access(exchange)
+            if not await self.stored_results.answer_if_stored(exchange):
+                await self.dispatch_message(exchange)
         except ClientDisconnected:
             with contextlib.suppress(OSError, RuntimeError):
-                await x.line.end_event_stream()
+                await exchange.line.end_event_stream()
         except UpstreamFailed as problem:
-            failure_text = f"The MCP server {x.server.name} {problem}."
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, UNREACHABLE, failure_text), 502
+            failure_text = f"The MCP server {exchange.server.name} {problem}."
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, UNREACHABLE, failure_text), 502
             )
         except SignalboxError as problem:
-            if not x.line.is_stream:
+            if not exchange.line.is_stream:
                 raise
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, INTERNAL, str(problem.detail))
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INTERNAL, str(problem.detail))
             )
 
-    async def dispatch_message(self, x: Exchange) -> None:
-        method, use = x.message.method, mcp_methods.classify_mcp_request(x.message.value)
-        if x.message.is_response or (not x.message.is_request and method in mcp_methods.NOTIFICATIONS):
-            await self._relaying.forward_notification(x)
-        elif not x.message.is_request or use is None:
-            await self.reads.refuse_unknown_method(x)
+    async def dispatch_message(self, exchange: Exchange) -> None:
+        method, use = exchange.message.method, mcp_methods.classify_mcp_request(exchange.message.value)
+        if exchange.message.is_response or (
+            not exchange.message.is_request and method in mcp_methods.NOTIFICATIONS
+        ):
+            await self._relaying.forward_notification(exchange)
+        elif not exchange.message.is_request or use is None:
+            await self.reads.refuse_unknown_method(exchange)
         elif use is RequestUse.READ or use is RequestUse.LIST:
-            await self.reads.answer_read_request(x, use)
-        elif method == "initialize" and not x.message.is_stateless:
-            await self._relaying.initialize_session(x)
+            await self.reads.answer_read_request(exchange, use)
+        elif method == "initialize" and not exchange.message.is_stateless:
+            await self._relaying.initialize_session(exchange)
         elif method == "tools/call":
-            await self.calls.handle_tool_call(x)
-        elif self.tasks.is_gateway_task(x.message):
-            await self.tasks.answer_gateway_task(x)
+            await self.calls.handle_tool_call(exchange)
+        elif self.tasks.is_gateway_task(exchange.message):
+            await self.tasks.answer_gateway_task(exchange)
         elif use is RequestUse.TASK:
-            await self.reads.answer_task_request(x)
+            await self.reads.answer_task_request(exchange)
         elif method == "tools/list":
-            await self._relaying.relay_request(x, self.listings.filter_tool_listing)
+            await self._relaying.relay_request(exchange, self.listings.filter_tool_listing)
         elif method == "server/discover":
-            await self._relaying.relay_request(x, self._relaying.add_tasks_extension)
+            await self._relaying.relay_request(exchange, self._relaying.add_tasks_extension)
         else:
-            await self._relaying.relay_request(x, None)
+            await self._relaying.relay_request(exchange, None)
 
     async def stream_server_messages(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
         await self.serve_client_stream(name, self.stream_reachable_server, scope, receive, send)
 
-    async def stream_reachable_server(self, x: Exchange) -> None:
-        await self.require_server_access(x)
-        await self._telling.relay_server_stream(x)
+    async def stream_reachable_server(self, exchange: Exchange) -> None:
+        await self.require_server_access(exchange)
+        await self._telling.relay_server_stream(exchange)
 
     async def serve_client_stream(
         self,
@@ -375,12 +409,16 @@ class GatewayEndpoint:
         admission = await self._auth.admit_program(scope, headers)
         return admission, resolve_agent_id(admission, headers)
 
-    async def require_server_access(self, x: Exchange) -> None:
+    async def require_server_access(self, exchange: Exchange) -> None:
         """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
-        if not await self.listings.can_reach_server(x):
-            refusal_text = f"{x.agent_id} has no grant for anything of the MCP server {x.server.name}."
+        if not await self.listings.can_reach_server(exchange):
+            refusal_text = (
+                f"{exchange.agent_id} has no grant for anything of the MCP server {exchange.server.name}."
+            )
             problem = Forbidden(refusal_text)
-            await self.refusals.audit_refusal(x.admission, x.agent_id, x.server.name, problem, known=True)
+            await self.refusals.audit_refusal(
+                exchange.admission, exchange.agent_id, exchange.server.name, problem, known=True
+            )
             raise problem
 
     async def find_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:

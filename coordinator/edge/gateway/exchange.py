@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -14,6 +14,7 @@ from django.http.request import validate_host
 
 from coordinator.actions.mcp.gateway_sessions import GatewayClient
 from coordinator.client.mcp_methods import META_CLIENT
+from coordinator.edge.gateway.call_timeouts import CallTimeouts
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.http.auth import Admission
 from coordinator.edge.http.messages import Headers
@@ -21,6 +22,7 @@ from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.errors import Forbidden
 from coordinator.identity.keys import KeyIdentity
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import param_headers
@@ -28,6 +30,9 @@ from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
 from coordinator.mcp.protocol.messages import NAMED_BY, McpMessage
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS
+
+if TYPE_CHECKING:  # it is of one call, and imports this
+    from coordinator.edge.gateway.records import CallRecord
 
 NO_AGENT = (
     "This key is not bound to an agent. Use a key that is bound to one, or name the agent in the header "
@@ -48,6 +53,8 @@ class Exchange:
     `is_sent`: a server may have heard the call. `resumed`: how often the rest of its answer was asked for, since the
     stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
     people write to it may go out with the answer. `claim` is what the agent's program said of the call when it came.
+    `listing_problem`: why the server's tools could not be listed for it, as the end of "The server …".
+    `record` is that of a call under way.
     """
 
     admission: Admission
@@ -67,6 +74,9 @@ class Exchange:
     resumed: int = 0
     takes_notes: bool = False
     claim: CallClaim = NO_CLAIM
+    listing_problem: str = ""
+    record: CallRecord | None = None
+    call_timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     caller: GatewayCaller = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +95,17 @@ class Exchange:
         client: Any = self.client.client if self.client else self.message.meta.get(META_CLIENT)
         name = client.get("name") if isinstance(client, dict) else None
         return name[:200] if isinstance(name, str) else ""
+
+    @property
+    def called_tool(self) -> str:
+        """Return the tool that is called; WHOLE_SERVER for another request."""
+        is_call = self.message.method == "tools/call"
+        return (self.message.target_name or WHOLE_SERVER) if is_call else WHOLE_SERVER
+
+    @property
+    def call_seconds(self) -> int:
+        """Return how long the server may take for this request."""
+        return self.server.find_call_seconds(self.called_tool)
 
     @property
     def client_capabilities(self) -> dict[str, Any]:
@@ -186,44 +207,49 @@ def decode_header_value(value: bytes) -> str | None:
         return None
 
 
-def find_param_mismatch(x: Exchange) -> str | None:
+def find_param_mismatch(exchange: Exchange) -> str | None:
     """Return which header of a stateless call says something else than the argument that it repeats; None for none."""
-    for name, path in list_declared_headers(x):
-        header_value = x.headers.get(name.encode())
-        if header_value is not None and not is_repeated_argument(header_value, x, path):
+    for name, path in list_declared_headers(exchange):
+        header_value = exchange.headers.get(name.encode())
+        if header_value is not None and not is_repeated_argument(header_value, exchange, path):
             return f"The header {name} does not match the argument {'.'.join(path)}."
     return None
 
 
-def build_upstream_headers(x: Exchange, method: str) -> Headers:
+def build_upstream_headers(exchange: Exchange, method: str) -> Headers:
     """Return the headers of a client's request that go on to the server, none of which says what its body does not."""
     upstream_headers = {}
-    if b"accept" in x.headers:
-        upstream_headers[b"accept"] = BOTH if x.accepts_event_stream else b"application/json"
-    if _TRACE.fullmatch(x.headers.get(b"traceparent", b"")):
-        upstream_headers[b"traceparent"] = x.headers[b"traceparent"]
-    version = x.headers.get(b"mcp-protocol-version", b"")
-    if _VERSION.fullmatch(version) or (version and x.message.is_stateless):  # then the body has the same
+    if b"accept" in exchange.headers:
+        upstream_headers[b"accept"] = BOTH if exchange.accepts_event_stream else b"application/json"
+    if _TRACE.fullmatch(exchange.headers.get(b"traceparent", b"")):
+        upstream_headers[b"traceparent"] = exchange.headers[b"traceparent"]
+    version = exchange.headers.get(b"mcp-protocol-version", b"")
+    # A stateless request's body has the same.
+    if _VERSION.fullmatch(version) or (version and exchange.message.is_stateless):
         upstream_headers[b"mcp-protocol-version"] = version
-    if method == "GET" and b"last-event-id" in x.headers:
-        upstream_headers[b"last-event-id"] = x.headers[b"last-event-id"]
-    if x.message.is_stateless:
-        names = [b"mcp-method"] if x.message.method else []
-        names += [b"mcp-name"] if x.message.target_name is not None else []
-        upstream_headers |= {name: x.headers[name] for name in names if name in x.headers}
-        for header, path in list_declared_headers(x):
+    if method == "GET" and b"last-event-id" in exchange.headers:
+        upstream_headers[b"last-event-id"] = exchange.headers[b"last-event-id"]
+    if exchange.message.is_stateless:
+        names = [b"mcp-method"] if exchange.message.method else []
+        names += [b"mcp-name"] if exchange.message.target_name is not None else []
+        upstream_headers |= {name: exchange.headers[name] for name in names if name in exchange.headers}
+        for header, path in list_declared_headers(exchange):
             name = header.encode()
-            if name in x.headers and is_repeated_argument(x.headers[name], x, path):
-                upstream_headers[name] = x.headers[name]
+            if name in exchange.headers and is_repeated_argument(exchange.headers[name], exchange, path):
+                upstream_headers[name] = exchange.headers[name]
     return upstream_headers
 
 
-def list_declared_headers(x: Exchange) -> param_headers.Declared:
-    tool = x.server.tools.get(x.message.target_name or "") if x.message.method == "tools/call" else None
-    return tool.param_headers if tool is not None and x.message.is_stateless else ()
+def list_declared_headers(exchange: Exchange) -> param_headers.Declared:
+    tool = (
+        exchange.server.tools.get(exchange.message.target_name or "")
+        if exchange.message.method == "tools/call"
+        else None
+    )
+    return tool.param_headers if tool is not None and exchange.message.is_stateless else ()
 
 
-def is_repeated_argument(header: bytes, x: Exchange, path: tuple[str, ...]) -> bool:
+def is_repeated_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
     return param_headers.is_argument_value(
-        decode_header_value(header), x.message.params.get("arguments"), path
+        decode_header_value(header), exchange.message.params.get("arguments"), path
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 from coordinator.client import sse
@@ -20,17 +21,18 @@ class ClientKeepAlive:
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Exchange, str, int]] = {}
+        self._places = itertools.count()
         self._clock: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def keep_client_alive(self, x: Exchange, words: str) -> Iterator[None]:
+    def keep_client_alive(self, exchange: Exchange, text: str) -> Iterator[None]:
         """Tell the client that it waits, with `words`, now and then, as long as the block lasts."""
-        if not x.line.is_stream:
+        if not exchange.line.is_stream:
             yield
             return
-        place = id(x)
-        self._waiting[place] = x, words, 0
+        place = next(self._places)
+        self._waiting[place] = exchange, text, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self.run_keep_alives())
         first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, place)
@@ -40,8 +42,8 @@ class ClientKeepAlive:
             first.cancel()
             del self._waiting[place]
 
-    def schedule_keep_alive(self, place: int) -> None:
-        task = asyncio.ensure_future(self.send_keep_alive(place))
+    def schedule_keep_alive(self, index: int) -> None:
+        task = asyncio.ensure_future(self.send_keep_alive(index))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
@@ -51,17 +53,17 @@ class ClientKeepAlive:
             for place in list(self._waiting):
                 await self.send_keep_alive(place)
 
-    async def send_keep_alive(self, place: int) -> None:
-        if place in self._waiting:
-            x, progress_message, count = self._waiting[place]
-            self._waiting[place] = x, progress_message, count + 1
-            await x.line.try_send_event(build_keep_alive(x, progress_message, count + 1))
+    async def send_keep_alive(self, index: int) -> None:
+        if index in self._waiting:
+            exchange, progress_message, count = self._waiting[index]
+            self._waiting[index] = exchange, progress_message, count + 1
+            await exchange.line.try_send_event(build_keep_alive(exchange, progress_message, count + 1))
 
 
-def build_keep_alive(x: Exchange, words: str, count: int) -> bytes:
-    token = x.message.progress_token
+def build_keep_alive(exchange: Exchange, text: str, count: int) -> bytes:
+    token = exchange.message.progress_token
     if token is None:
         return SILENT
     # The server's own progress comes after ours, begins at nothing, and must not fall behind.
-    progress_params = {"progressToken": token, "progress": count / 1_000_000, "message": words}
+    progress_params = {"progressToken": token, "progress": count / 1_000_000, "message": text}
     return sse.build_sse_event(answers.build_notification("notifications/progress", progress_params))

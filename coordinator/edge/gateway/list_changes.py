@@ -43,37 +43,39 @@ class ToolListUpdates:
         self._seen: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
         hub.listeners.append(self.wake_changed_listeners)
 
-    async def stream_list_changes(self, x: Exchange) -> None:
+    async def stream_list_changes(self, exchange: Exchange) -> None:
         """Tell a client what is new until it leaves."""
-        await x.line.open_event_stream()
-        await x.line.send_event(HERE)
+        await exchange.line.open_event_stream()
+        await exchange.line.send_event(HERE)
         changed = asyncio.Event()
         self._listening.add(changed)
         try:
-            with x.gone.call_on_disconnect(changed.set):
-                await self.send_list_changes(x, changed)
+            with exchange.gone.call_on_disconnect(changed.set):
+                await self.send_list_changes(exchange, changed)
         finally:
             self._listening.discard(changed)
-        await x.line.end_event_stream()
+        await exchange.line.end_event_stream()
 
-    async def send_list_changes(self, x: Exchange, changed: asyncio.Event) -> None:
-        visible_digest = await self.find_visible_digest(x.caller)
-        while not x.gone.happened:
+    async def send_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
+        visible_digest = await self.find_visible_digest(exchange.caller)
+        while not exchange.gone.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
                     await changed.wait()
-            if x.gone.happened:
+            if exchange.gone.happened:
                 return
             if changed.is_set():
                 await asyncio.sleep(SETTLES)
                 changed.clear()
             else:
-                await x.line.send_event(HERE)
-                self._seen.pop(x.caller, None)  # a grant may have ended: that is no change that is told
-            now = await self.find_visible_digest(x.caller)
+                await exchange.line.send_event(HERE)
+                self._seen.pop(
+                    exchange.caller, None
+                )  # a grant may have ended: that is no change that is told
+            now = await self.find_visible_digest(exchange.caller)
             if now not in (visible_digest, None):
                 visible_digest = now
-                await x.line.send_event(CHANGED)
+                await exchange.line.send_event(CHANGED)
 
     async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""

@@ -8,6 +8,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,20 +26,19 @@ from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.errors import NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.gateway import listing
+from coordinator.mcp.gateway import listing, tool_search
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol.http_client import UpstreamFailed
-from coordinator.mcp.servers.tools import ToolDefinition, ToolListing
+from coordinator.mcp.servers.tools import SkippedTool, ToolDefinition, ToolListing, explain_cut_off_listing
 from coordinator.policy.grants.access import AccessPolicy
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import ASK, DecisionRule
 
 log = logging.getLogger(__name__)
 
-MOST_PAGES = 20
 # For so long a tool stays that was listed first, changed or came back, though another list lacks it.
 SETTLED_AFTER = timedelta(minutes=10)
 # Seconds in which nothing more is taken over from a server of whose list something was left out: what has no room now
@@ -69,9 +69,10 @@ class AgentToolListings:
         self._threads = threads
         self._looked: dict[str, float] = {}
         self._left_out_at: dict[str, float] = {}  # by registered server
+        self._full_servers: set[str] = set()  # those that had no room left at that time
         self._looking: dict[str, asyncio.Lock] = {}
 
-    async def filter_tool_listing(self, x: Exchange, body: bytes) -> bytes:
+    async def filter_tool_listing(self, exchange: Exchange, body: bytes) -> bytes:
         """Return an answer to tools/list with what the agent may see. Raises UpstreamFailed for what is none."""
         try:
             page = listing.parse_listing_page(body)
@@ -79,57 +80,72 @@ class AgentToolListings:
             raise UpstreamFailed(f"sent a list of tools that cannot be read ({problem})") from None
         if page is None:
             return body
-        tools = await self.list_visible_tools(x, page)
-        is_first = x.message.method == "tools/list" and "cursor" not in x.message.params
+        tools = await self.list_visible_tools(exchange, page)
+        is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None:
-            await self.mark_missing_tools(x.server, {tool.name for tool in page.listing.tools})
+            await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
         if tools == page.raw and b'"cacheScope"' not in body:
             return body
         return listing.replace_listed_tools(page, tools)
 
     async def list_visible_tools(
-        self, x: Exchange, page: ToolListingPage, prefix: str | None = None
+        self, exchange: Exchange, page: ToolListingPage, prefix: str | None = None
     ) -> list[bytes]:
         """Return the bytes of the tools that the agent may see, in a stable order."""
-        await self.store_listed_tools(x.server, page.listing)
-        x.server = await self.find_current_server(x)
-        rules, policy = await self.load_current_policy(x)
+        await self.store_listed_tools(exchange.server, page.listing)
+        exchange.server = await self.find_current_server(exchange)
+        rules, policy = await self.load_current_policy(exchange)
+        shown = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
 
         def is_visible_to_agent(tool: ToolDefinition) -> bool:
-            return is_tool_visible(x, rules, policy, tool.name, tool.definition_digest)
+            return shown.is_tool_shown(exchange.server.name, tool.name) and is_tool_visible(
+                exchange, rules, policy, tool.name, tool.definition_digest
+            )
 
         rename = None if prefix is None else lambda name: f"{prefix}{name}"
-        declined = {name: tool.shown_instead for name, tool in x.server.tools.items() if tool.shown_instead}
-        return listing.filter_visible_tools(page, is_visible_to_agent, rename=rename, shown_instead=declined)
+        declined = {
+            name: tool.shown_instead for name, tool in exchange.server.tools.items() if tool.shown_instead
+        }
+        shortened = {
+            name: tool.short_description
+            for name, tool in exchange.server.tools.items()
+            if tool.short_description is not None and not tool.shown_instead
+        }
+        return listing.filter_visible_tools(
+            page, is_visible_to_agent, rename=rename, shown_instead=declined, short_descriptions=shortened
+        )
 
-    async def load_current_policy(self, x: Exchange) -> tuple[Sequence[DecisionRule], AccessPolicy]:
-        is_told, _ = await self._instant.check_freshness(x.brake_names)
+    async def load_current_policy(self, exchange: Exchange) -> tuple[Sequence[DecisionRule], AccessPolicy]:
+        is_told, _ = await self._instant.check_freshness(exchange.brake_names)
         rules = await self._rulings.load_current_rules() if is_told else None
         if rules is None:
-            self._policies.forget_server_grants(x.server.name)
+            self._policies.forget_server_grants(exchange.server.name)
             rules = await self._threads.run_in_thread(tool_rules.load_saved_tool_rules)
-        pair = x.agent_id, x.server.name
+        pair = exchange.agent_id, exchange.server.name
         return rules, (await self._policies.load_policies({pair}))[pair]
 
-    async def can_reach_server(self, x: Exchange) -> bool:
+    async def can_reach_server(self, exchange: Exchange) -> bool:
         """Say whether anything of the server is open to the agent: the server, or one of its tools."""
-        pair = x.agent_id, x.server.name
+        pair = exchange.agent_id, exchange.server.name
         policy = (await self._policies.load_policies({pair}))[pair]
-        tools = {"", *x.server.tools, *policy.tools_with_grants(*pair)}
-        verdicts = policy.decide_tools_of_server(x.agent_id, x.server.name, tools, timezone.now())
+        tools = {"", *exchange.server.tools, *policy.tools_with_grants(*pair)}
+        verdicts = policy.decide_tools_of_server(
+            exchange.agent_id, exchange.server.name, tools, timezone.now()
+        )
         return any(verdict.decision != "deny" for verdict in verdicts.values())
 
-    async def filter_visible_names(self, x: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
+    async def filter_visible_names(self, exchange: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
         """Return which tools, told by name and digest, the agent may see.
 
         Those of which a person declined the definition are left out: the server runs at the agent, and its list is
         not replaced there.
         """
-        rules, policy = await self.load_current_policy(x)
+        rules, policy = await self.load_current_policy(exchange)
         return [
             name
             for name, digest in told
-            if is_tool_visible(x, rules, policy, name, digest) and not x.server.tools[name].shown_instead
+            if is_tool_visible(exchange, rules, policy, name, digest)
+            and not exchange.server.tools[name].shown_instead
         ]
 
     def forget_server_policy(self, server_id: str) -> None:
@@ -137,50 +153,59 @@ class AgentToolListings:
         self._registry.forget_server(server_id)
         self._policies.forget_server_grants(server_id)
 
-    async def find_current_server(self, x: Exchange) -> UpstreamServer:
+    async def find_current_server(self, exchange: Exchange) -> UpstreamServer:
         """Return the server as it stands now; one that is gone has no tools, so none of them is shown or called."""
-        name = x.server.name
-        return await self._registry.find_registered_server(name) or UpstreamServer(
+        name = exchange.server.name
+        server = await self._registry.find_registered_server(name) or UpstreamServer(
             name, None, "is not registered any more", is_off=True
         )
+        if not exchange.listing_problem:
+            return server
+        return replace(server, listing_problem=exchange.listing_problem)
 
-    async def can_require_approval(self, x: Exchange) -> bool:
+    async def can_require_approval(self, exchange: Exchange) -> bool:
         """Say whether a call of the agent may have to wait for a person."""
-        rules, policy = await self.load_current_policy(x)
-        names = {tool: build_tool_name(x.server.name, tool) for tool in x.server.tools}
+        rules, policy = await self.load_current_policy(exchange)
+        names = {tool: build_tool_name(exchange.server.name, tool) for tool in exchange.server.tools}
         by_rule = any(
             rule.verdict == ASK and any(map(rule.names_rule_tool, names.values())) for rule in rules
         )
-        verdicts = policy.decide_tools_of_server(x.agent_id, x.server.name, names, timezone.now())
+        verdicts = policy.decide_tools_of_server(
+            exchange.agent_id, exchange.server.name, names, timezone.now()
+        )
         return by_rule or any(verdict.decision == ASK for verdict in verdicts.values())
 
     async def store_listed_tools(self, server: UpstreamServer, told: ToolListing) -> None:
         """Note what a server lists, where it is not what is known."""
         tools = [tool for tool in told.tools if not is_known_definition(server, tool)]
         is_paused = self._left_out_at.get(server.name, -math.inf) > time.monotonic() - LEFT_OUT_AGAIN_AFTER
-        if not (tools or told.left_out) or is_paused:
+        if not (tools or told.left_out or told.cut_off):
+            return
+        if is_paused and (not tools or server.name in self._full_servers):
             return
         # What one page lacks may stand on another, and what one caller's list lacks in another caller's.
-        part = ToolListing(tools, complete=False, left_out=told.left_out)
+        part = ToolListing(tools, complete=False, left_out=told.left_out, cut_off=told.cut_off)
         now = timezone.now()
         try:
             tool_changes = await self._threads.run_in_thread(
-                mcp_tools.store_tool_listing, server.name, part, by=BY, now=now
+                mcp_tools.store_tool_listing, server.name, part, actor=BY, now=now
             )
         except NotFound:
             return
-        if tool_changes.left_out:
+        if tool_changes.left_out or told.cut_off:
             self._left_out_at[server.name] = time.monotonic()
+            is_full = len(tool_changes.left_out) > len(told.left_out)
+            (self._full_servers.add if is_full else self._full_servers.discard)(server.name)
         if not tool_changes.has_no_changes:
             self.forget_server_policy(server.name)
 
     async def mark_missing_tools(self, server: UpstreamServer, listed: set[str]) -> None:
         """Note which tools a server has no more, by the names of all that it lists.
 
-        One that runs for each caller alone says so of that caller's only.
+        One that runs for each caller alone, or is called with each person's token, says so of that caller's only.
         """
         lacking = {name for name, tool in server.tools.items() if not tool.is_gone} - listed
-        if server.for_each_caller or not lacking:
+        if server.for_each_caller or server.needs_token or not lacking:
             return
         now = timezone.now()
         note = functools.partial(
@@ -188,86 +213,103 @@ class AgentToolListings:
             server.name,
             listed,
             listed_by=now - SETTLED_AFTER,
-            by=BY,
+            actor=BY,
             now=now,
         )
         if await self._threads.run_in_thread(note):
             self.forget_server_policy(server.name)
 
-    async def discover_tool(self, x: Exchange, tool: str) -> None:
+    async def discover_tool(self, exchange: Exchange, tool: str) -> None:
         """Ask the server for its tools, for one that nobody has heard of.
 
         Where it has none of that name either, it is not asked again for two seconds.
         """
-        lock = self._looking.setdefault(x.server.name, asyncio.Lock())
+        lock = self._looking.setdefault(exchange.server.name, asyncio.Lock())
         async with lock:
-            x.server = await self.find_current_server(x)
-            known_tool = x.server.tools.get(tool)
-            recently = self._looked.get(x.server.name, 0.0) > time.monotonic() - LOOK_EVERY
+            exchange.server = await self.find_current_server(exchange)
+            known_tool = exchange.server.tools.get(tool)
+            recently = self._looked.get(exchange.server.name, 0.0) > time.monotonic() - LOOK_EVERY
             if (known_tool is not None and not known_tool.is_gone) or recently:
                 return
             try:
                 async with asyncio.timeout(OWN_WITHIN):  # others wait for the lock
-                    await self.fetch_and_store_tools(x)
+                    await self.fetch_and_store_tools(exchange)
             except TimeoutError:
-                log.warning("The tools of %s were not listed within %.0f seconds", x.server.name, OWN_WITHIN)
+                log.warning(
+                    "The tools of %s were not listed within %.0f seconds", exchange.server.name, OWN_WITHIN
+                )
             except (UpstreamFailed, UnreadableListing) as problem:
-                log.warning("The tools of %s cannot be listed: it %s", x.server.name, problem)
-            x.server = await self.find_current_server(x)
-            current_tool = x.server.tools.get(tool)
-            if current_tool is None or current_tool.is_gone:
-                self._looked[x.server.name] = time.monotonic()
+                log.warning("The tools of %s cannot be listed: it %s", exchange.server.name, problem)
+                exchange.listing_problem = str(problem)
+            exchange.server = await self.find_current_server(exchange)
+            current_tool = exchange.server.tools.get(tool)
+            is_unknown = current_tool is None or current_tool.is_gone
+            if is_unknown and not exchange.server.needs_token:  # each caller's token may show other tools
+                self._looked[exchange.server.name] = time.monotonic()
 
-    async def fetch_and_store_tools(self, x: Exchange) -> None:
-        async for page in self.fetch_listing_pages(x):
-            await self.store_listed_tools(x.server, page.listing)
+    async def fetch_and_store_tools(self, exchange: Exchange) -> None:
+        async for page in self.fetch_listing_pages(exchange):
+            await self.store_listed_tools(exchange.server, page.listing)
 
-    async def list_all_visible_tools(self, x: Exchange, prefix: str) -> list[bytes]:
+    async def list_all_visible_tools(self, exchange: Exchange, prefix: str) -> list[bytes]:
         """Return the bytes of all tools that the agent may see, their names after `prefix`.
 
         They are in the order of their names, however the server divides them into pages, each name once. Raises
         UpstreamFailed and UnreadableListing.
         """
         tools_by_name: dict[str, bytes] = {}
-        async for page in self.fetch_listing_pages(x):
+        async for page in self.fetch_listing_pages(exchange):
             tools_by_name |= {
-                _named(tool).name: tool for tool in await self.list_visible_tools(x, page, prefix)
+                _named(tool).name: tool for tool in await self.list_visible_tools(exchange, page, prefix)
             }
             if sum(map(len, tools_by_name.values())) > MOST_ANSWER:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
         return [tools_by_name[name] for name in sorted(tools_by_name)]
 
-    async def fetch_listing_pages(self, x: Exchange) -> AsyncIterator[ToolListingPage]:
-        cursor, listed = None, set[str]()
-        for number in range(MOST_PAGES):
-            page = await self.fetch_listing_page(x, cursor)
-            if page is None and number:
+    async def fetch_listing_pages(self, exchange: Exchange) -> AsyncIterator[ToolListingPage]:
+        """Yield the pages of a server's list. What is left out of them is noted once, after the last."""
+        cursors, listed, left_out = list[str](), set[str](), list[SkippedTool]()
+        while True:
+            page = await self.fetch_listing_page(exchange, cursors[-1] if cursors else None)
+            if page is None and cursors:
                 raise UnreadableListing("broke off its list of tools with an error")
             if page is None:
                 return
-            yield page
+            yield replace(page, listing=replace(page.listing, left_out=[]))
             listed |= {tool.name for tool in page.listing.tools}
-            cursor = page.next_cursor
-            if cursor is None:
-                await self.mark_missing_tools(x.server, listed)
-                return
+            left_out += page.listing.left_out
+            cut_off = "" if page.next_cursor is None else explain_cut_off_listing(page.next_cursor, cursors)
+            if page.next_cursor is None or cut_off:
+                break
+            cursors.append(page.next_cursor)
+        await self.store_listed_tools(
+            exchange.server, ToolListing([], complete=False, left_out=left_out, cut_off=cut_off)
+        )
+        if not cut_off:
+            await self.mark_missing_tools(exchange.server, listed)
 
-    async def fetch_listing_page(self, x: Exchange, cursor: str | None) -> ToolListingPage | None:
+    async def fetch_listing_page(self, exchange: Exchange, cursor: str | None) -> ToolListingPage | None:
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-        return listing.parse_listing_page(await self._sending.send_own_request(x, "tools/list", params))
+        return listing.parse_listing_page(
+            await self._sending.send_own_request(exchange, "tools/list", params)
+        )
 
 
 def is_tool_visible(
-    x: Exchange, rules: Sequence[DecisionRule], policy: AccessPolicy, tool: str, digest: str
+    exchange: Exchange, rules: Sequence[DecisionRule], policy: AccessPolicy, tool: str, digest: str
 ) -> bool:
     """Say whether a tool, which is listed with this definition, is known so and shown to the agent."""
-    known_tool = x.server.tools.get(tool)
-    if known_tool is None or known_tool.definition != digest or x.server.find_tool_shadow(tool) is not None:
+    known_tool = exchange.server.tools.get(tool)
+    if (
+        known_tool is None
+        or known_tool.definition != digest
+        or exchange.server.find_tool_shadow(tool) is not None
+    ):
         return False
-    verdict = policy.decide_tool_access(x.agent_id, x.server.name, tool, timezone.now())
-    if deciding.is_definition_unaccepted(x.server, verdict, known_tool):
+    verdict = policy.decide_tool_access(exchange.agent_id, exchange.server.name, tool, timezone.now())
+    if deciding.is_definition_unaccepted(exchange.server, verdict, known_tool):
         return False
-    return deciding.can_agent_see_tool(rules, verdict, x.caller, x.server.name, tool)
+    return deciding.can_agent_see_tool(rules, verdict, exchange.caller, exchange.server.name, tool)
 
 
 class ListedToolName(msgspec.Struct):

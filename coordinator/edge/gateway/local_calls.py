@@ -259,22 +259,22 @@ class LocalCallEndpoint:
             named_session=parse_named_session(headers),
         )
 
-    async def require_local_server(self, x: Exchange) -> None:
+    async def require_local_server(self, exchange: Exchange) -> None:
         """Hear of tools from no agent but one that may use the server, and of no server that is asked from here.
 
         Raises Forbidden.
         """
-        name = x.server.name
+        name = exchange.server.name
         problem: SignalboxError
-        if not await self._listings.can_reach_server(x):
-            problem = Forbidden(f"{x.agent_id} has no grant for anything of the MCP server {name}.")
-        elif not x.server.is_local_server:
+        if not await self._listings.can_reach_server(exchange):
+            problem = Forbidden(f"{exchange.agent_id} has no grant for anything of the MCP server {name}.")
+        elif not exchange.server.is_local_server:
             problem = Forbidden(
                 f"The MCP server {name} is reached through Signalbox: use `signalbox mcp {name}`."
             )
         else:
             return
-        await self._refusals.audit_refusal(x.admission, x.agent_id, name, problem, known=True)
+        await self._refusals.audit_refusal(exchange.admission, exchange.agent_id, name, problem, known=True)
         raise problem
 
     async def require_enabled_server(
@@ -296,64 +296,73 @@ class LocalCallEndpoint:
         await self._listings.store_listed_tools(server, listing)
         return [(tool.name, tool.definition_digest) for tool in listing.tools]
 
-    async def decide_local_call(self, x: Exchange, question: CallQuestion) -> Answer:
-        tool, arguments = question.tool, x.message.params.get("arguments")
-        session_id = await self._records.find_timeline_session(x)
-        ruling, _ = await self._calls.decide_call(x, tool, arguments, session_id)
+    async def decide_local_call(self, exchange: Exchange, question: CallQuestion) -> Answer:
+        tool, arguments = question.tool, exchange.message.params.get("arguments")
+        session_id = await self._records.find_timeline_session(exchange)
+        ruling, _ = await self._calls.decide_call(exchange, tool, arguments, session_id)
         call_id = question.call_id or gateway_calls.new_call_id()
         is_again = question.call_id is not None and not question.begins
         if question.begins and question.call_id:  # or whoever asks did not hear the first answer
             is_again = await self._threads.run_in_thread(gateway_calls.is_call_begun, call_id)
         if is_again:
-            record = self._records.resume_call_record(x, call_id, session_id, tool)
+            record = self._records.resume_call_record(exchange, call_id, session_id, tool)
         else:
-            record = self._records.begin_call_record(x, call_id, session_id, tool, arguments)
+            record = self._records.begin_call_record(exchange, call_id, session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
-            denial_text = await self._calls.audit_denial(x, record, ruling)
+            denial_text = await self._calls.audit_denial(exchange, record, ruling)
             attempt = CallAttempt(
-                call_id, build_record_binding(x, record, ruling), x.caller, CallOrigin(session_id)
+                call_id,
+                build_record_binding(exchange, record, ruling),
+                exchange.caller,
+                CallOrigin(session_id),
             )
             await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
             return self.deny_local_call(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
         place = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
-        binding = build_record_binding(x, record, ruling)
-        attempt = CallAttempt(call_id, binding, x.caller, place, is_beside=True)
+        binding = build_record_binding(exchange, record, ruling)
+        attempt = CallAttempt(call_id, binding, exchange.caller, place, is_beside=True)
         if ruling.decision == ASK:
-            return await self.ask_unless_cancelled(x, record, ruling, attempt)
-        if (brake := await x.find_exchange_brake(self._gate)) is not None:
-            return await self.refuse_braked_call(x, record, attempt, brake)
+            return await self.ask_unless_cancelled(exchange, record, ruling, attempt)
+        if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+            return await self.refuse_braked_call(exchange, record, attempt, brake)
         await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
-    async def decide_local_read(self, x: Exchange, question: CallQuestion) -> Answer:
+    async def decide_local_read(self, exchange: Exchange, question: CallQuestion) -> Answer:
         """Answer whether a request other than a call may be sent, at once: nobody is asked about one."""
-        method, use = question.method, mcp_methods.classify_mcp_request(x.message.value)
-        session_id = await self._records.find_timeline_session(x)
+        method, use = question.method, mcp_methods.classify_mcp_request(exchange.message.value)
+        session_id = await self._records.find_timeline_session(exchange)
         record = self._records.begin_read_record(
-            x, session_id, method if use else UNKNOWN_METHOD, x.message.params
+            exchange, session_id, method if use else UNKNOWN_METHOD, exchange.message.params
         )
         if use not in {RequestUse.READ, RequestUse.LIST}:
             return self.deny_local_call(record, f"The method {method[:100]!r} is not asked about.")
-        ruling, _ = await self._calls.decide_call(x, method, x.message.params, session_id, is_read=True)
-        if use is RequestUse.READ and (brake := await x.find_exchange_brake(self._gate)) is not None:
+        ruling, _ = await self._calls.decide_call(
+            exchange, method, exchange.message.params, session_id, is_read=True
+        )
+        if use is RequestUse.READ and (brake := await exchange.find_exchange_brake(self._gate)) is not None:
             ruling = stricter_ruling(ruling, build_brake_ruling(brake))
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
-            refusal_message = build_refusal_message(x, method, ruling)
+            refusal_message = build_refusal_message(exchange, method, ruling)
             await self._refusals.audit_refusal(
-                x.admission, x.agent_id, x.server.name, Forbidden(refusal_message), known=True
+                exchange.admission,
+                exchange.agent_id,
+                exchange.server.name,
+                Forbidden(refusal_message),
+                known=True,
             )
             return self.deny_local_call(record, refusal_message)
         self._records.end_call_record(record, "ok", None)
         return {"decision": "allow", "call_id": record.call_id}
 
     async def ask_unless_cancelled(
-        self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         try:
-            answer = await self.ask_about_local_call(x, record, ruling, attempt)
+            answer = await self.ask_about_local_call(exchange, record, ruling, attempt)
         except gateway_calls.CallCancelled:
             self._records.leave_call_open(record)  # its end is written where it is cancelled
             return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
@@ -362,26 +371,26 @@ class LocalCallEndpoint:
         return answer
 
     async def ask_about_local_call(
-        self, x: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
+        self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         if await self._threads.run_in_thread(gateway_calls.is_local_call_begun, attempt):
-            if (brake := await x.find_exchange_brake(self._gate)) is not None:
-                return await self.refuse_braked_call(x, record, attempt, brake)
+            if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+                return await self.refuse_braked_call(exchange, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
-        with self._places.acquire_slot(x.caller_key.name):
+        with self._places.acquire_slot(exchange.caller_key.name):
             for _ in range(MOST_TRIES):
                 row = await self._threads.run_in_thread(
                     gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()
                 )
-                decision = await self.wait_for_local_decision(x, row, attempt.call_id)
+                decision = await self.wait_for_local_decision(exchange, row, attempt.call_id)
                 if decision is None:
                     return await self.build_wait_answer(row, attempt)
-                answer = await self.apply_local_verdict(x, record, attempt, decision)
+                answer = await self.apply_local_verdict(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
-                fresh = await self._runner.rebind_call(x, attempt.binding)
+                fresh = await self._runner.rebind_call(exchange, attempt.binding)
                 if fresh is None:
-                    await self._calls.audit_denial(x, record, Ruling(DENY, CHANGED, "gateway"))
+                    await self._calls.audit_denial(exchange, record, Ruling(DENY, CHANGED, "gateway"))
                     break
                 ruling = fresh[1]
                 attempt = CallAttempt(
@@ -390,18 +399,18 @@ class LocalCallEndpoint:
         return self.deny_local_call(record, CHANGED)
 
     async def wait_for_local_decision(
-        self, x: Exchange, row: PermissionRequest, call_id: str
+        self, exchange: Exchange, row: PermissionRequest, call_id: str
     ) -> PermissionRequest | None:
         waited = await self._waits.wait_until(
             functools.partial(find_decided_local_request, row.request_id, call_id),
             topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
             timeout=HELD_FOR,
-            still_allowed=x.admission.require_still_allowed,
-            gone=x.gone,
+            still_allowed=exchange.admission.require_still_allowed,
+            gone=exchange.gone,
         )
-        if x.gone.happened:
+        if exchange.gone.happened:
             raise ClientDisconnected
-        await x.admission.require_still_allowed()
+        await exchange.admission.require_still_allowed()
         return waited
 
     async def build_wait_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
@@ -409,7 +418,7 @@ class LocalCallEndpoint:
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
             row.request_id,
-            by=attempt.binding.by,
+            actor=attempt.binding.by,
             reason=closing_reason,
             now=timezone.now(),
         )
@@ -423,22 +432,22 @@ class LocalCallEndpoint:
         }
 
     async def refuse_braked_call(
-        self, x: Exchange, record: CallRecord, attempt: CallAttempt, brake: ActiveBrake
+        self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, brake: ActiveBrake
     ) -> Answer:
         """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
         await self._threads.run_in_thread(gateway_calls.undo_local_call, attempt, now=timezone.now())
-        await self._calls.audit_denial(x, record, build_brake_ruling(brake))
+        await self._calls.audit_denial(exchange, record, build_brake_ruling(brake))
         return self.deny_local_call(record, brake.agent_message)
 
     async def apply_local_verdict(
-        self, x: Exchange, record: CallRecord, attempt: CallAttempt, row: PermissionRequest
+        self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, row: PermissionRequest
     ) -> Answer | None:
         """Return the answer by a person's verdict; None where it does not count for this call any more."""
         now, binding = timezone.now(), attempt.binding
         current_request_state = rules.current_request_state(row, now)
         if current_request_state.allowed:
-            if (brake := await x.find_exchange_brake(self._gate)) is not None:
-                return await self.refuse_braked_call(x, record, attempt, brake)
+            if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+                return await self.refuse_braked_call(exchange, record, attempt, brake)
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_gateway_call, attempt, row.request_id, now=now
             )
@@ -463,9 +472,9 @@ class LocalCallEndpoint:
             record, answers.describe_undecided_call(binding.tool, current_request_state.word)
         )
 
-    def deny_local_call(self, record: CallRecord, words: str) -> Answer:
-        self._records.end_call_record(record, "denied", None, words)
-        return {"decision": "deny", "call_id": record.call_id, "reason": words}
+    def deny_local_call(self, record: CallRecord, text: str) -> Answer:
+        self._records.end_call_record(record, "denied", None, text)
+        return {"decision": "deny", "call_id": record.call_id, "reason": text}
 
 
 def decode_local_body(raw: bytes, kind: type[T]) -> T:

@@ -22,6 +22,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway import approved_calls as running
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
+from coordinator.edge.gateway.call_patience import calculate_wait_limit, can_open_urls
 from coordinator.edge.gateway.exchange import Exchange, is_timeout_reason
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive
 from coordinator.edge.gateway.records import CallRecord, CallRecords
@@ -42,12 +43,7 @@ from coordinator.policy.rules.tool_rules import DENY, Ruling
 T = TypeVar("T")
 
 MOST_HELD = 8_000  # calls that wait in one process
-# Seconds after which a client that asked for no progress would give up: many do after 60.
-WITHOUT_PROGRESS = 50.0
-ROUND = 50.0  # seconds for which one try of a stateless client is held
 MOST_ROUNDS = 9  # clients try ten times
-WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
-BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: whatever it is told, it waits no longer
 HEARD_WITHIN = 0.5  # seconds after a call's end in which it is noted that its own line heard it
 CANCELLED = "The client cancelled the call while it waited."
 MOST_TRIES = 4  # how often a question is put anew while others take its approval
@@ -57,7 +53,7 @@ MOST_TRIES = 4  # how often a question is put anew while others take its approva
 class PendingCall:
     """One call that is held, on its way."""
 
-    x: Exchange
+    exchange: Exchange
     binding: CallBinding
     ruling: Ruling
     place: CallOrigin
@@ -66,7 +62,7 @@ class PendingCall:
 
     @property
     def call_attempt(self) -> CallAttempt:
-        return CallAttempt(self.record.call_id, self.binding, self.x.caller, self.place)
+        return CallAttempt(self.record.call_id, self.binding, self.exchange.caller, self.place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,228 +87,261 @@ class PendingCalls:
         self._places = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
         self.pulse = ClientKeepAlive()
 
-    async def hold_and_answer_call(self, held: PendingCall, state: WaitState | None = None) -> None:
+    async def hold_and_answer_call(self, pending_call: PendingCall, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
-        with self._places.acquire_slot(held.x.caller_key.name):
+        with self._places.acquire_slot(pending_call.exchange.caller_key.name):
             try:
-                await self.answer_pending_call(held, state)
+                await self.answer_pending_call(pending_call, state)
             except gateway_calls.CallCancelled:
-                self._records.end_call_record(held.record, "held", None, CANCELLED)
-                await held.x.line.drop_answer()
+                self._records.end_call_record(pending_call.record, "held", None, CANCELLED)
+                await pending_call.exchange.line.drop_answer()
             finally:
-                if held.is_kept:
-                    await self._threads.run_in_thread(gateway_calls.forget_waiting_call, held.record.call_id)
+                if pending_call.is_kept:
+                    await self._threads.run_in_thread(
+                        gateway_calls.forget_waiting_call, pending_call.record.call_id
+                    )
 
-    async def cancel_pending_call(self, x: Exchange) -> bool:
+    async def cancel_pending_call(self, exchange: Exchange) -> bool:
         """Cancel the call that a client's notification names, and close its card; False where none of it waits."""
-        if x.client is None:
+        if exchange.client is None:
             return False
-        number = x.message.params.get("requestId")
+        number = exchange.message.params.get("requestId")
         if not isinstance(number, str | int | float):
             return False
         cancel = functools.partial(
             gateway_calls.cancel_gateway_call,
-            x.client.session_id,
+            exchange.client.session_id,
             number,
-            x.caller_key.caller_actor,
-            key_id=x.caller_key.id,
-            agent_id=x.agent_id,
-            keeps_card=is_timeout_reason(str(x.message.params.get("reason", ""))),
+            exchange.caller_key.caller_actor,
+            key_id=exchange.caller_key.id,
+            agent_id=exchange.agent_id,
+            keeps_card=is_timeout_reason(str(exchange.message.params.get("reason", ""))),
         )
         return await self._threads.run_in_thread(cancel, now=timezone.now())
 
-    async def answer_pending_call(self, held: PendingCall, state: WaitState | None) -> None:
+    async def answer_pending_call(self, pending_call: PendingCall, state: WaitState | None) -> None:
         card = None
         for _ in range(MOST_TRIES):
-            await self.require_not_cancelled(held)
+            await self.require_not_cancelled(pending_call)
             known_call = await self._threads.run_in_thread(
-                gateway_calls.find_earlier_call, held.binding, timezone.now()
+                gateway_calls.find_earlier_call, pending_call.binding, timezone.now()
             )
-            if known_call is not None and await self.answer_with_earlier_call(held, known_call):
+            if known_call is not None and await self.answer_with_earlier_call(pending_call, known_call):
                 return
-            card, row = await self.request_call_approval(held)
-            if card is not None and await self.answer_by_approval(held, card, row, state):
+            card, row = await self.request_call_approval(pending_call)
+            if card is not None and await self.answer_by_approval(pending_call, card, row, state):
                 return
         if card is not None:
-            await self.send_wait_message(held, card)
+            await self.send_wait_message(pending_call, card)
         else:
-            await self.refuse_without_ending_call(held, answers.describe_running_call(held.binding.tool))
+            await self.refuse_without_ending_call(
+                pending_call, answers.describe_running_call(pending_call.binding.tool)
+            )
 
-    async def require_not_cancelled(self, held: PendingCall) -> None:
+    async def require_not_cancelled(self, pending_call: PendingCall) -> None:
         """Raise gateway_calls.Cancelled where the client has cancelled the call."""
-        if held.is_kept:
-            await self._threads.run_in_thread(gateway_calls.raise_if_cancelled, held.record.call_id)
+        if pending_call.is_kept:
+            await self._threads.run_in_thread(gateway_calls.raise_if_cancelled, pending_call.record.call_id)
 
-    async def answer_with_earlier_call(self, held: PendingCall, known: GatewayCall) -> bool:
+    async def answer_with_earlier_call(self, pending_call: PendingCall, known: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
         if known.state == CallState.RUNNING:
-            earlier_call = await self.wait_for_earlier_call(held, known)
+            earlier_call = await self.wait_for_earlier_call(pending_call, known)
             if earlier_call is None:
-                await self.refuse_without_ending_call(held, answers.describe_running_call(held.binding.tool))
+                await self.refuse_without_ending_call(
+                    pending_call, answers.describe_running_call(pending_call.binding.tool)
+                )
                 return True
-            if await self.wait_for_delivery(held, earlier_call):
+            if await self.wait_for_delivery(pending_call, earlier_call):
                 return False
             known = earlier_call
-        self.require_connected_client(held)
+        self.require_connected_client(pending_call)
         if not await self._threads.run_in_thread(
             gateway_calls.claim_call_result, known.call_id, now=timezone.now()
         ):
             return False
         is_told = False
         try:
-            await self.send_earlier_result(held, known)
-            is_told = not held.x.gone.happened
+            await self.send_earlier_result(pending_call, known)
+            is_told = not pending_call.exchange.gone.happened
         finally:
             if not is_told:
                 await self._threads.run_in_thread(gateway_calls.release_call_result, known.call_id)
         return True
 
-    async def send_earlier_result(self, held: PendingCall, known: GatewayCall) -> None:
+    async def send_earlier_result(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
         """Tell how the very same call ended, as far as that is known."""
-        if held.x.gone.happened:
+        if pending_call.exchange.gone.happened:
             return  # it left meanwhile
-        if known.state == CallState.LOST or known.result is None:
+        if earlier_call.state == CallState.LOST or earlier_call.result is None:
             unknown_end_text = answers.describe_unknown_end(
-                held.binding.tool, format_start_time(known.started_at)
+                pending_call.binding.tool, format_start_time(earlier_call.started_at)
             )
-            await self.end_call_with_message(held, "failed", unknown_end_text)
+            await self.end_call_with_message(pending_call, "failed", unknown_end_text)
             return
-        response = running.replace_response_id(gateway_calls.read_call_result(known), held.x.message.id)
-        self._records.end_call_record(
-            held.record, "held" if running.parse_server_question(response) else "ok", response
+        response = running.replace_response_id(
+            gateway_calls.read_call_result(earlier_call), pending_call.exchange.message.id
         )
-        await held.x.line.send_answer(response)
+        self._records.end_call_record(
+            pending_call.record, "held" if running.parse_server_question(response) else "ok", response
+        )
+        await pending_call.exchange.line.send_answer(response)
 
-    def require_connected_client(self, held: PendingCall) -> None:
+    def require_connected_client(self, pending_call: PendingCall) -> None:
         """Raise ClientDisconnected where nobody is there to be told an end: it is for the same call made again."""
-        if held.x.gone.happened:
+        if pending_call.exchange.gone.happened:
             self._records.end_call_record(
-                held.record, "held", None, "The client went away while the call waited."
+                pending_call.record, "held", None, "The client went away while the call waited."
             )
             raise ClientDisconnected
 
-    async def wait_for_earlier_call(self, held: PendingCall, known: GatewayCall) -> GatewayCall | None:
+    async def wait_for_earlier_call(
+        self, pending_call: PendingCall, earlier_call: GatewayCall
+    ) -> GatewayCall | None:
         return await self.wait_sending_progress(
-            held,
-            functools.partial(find_ended_call, known.call_id, held.binding),
-            f"gateway_calls:{known.call_id}",
-            self.calculate_wait_limit(held.x),
-            f"{held.binding.tool} was approved and runs",
+            pending_call,
+            functools.partial(find_ended_call, earlier_call.call_id, pending_call.binding),
+            f"gateway_calls:{earlier_call.call_id}",
+            calculate_wait_limit(pending_call.exchange),
+            f"{pending_call.binding.tool} was approved and runs",
         )
 
-    async def wait_for_delivery(self, held: PendingCall, known: GatewayCall) -> bool:
+    async def wait_for_delivery(self, pending_call: PendingCall, earlier_call: GatewayCall) -> bool:
         """Say whether the line that ran a call hears its end: then this is another call that says the same."""
-        check = functools.partial(check_call_delivered, known.call_id)
-        outcome_text = f"{held.binding.tool} has run"
+        check = functools.partial(check_call_delivered, earlier_call.call_id)
+        outcome_text = f"{pending_call.binding.tool} has run"
         return (
             await self.wait_sending_progress(
-                held, check, f"gateway_calls:{known.call_id}", HEARD_WITHIN, outcome_text
+                pending_call, check, f"gateway_calls:{earlier_call.call_id}", HEARD_WITHIN, outcome_text
             )
             is not None
         )
 
     async def request_call_approval(
-        self, held: PendingCall
+        self, pending_call: PendingCall
     ) -> tuple[PendingApproval | None, PermissionRequest | None]:
         """Return the request that answers the call, and what was decided where it is decided already.
 
         Nothing where an earlier line of its client has begun the call just now.
         """
-        until = timezone.now() + timedelta(seconds=self.calculate_wait_limit(held.x))
-        x = held.x
+        until = timezone.now() + timedelta(seconds=calculate_wait_limit(pending_call.exchange))
+        exchange = pending_call.exchange
         kept_call = (
-            None if x.client is None or x.message.is_stateless else (held.record.call_id, x.message.id)
+            None
+            if exchange.client is None or exchange.message.is_stateless
+            else (pending_call.record.call_id, exchange.message.id)
         )
         row = await self._threads.run_in_thread(
             gateway_calls.request_unless_begun,
-            held.binding,
-            held.ruling,
-            held.place,
+            pending_call.binding,
+            pending_call.ruling,
+            pending_call.place,
             until=until,
             now=timezone.now(),
             kept=kept_call,
         )
-        held.is_kept = kept_call is not None
+        pending_call.is_kept = kept_call is not None
         if row is None:
             return None, None
         card = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
         return card, None if rules.current_request_state(row, timezone.now()).waiting else row
 
     async def answer_by_approval(
-        self, held: PendingCall, card: PendingApproval, row: PermissionRequest | None, state: WaitState | None
+        self,
+        pending_call: PendingCall,
+        card: PendingApproval,
+        row: PermissionRequest | None,
+        state: WaitState | None,
     ) -> bool:
         """Answer the client by the request, which may take its time; False to put the question once more."""
         if row is None:
-            if TASKS in get_client_extensions(held.x):
-                await self.answer_with_task(held, card)
+            if TASKS in get_client_extensions(pending_call.exchange):
+                await self.answer_with_task(pending_call, card)
                 return True
-            if held.x.message.is_stateless and can_open_urls(held.x) and state is None:
-                await self.answer_input_required(held, card, 0, with_address=True)
+            if (
+                pending_call.exchange.message.is_stateless
+                and can_open_urls(pending_call.exchange)
+                and state is None
+            ):
+                await self.answer_input_required(pending_call, card, 0, with_address=True)
                 return True
-            row = await self.wait_for_call_verdict(held, card)
+            row = await self.wait_for_call_verdict(pending_call, card)
             if row is None:
-                await self.answer_undecided_call(held, card, state)
+                await self.answer_undecided_call(pending_call, card, state)
                 return True
-        return await self.apply_pending_verdict(held, row)
+        return await self.apply_pending_verdict(pending_call, row)
 
-    async def apply_pending_verdict(self, held: PendingCall, row: PermissionRequest) -> bool:
+    async def apply_pending_verdict(self, pending_call: PendingCall, row: PermissionRequest) -> bool:
         now = timezone.now()
         current_request_state = rules.current_request_state(row, now)
         context = rules.request_context(row)
         if current_request_state.allowed:
             refusal = await self._threads.run_in_thread(
-                gateway_calls.begin_gateway_call, held.call_attempt, row.request_id, now=now
+                gateway_calls.begin_gateway_call, pending_call.call_attempt, row.request_id, now=now
             )
             if refusal is None:
-                held.record.decided_by = f"approved by {row.approved_by or 'somebody'}"
-                await self._runner.run_approved_call(held.x, held.record, held.binding)
+                pending_call.record.decided_by = f"approved by {row.approved_by or 'somebody'}"
+                await self._runner.run_approved_call(
+                    pending_call.exchange, pending_call.record, pending_call.binding
+                )
                 return True
             if refusal.decision == DENY:
-                await self.deny_pending_call(held, refusal)
+                await self.deny_pending_call(pending_call, refusal)
                 return True
-            return await self.rebind_pending_call(held, refusal)
+            return await self.rebind_pending_call(pending_call, refusal)
         if row.status == PermissionRequest.Status.DENIED:
-            self.require_connected_client(held)
+            self.require_connected_client(pending_call)
             await self._threads.run_in_thread(
-                gateway_calls.consume_call_denial, held.call_attempt, row.request_id, now=now
+                gateway_calls.consume_call_denial, pending_call.call_attempt, row.request_id, now=now
             )
-            held.record.decided_by = f"denied by {row.approved_by or 'somebody'}"
+            pending_call.record.decided_by = f"denied by {row.approved_by or 'somebody'}"
             reason = context.reason if context else None
             await self.end_call_with_message(
-                held, "denied", answers.describe_person_denial(held.binding.tool, reason)
+                pending_call, "denied", answers.describe_person_denial(pending_call.binding.tool, reason)
             )
             return True
-        undecided_call_text = answers.describe_undecided_call(held.binding.tool, current_request_state.word)
-        await self.end_call_with_message(held, "held", undecided_call_text)
+        undecided_call_text = answers.describe_undecided_call(
+            pending_call.binding.tool, current_request_state.word
+        )
+        await self.end_call_with_message(pending_call, "held", undecided_call_text)
         return True
 
-    async def rebind_pending_call(self, held: PendingCall, refusal: Ruling) -> bool:
+    async def rebind_pending_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
         """Have what counts by now in place of what was asked: the next question is about that."""
-        fresh = await self._runner.rebind_call(held.x, held.binding)
+        fresh = await self._runner.rebind_call(pending_call.exchange, pending_call.binding)
         if fresh is None:
             denial = replace(refusal, decision=DENY)
             await self._threads.run_in_thread(
-                gateway_calls.record_call_denial, held.binding, denial, held.place, now=timezone.now()
+                gateway_calls.record_call_denial,
+                pending_call.binding,
+                denial,
+                pending_call.place,
+                now=timezone.now(),
             )
-            await self.deny_pending_call(held, denial)
+            await self.deny_pending_call(pending_call, denial)
             return True
-        held.binding, held.ruling = fresh
-        if held.record.goes_on and await self._threads.run_in_thread(
-            gateway_calls.is_call_begun, held.record.call_id
+        pending_call.binding, pending_call.ruling = fresh
+        if pending_call.record.goes_on and await self._threads.run_in_thread(
+            gateway_calls.is_call_begun, pending_call.record.call_id
         ):
-            self._records.restart_call_record(held.record, gateway_calls.new_call_id())
-            held.place = replace(held.place, event_id=await self._records.write_call_begin(held.record))
+            self._records.restart_call_record(pending_call.record, gateway_calls.new_call_id())
+            pending_call.place = replace(
+                pending_call.place, event_id=await self._records.write_call_begin(pending_call.record)
+            )
         return False
 
-    async def deny_pending_call(self, held: PendingCall, denial: Ruling) -> None:
+    async def deny_pending_call(self, pending_call: PendingCall, denial: Ruling) -> None:
         """Tell what stands against a call by now."""
         policy_denial_text = answers.describe_policy_denial(
-            held.binding.server_id, held.binding.tool, denial.reason, gateway_calls.policy_page_url(denial)
+            pending_call.binding.server_id,
+            pending_call.binding.tool,
+            denial.reason,
+            gateway_calls.policy_page_url(denial),
         )
-        await self.end_call_with_message(held, "denied", policy_denial_text)
+        await self.end_call_with_message(pending_call, "denied", policy_denial_text)
 
     async def wait_for_call_verdict(
-        self, held: PendingCall, card: PendingApproval
+        self, pending_call: PendingCall, card: PendingApproval
     ) -> PermissionRequest | None:
         """Wait for a person; None where the client's patience ends first.
 
@@ -321,71 +350,61 @@ class PendingCalls:
         started_at = time.perf_counter()
         try:
             return await self.wait_sending_progress(
-                held,
+                pending_call,
                 functools.partial(
-                    find_decided_request, card.request_id, held.record.call_id if held.is_kept else None
+                    find_decided_request,
+                    card.request_id,
+                    pending_call.record.call_id if pending_call.is_kept else None,
                 ),
                 f"permission_requests:{card.pk}",
-                self.calculate_wait_limit(held.x),
+                calculate_wait_limit(pending_call.exchange),
                 f"Waits for approval: {card.link}",
             )
         finally:
-            held.record.waited += time.perf_counter() - started_at
+            pending_call.record.waited += time.perf_counter() - started_at
 
     async def wait_sending_progress(
-        self, held: PendingCall, check: Callable[[], T | None], topic: str, patience: float, words: str
+        self, pending_call: PendingCall, check: Callable[[], T | None], topic: str, patience: float, text: str
     ) -> T | None:
-        x = held.x
-        if x.accepts_event_stream:
-            await x.line.open_event_stream()
-        with self.pulse.keep_client_alive(x, words):
+        exchange = pending_call.exchange
+        if exchange.accepts_event_stream:
+            await exchange.line.open_event_stream()
+        with self.pulse.keep_client_alive(exchange, text):
             waited = await self._waits.wait_until(
                 check,
-                topics=[topic, f"gateway_calls:{held.record.call_id}"],
+                topics=[topic, f"gateway_calls:{pending_call.record.call_id}"],
                 timeout=patience,
-                still_allowed=x.admission.require_still_allowed,
-                gone=x.gone,
+                still_allowed=exchange.admission.require_still_allowed,
+                gone=exchange.gone,
             )
         if waited is None:
-            self.require_connected_client(held)
-        await x.admission.require_still_allowed()
+            self.require_connected_client(pending_call)
+        await exchange.admission.require_still_allowed()
         return waited
 
-    def calculate_wait_limit(self, x: Exchange) -> float:
-        """Return for how many seconds this client can be made to wait on its line."""
-        if not x.accepts_event_stream:
-            return WITHOUT_EVENTS
-        if x.message.is_stateless and can_open_urls(x):
-            return ROUND
-        if x.program in BREAKS_OFF_AFTER:
-            return BREAKS_OFF_AFTER[x.program]
-        return (
-            WITHOUT_PROGRESS if x.message.progress_token is None else pending_call_lifetime().total_seconds()
-        )
-
     async def answer_undecided_call(
-        self, held: PendingCall, card: PendingApproval, state: WaitState | None
+        self, pending_call: PendingCall, card: PendingApproval, state: WaitState | None
     ) -> None:
         if state is not None and state.round + 1 < MOST_ROUNDS:
-            await self.answer_input_required(held, card, state.round + 1, with_address=False)
+            await self.answer_input_required(pending_call, card, state.round + 1, with_address=False)
         else:
-            await self.send_wait_message(held, card)
+            await self.send_wait_message(pending_call, card)
 
-    async def send_wait_message(self, held: PendingCall, card: PendingApproval) -> None:
+    async def send_wait_message(self, pending_call: PendingCall, card: PendingApproval) -> None:
         closing_reason = "The agent was told to call again."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
             card.request_id,
-            by=held.binding.by,
+            actor=pending_call.binding.by,
             reason=closing_reason,
             now=timezone.now(),
         )
         await self.end_call_with_message(
-            held, "held", answers.describe_waiting_call(held.binding.tool, card.link)
+            pending_call, "held", answers.describe_waiting_call(pending_call.binding.tool, card.link)
         )
 
     async def answer_input_required(
-        self, held: PendingCall, card: PendingApproval, round_: int, *, with_address: bool
+        self, pending_call: PendingCall, card: PendingApproval, round_: int, *, with_address: bool
     ) -> None:
         """Answer that a person has to decide, at the card's address; the client tries again when they have seen it."""
         closing_reason = "The agent's client was given the card's address."
@@ -393,67 +412,74 @@ class PendingCalls:
             await self._threads.run_in_thread(
                 approvals.mark_request_deferred,
                 card.request_id,
-                by=held.binding.by,
+                actor=pending_call.binding.by,
                 reason=closing_reason,
                 now=timezone.now(),
             )
         until = time.time() + pending_call_lifetime().total_seconds()
-        state = WaitState(held.record.call_id, card.request_id, held.binding.question_digest, until, round_)
+        state = WaitState(
+            pending_call.record.call_id, card.request_id, pending_call.binding.question_digest, until, round_
+        )
         result: dict[str, Any] = {"resultType": "input_required", "requestState": seal_call_state(state)}
         if with_address:
-            approval_text = (
-                f"{held.binding.tool} of {held.binding.server_id} needs a person's approval in Signalbox."
-            )
+            binding = pending_call.binding
+            approval_text = f"{binding.tool} of {binding.server_id} needs a person's approval in Signalbox."
             elicitation_params = {"mode": "url", "message": approval_text, "url": card.link}
             result["inputRequests"] = {
                 "approval": {"method": "elicitation/create", "params": elicitation_params}
             }
-        self._records.leave_call_open(held.record)
-        await held.x.line.send_answer(answers.build_result_response(held.x.message.id, result))
+        self._records.leave_call_open(pending_call.record)
+        await pending_call.exchange.line.send_answer(
+            answers.build_result_response(pending_call.exchange.message.id, result)
+        )
 
-    async def answer_with_task(self, held: PendingCall, card: PendingApproval) -> None:
+    async def answer_with_task(self, pending_call: PendingCall, card: PendingApproval) -> None:
         """Answer with a task; it stands in the database before the client hears of it."""
         call = await self._threads.run_in_thread(
             gateway_calls.create_call_task,
-            held.call_attempt,
+            pending_call.call_attempt,
             card.request_id,
-            running.pack_task_request(held.x),
+            running.pack_task_request(pending_call.exchange),
             now=timezone.now(),
         )
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
             card.request_id,
-            by=held.binding.by,
+            actor=pending_call.binding.by,
             reason="The agent's client polls for the verdict.",
             now=timezone.now(),
         )
-        self._records.leave_call_open(held.record)
+        self._records.leave_call_open(pending_call.record)
         value = {"resultType": "task", **running.describe_task(call, card.link)}
-        await held.x.line.send_answer(answers.build_result_response(held.x.message.id, value))
+        await pending_call.exchange.line.send_answer(
+            answers.build_result_response(pending_call.exchange.message.id, value)
+        )
 
-    async def end_call_with_message(self, held: PendingCall, outcome: str, words: str) -> None:
-        response = answers.build_tool_error(held.x.message, words)
-        self._records.end_call_record(held.record, outcome, response)
-        await held.x.line.send_answer(response)
+    async def end_call_with_message(self, pending_call: PendingCall, outcome: str, text: str) -> None:
+        response = answers.build_tool_error(pending_call.exchange.message, text)
+        self._records.end_call_record(pending_call.record, outcome, response)
+        await pending_call.exchange.line.send_answer(response)
 
-    async def refuse_without_ending_call(self, held: PendingCall, words: str) -> None:
+    async def refuse_without_ending_call(self, pending_call: PendingCall, text: str) -> None:
         """Say something that ends no call which goes on elsewhere."""
-        response = answers.build_tool_error(held.x.message, words)
-        self._records.record_refused_retry(held.record, response)
-        await held.x.line.send_answer(response)
+        response = answers.build_tool_error(pending_call.exchange.message, text)
+        self._records.record_refused_retry(pending_call.record, response)
+        await pending_call.exchange.line.send_answer(response)
 
-    async def continue_pending_call(self, held: PendingCall, state: ContinuationState) -> None:
+    async def continue_pending_call(self, pending_call: PendingCall, state: ContinuationState) -> None:
         """Let an approved call go on whose server asked for more, once for each of its questions."""
         refusal = await self._threads.run_in_thread(
-            gateway_calls.resume_gateway_call, held.call_attempt, state.round, now=timezone.now()
+            gateway_calls.resume_gateway_call, pending_call.call_attempt, state.round, now=timezone.now()
         )
         if refusal is None:
-            await self._runner.continue_approved_call(held.x, held.record, held.binding, state)
+            await self._runner.continue_approved_call(
+                pending_call.exchange, pending_call.record, pending_call.binding, state
+            )
         elif refusal.decision == DENY:
-            await self.deny_pending_call(held, refusal)
+            await self.deny_pending_call(pending_call, refusal)
         else:
             await self.refuse_without_ending_call(
-                held, answers.describe_stopped_call(held.binding.tool, refusal.reason)
+                pending_call, answers.describe_stopped_call(pending_call.binding.tool, refusal.reason)
             )
 
 
@@ -466,7 +492,7 @@ def find_decided_request(request_id: str, kept: str | None) -> PermissionRequest
 
 def find_ended_call(call_id: str, binding: CallBinding) -> GatewayCall | None:
     now = timezone.now()
-    call = gateway_calls.mark_lost_if_gone(GatewayCall.objects.get(pk=call_id), by=binding, now=now)
+    call = gateway_calls.mark_lost_if_gone(GatewayCall.objects.get(pk=call_id), binding=binding, now=now)
     return None if call.state == CallState.RUNNING else call
 
 
@@ -474,14 +500,9 @@ def check_call_delivered(call_id: str) -> bool | None:
     return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 
-def get_client_extensions(x: Exchange) -> dict[str, Any]:
-    extensions = x.message.declared_capabilities.get("extensions")
-    return extensions if x.message.is_stateless and isinstance(extensions, dict) else {}
-
-
-def can_open_urls(x: Exchange) -> bool:
-    elicitation = x.message.declared_capabilities.get("elicitation")
-    return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)
+def get_client_extensions(exchange: Exchange) -> dict[str, Any]:
+    extensions = exchange.message.declared_capabilities.get("extensions")
+    return extensions if exchange.message.is_stateless and isinstance(extensions, dict) else {}
 
 
 def format_start_time(at: Any) -> str:

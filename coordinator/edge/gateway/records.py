@@ -68,7 +68,8 @@ class CallRecord:
 
     `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
     `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
-    `claimed` is the id that its agent's program says it has there.
+    `claimed` is the id that its agent's program says it has there. `marks` are those of its result
+    (mcp.gateway.result_marks).
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
     earlier request, `is_over` that it has ended, or goes on with another one.
     """
@@ -91,19 +92,20 @@ class CallRecord:
     goes_on: bool = False
     is_read: bool = False
     claimed: str = ""
+    marks: tuple[str, ...] = ()
     told: ReportedCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @contextlib.contextmanager
-    def measure_server_time(self, x: Exchange) -> Iterator[None]:
+    def measure_server_time(self, exchange: Exchange) -> Iterator[None]:
         """Take in how long the server has the call, and how often it is asked for the rest of the answer."""
         started_at = time.perf_counter()
         try:
             yield
         finally:
             self.upstream += time.perf_counter() - started_at
-            self.resumed = x.resumed
+            self.resumed = exchange.resumed
 
     @property
     def timeline_call_id(self) -> str:
@@ -145,17 +147,26 @@ class CallRecords:
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, EndedCallBatch] = {}
 
-    async def find_timeline_session(self, x: Exchange) -> str:
+    async def find_timeline_session(self, exchange: Exchange) -> str:
         """Return the session in whose timeline the caller's calls stand. Raises Busy."""
-        own = x.client.session_id if x.client else f"{x.caller_key.id}:{timezone.now():%Y-%m-%d}"
-        claim = NO_CLAIM if x.named_session or x.caller_key.session_id else x.claim
-        place = (x.agent_id, own, x.named_session or "", claim.session or claim.call_id)
+        own = (
+            exchange.client.session_id
+            if exchange.client
+            else f"{exchange.caller_key.id}:{timezone.now():%Y-%m-%d}"
+        )
+        claim = NO_CLAIM if exchange.named_session or exchange.caller_key.session_id else exchange.claim
+        place = (exchange.agent_id, own, exchange.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
         known_session = self._known.get(place, now)
         if known_session is None:
             session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
             find = functools.partial(
-                session_for, own, x.named_session, x.agent_id, x.caller_key, timezone.now()
+                session_for,
+                own,
+                exchange.named_session,
+                exchange.agent_id,
+                exchange.caller_key,
+                timezone.now(),
             )
             known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known_session.is_agents or not claim.session:  # its hooks may make it any moment
@@ -165,8 +176,12 @@ class CallRecords:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
             self._of_agents.add(known_session.session_id)
-        x.takes_notes = known_session.is_certain
+        exchange.takes_notes = known_session.is_certain
         return known_session.session_id
+
+    def is_agent_session(self, session_id: str) -> bool:
+        """Say whether an agent's own hooks report the calls of the session."""
+        return session_id in self._of_agents
 
     async def end_replaced_session(self, own: str, known: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
@@ -181,29 +196,33 @@ class CallRecords:
             )
 
     def begin_call_record(
-        self, x: Exchange, call_id: str, session_id: str, tool: str, arguments: Any
+        self, exchange: Exchange, call_id: str, session_id: str, tool: str, arguments: Any
     ) -> CallRecord:
         """Note that a call begins; it is written when it takes a moment, or ends."""
-        is_known_tool = tool in x.server.tools
+        is_known_tool = tool in exchange.server.tools
         at = instants.format_canonical_instant(timezone.now())
-        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, is_known_tool)
-        record.claimed = x.claim.call_id
+        record = CallRecord(
+            call_id, exchange.server.name, tool, arguments, session_id, at, exchange.started, is_known_tool
+        )
+        record.claimed = exchange.claim.call_id
         record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
         return record
 
-    def begin_read_record(self, x: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
+    def begin_read_record(self, exchange: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
         """Note that a request other than a call begins, as `begin` does."""
-        record = self.begin_call_record(x, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
+        record = self.begin_call_record(exchange, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
         record.is_read = record.known = True
         return record
 
     def resume_call_record(
-        self, x: Exchange, call_id: str, session_id: str, tool: str, *, known: bool = True
+        self, exchange: Exchange, call_id: str, session_id: str, tool: str, *, known: bool = True
     ) -> CallRecord:
         """Return the record of a call that was begun, and left open, with an earlier request."""
         at = instants.format_canonical_instant(timezone.now())
-        arguments = x.message.params.get("arguments")
-        record = CallRecord(call_id, x.server.name, tool, arguments, session_id, at, x.started, known)
+        arguments = exchange.message.params.get("arguments")
+        record = CallRecord(
+            call_id, exchange.server.name, tool, arguments, session_id, at, exchange.started, known
+        )
         record.is_begun = record.goes_on = True
         return record
 
@@ -367,6 +386,7 @@ class CallRecords:
                     "own_ms": round(own * 1000, 1),
                     "waited_ms": round(record.waited * 1000),
                     **({"resumed": record.resumed} if record.resumed else {}),
+                    **({"marks": record.marks} if record.marks else {}),
                 }
             },
         )

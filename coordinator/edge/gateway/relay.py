@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
 
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.clients import ClientSessions
+from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
     StreamLeftOpen,
@@ -23,6 +26,7 @@ from coordinator.edge.gateway.upstreams import (
 )
 from coordinator.errors import Forbidden
 from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.elicitation import declare_in_initialize
 from coordinator.mcp.protocol.http_client import Look, UpstreamAnswer
 from coordinator.mcp.protocol.messages import BRAKED, INTERNAL, TASKS
 from coordinator.policy.limits.brakes import ActiveBrake
@@ -65,7 +69,11 @@ class MessageRelay:
         *,
         instant: FreshnessCheck,
         refusals: RefusalAudit,
+        elicitations: ElicitationHandler,
+        server_requests: ServerRequestGate,
     ) -> None:
+        self._server_requests = server_requests
+        self._elicitations = elicitations
         self._upstreams = upstreams
         self._clients = clients
         self._links = links
@@ -73,116 +81,134 @@ class MessageRelay:
         self._instant = instant
         self._refusals = refusals
 
-    async def relay_request(self, x: Exchange, change: Any) -> None:
+    async def relay_request(self, exchange: Exchange, change: Any) -> None:
         """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
         try:
-            await self.forward_request(x, change)
+            await self.forward_request(exchange, change)
         except RequestStoppedByBrake as stopped:
-            await self.refuse_for_brake(x, stopped)
+            await self.refuse_for_brake(exchange, stopped)
 
-    async def forward_request(self, x: Exchange, change: Any) -> bytes | None:
+    async def forward_request(self, exchange: Exchange, change: Any) -> bytes | None:
         """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
 
         Raises RequestStoppedByBrake.
         """
-        if x.message.method in PASS_A_BRAKE:
-            return await self.send_and_relay_answer(x, change, None)
+        if exchange.message.method in PASS_A_BRAKE:
+            return await self.send_and_relay_answer(exchange, change, None)
 
         async def require_no_brake() -> None:
-            await self.require_no_relay_brake(x)
+            await self.require_no_relay_brake(exchange)
 
         await require_no_brake()
-        return await self.send_and_relay_answer(x, change, require_no_brake)
+        return await self.send_and_relay_answer(exchange, change, require_no_brake)
 
-    async def refuse_for_brake(self, x: Exchange, stopped: RequestStoppedByBrake) -> bytes:
+    async def refuse_for_brake(self, exchange: Exchange, stopped: RequestStoppedByBrake) -> bytes:
         """Answer that a brake stops a request, and have that audited; return the answer."""
-        refusal_text = f"{x.message.method} was not sent to the server {x.server.name}. {stopped}"
-        await self._refusals.audit_refusal(
-            x.admission, x.agent_id, x.server.name, Forbidden(refusal_text), known=True
+        refusal_text = (
+            f"{exchange.message.method} was not sent to the server {exchange.server.name}. {stopped}"
         )
-        response = answers.build_error_response(x.message.id, BRAKED, refusal_text)
-        await x.line.send_answer(response)
+        await self._refusals.audit_refusal(
+            exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(refusal_text), known=True
+        )
+        response = answers.build_error_response(exchange.message.id, BRAKED, refusal_text)
+        await exchange.line.send_answer(response)
         return response
 
-    async def require_no_relay_brake(self, x: Exchange) -> None:
+    async def require_no_relay_brake(self, exchange: Exchange) -> None:
         """Raise RequestStoppedByBrake where a brake is on for the agent at this instant."""
-        _, brake = await self._instant.check_freshness(x.brake_names)
+        _, brake = await self._instant.check_freshness(exchange.brake_names)
         if brake is not None:
             raise RequestStoppedByBrake(brake)
 
-    async def send_and_relay_answer(self, x: Exchange, change: Any, look: Look | None) -> bytes | None:
+    async def send_and_relay_answer(self, exchange: Exchange, change: Any, look: Look | None) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
-            changed_body: bytes = await change(x, body)
+            checked = await self._server_requests.replace_refused_input(exchange, body)
+            if change is None:
+                return checked
+            changed_body: bytes = await change(exchange, checked)
             return changed_body
 
-        answer = await self.send_upstream_message(x, look)
+        answer = await self.send_upstream_message(exchange, look)
         try:
             response, event = await read_response(
-                answer, x.message.id, x.line, transform=transform_response if change else None
+                answer,
+                exchange.message.id,
+                exchange.line,
+                transform=transform_response,
+                take_message=functools.partial(self._server_requests.refuse_server_request, exchange),
             )
         except StreamLeftOpen as left_open:
             if not left_open.by_server:
                 raise
-            await x.line.end_event_stream()  # its client asks the server for the rest
+            await exchange.line.end_event_stream()  # its client asks the server for the rest
             return None
         finally:
             answer.close()
-        await send_final_response(x.line, response, event, answer.status)
+        await send_final_response(exchange.line, response, event, answer.status)
         return response
 
-    async def send_upstream_message(self, x: Exchange, look: Look | None = None) -> UpstreamAnswer:
+    async def send_upstream_message(self, exchange: Exchange, look: Look | None = None) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
-        link = x.client.links.get(x.server.name) if x.client else None
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         session = link.upstream_session if link else None
         try:
             if look is not None:
                 return await self._upstreams.send_call_when_ready(
-                    x, x.message.raw, session=session, look=look
+                    exchange, exchange.message.raw, session=session, look=look
                 )
-            return await self._upstreams.send_client_message(x, x.message.raw, session=session)
+            return await self._upstreams.send_client_message(exchange, exchange.message.raw, session=session)
         except UpstreamSessionForgotten:
-            raise await self._links.end_lost_session(x) from None
+            raise await self._links.end_lost_session(exchange) from None
 
-    async def forward_notification(self, x: Exchange) -> None:
+    async def forward_notification(self, exchange: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
-        answer = await self.send_upstream_message(x)
+        if exchange.message.is_response and await self._server_requests.refuse_braked_answer(exchange):
+            await exchange.line.send_empty_answer(202)
+            return
+        if exchange.message.is_response and not await self._elicitations.settle_client_answer(
+            exchange, exchange.server.name, exchange.message
+        ):
+            await exchange.line.send_empty_answer(202)
+            return
+        answer = await self.send_upstream_message(exchange)
         try:
             if answer.status in {200, 202, 204}:
-                await x.line.send_empty_answer(202)
+                await exchange.line.send_empty_answer(202)
                 return
             body = await read_answer_body(answer, 64 * 1024)
-            await x.line.send_answer(
+            await exchange.line.send_answer(
                 body or answers.build_error_response(None, INTERNAL, "The server refused the message."),
                 answer.status,
             )
         finally:
             answer.close()
 
-    async def initialize_session(self, x: Exchange) -> None:
+    async def initialize_session(self, exchange: Exchange) -> None:
         """Begin a session: the server's own, and one of ours around it."""
-        answer = await self._upstreams.send_client_message(x, x.message.raw, session=None)
+        declared = declare_in_initialize(exchange.message.raw)
+        answer = await self._upstreams.send_client_message(exchange, declared, session=None)
         try:
-            response, _ = await read_call_response(answer, x, None)
+            response, _ = await read_call_response(answer, exchange, None)
         finally:
             answer.close()
         version = read_protocol_version(response)
         if version is not None:
             client = await self._clients.begin_client_session(
-                x.server.name,
-                key_id=x.caller_key.id,
-                agent_id=x.agent_id,
+                exchange.server.name,
+                key_id=exchange.caller_key.id,
+                agent_id=exchange.agent_id,
                 version=version,
-                params=x.message.params,
+                params=exchange.message.params,
             )
             client = await self._clients.link_upstream_session(
-                client, x.server.name, answer.headers.get("mcp-session-id"), version
+                client, exchange.server.name, answer.headers.get("mcp-session-id"), version
             )
-            x.line.extra.append((b"mcp-session-id", client.session_id.encode()))
-        await x.line.send_answer(response, answer.status)
+            exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))
+        await exchange.line.send_answer(response, answer.status)
 
-    async def add_tasks_extension(self, x: Exchange, body: bytes) -> bytes:
+    async def add_tasks_extension(self, exchange: Exchange, body: bytes) -> bytes:
         """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
-        if not await self._listings.can_require_approval(x):
+        if not await self._listings.can_require_approval(exchange):
             return body
         try:
             value = msgspec.json.decode(body)

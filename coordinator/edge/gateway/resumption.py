@@ -37,24 +37,29 @@ class ResponseResumer:
         self._upstreams = upstreams
 
     async def fetch_remaining_response(
-        self, x: Exchange, left: StreamLeftOpen, number: Any, line: ResponseStream | None, **changes: Any
+        self,
+        exchange: Exchange,
+        left: StreamLeftOpen,
+        number: Any,
+        line: ResponseStream | None,
+        **changes: Any,
     ) -> tuple[bytes, bytes | None]:
         """Return the response of a call whose stream was left open, as `read_response` does; ends with the
         caller's time.
 
         Raises the same StreamLeftOpen where the client itself asks for it, and UpstreamFailed.
         """
-        if left.by_server and line is not None and can_client_resume(x):
+        if left.by_server and line is not None and can_client_resume(exchange):
             raise left
-        if x.client is None:  # since 2026-07-28 no stream goes on
+        if exchange.client is None:  # since 2026-07-28 no stream goes on
             raise UpstreamFailed(str(left), may_have_run=True)
         pause, failures, failure_reason = FIRST_PAUSE, 0, "still had none"
         for _ in range(MOST_TRIES):
             await asyncio.sleep(max(pause, left.place.retry))
             pause = min(2 * pause, LONGEST_PAUSE)
-            x.resumed += 1
+            exchange.resumed += 1
             try:
-                answer = await self.request_event_stream(x, left.place)
+                answer = await self.request_event_stream(exchange, left.place)
             except (
                 UpstreamFailed
             ) as problem:  # that it forgot the session says nothing of the call, which was sent
@@ -64,7 +69,7 @@ class ResponseResumer:
                 continue
             failures, last_known_id = 0, left.place.last_id
             try:
-                return await read_response(answer, number, line, place=left.place, **changes)
+                return await read_response(answer, number, line, position=left.place, **changes)
             except StreamLeftOpen:
                 if left.place.last_id != last_known_id:
                     pause = FIRST_PAUSE
@@ -72,15 +77,15 @@ class ResponseResumer:
                 answer.close()
         raise UpstreamFailed(f"{left}, and {failure_reason} when asked for the rest", may_have_run=True)
 
-    async def request_event_stream(self, x: Exchange, place: sse.StreamPosition) -> UpstreamAnswer:
+    async def request_event_stream(self, exchange: Exchange, position: sse.StreamPosition) -> UpstreamAnswer:
         """Ask for what follows. Raises UpstreamFailed."""
-        link = x.client.links.get(x.server.name) if x.client else None
-        headers = [("Accept", "text/event-stream"), ("Last-Event-ID", place.last_id.decode("latin-1"))]
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
+        headers = [("Accept", "text/event-stream"), ("Last-Event-ID", position.last_id.decode("latin-1"))]
         if link is not None:
             headers.append(("Mcp-Protocol-Version", link.protocol_version))
         session = link.upstream_session if link else None
         answer = await self._upstreams.send_to_server(
-            x.server, headers, b"", session=session, caller=x.agent_id, method="GET"
+            exchange.server, headers, b"", session=session, caller=exchange.agent_id, method="GET"
         )
         if answer.status == 200 and answer.media_type == "text/event-stream":
             return answer
@@ -89,6 +94,10 @@ class ResponseResumer:
         raise kind(f"refused ({answer.status})")
 
 
-def can_client_resume(x: Exchange) -> bool:
+def can_client_resume(exchange: Exchange) -> bool:
     """Say whether the client gets what its server tells on another stream: it is there, at the server's own door."""
-    return not x.gone.happened and x.client is not None and x.client.door == x.server.name
+    return (
+        not exchange.gone.happened
+        and exchange.client is not None
+        and exchange.client.door == exchange.server.name
+    )

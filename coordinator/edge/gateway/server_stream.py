@@ -10,6 +10,7 @@ from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.list_changes import HERE
 from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
     MOST_STREAM,
@@ -30,77 +31,86 @@ class ServerStreamRelay:
     """One a process."""
 
     def __init__(
-        self, upstreams: UpstreamClient, links: UpstreamSessions, listings: AgentToolListings
+        self,
+        upstreams: UpstreamClient,
+        links: UpstreamSessions,
+        listings: AgentToolListings,
+        server_requests: ServerRequestGate,
     ) -> None:
+        self._server_requests = server_requests
         self._upstreams = upstreams
         self._links = links
         self._listings = listings
 
-    async def relay_server_stream(self, x: Exchange) -> None:
+    async def relay_server_stream(self, exchange: Exchange) -> None:
         """Pass on what the server tells until the client leaves, or may not stay."""
-        passing = asyncio.ensure_future(self.relay_stream_answer(x))
-        with x.gone.call_on_disconnect(passing.cancel):
-            if x.gone.happened:
+        passing = asyncio.ensure_future(self.relay_stream_answer(exchange))
+        with exchange.gone.call_on_disconnect(passing.cancel):
+            if exchange.gone.happened:
                 passing.cancel()
             try:
                 await passing
             except asyncio.CancelledError:
-                if not x.gone.happened:
+                if not exchange.gone.happened:
                     raise
-        await x.line.end_event_stream()
+        await exchange.line.end_event_stream()
 
-    async def relay_stream_answer(self, x: Exchange) -> None:
+    async def relay_stream_answer(self, exchange: Exchange) -> None:
         try:
-            answer = await self.request_server_stream(x)
+            answer = await self.request_server_stream(exchange)
         except UpstreamSessionForgotten:
-            over = await self._links.end_lost_session(x)
-            if x.line.is_stream:
+            over = await self._links.end_lost_session(exchange)
+            if exchange.line.is_stream:
                 return
             raise over from None
         except UpstreamFailed as problem:
-            failure_text = f"The MCP server {x.server.name} {problem}."
-            await x.line.send_answer(answers.build_error_response(None, UNREACHABLE, failure_text), 502)
+            failure_text = f"The MCP server {exchange.server.name} {problem}."
+            await exchange.line.send_answer(
+                answers.build_error_response(None, UNREACHABLE, failure_text), 502
+            )
             return
         try:
             if answer.status != 200 or answer.media_type != "text/event-stream":
-                await x.line.send_empty_answer(answer.status if answer.status >= 400 else 405)
+                await exchange.line.send_empty_answer(answer.status if answer.status >= 400 else 405)
                 return
-            await self.open_client_stream(x)
+            await self.open_client_stream(exchange)
             with contextlib.suppress(UpstreamFailed):
-                await self.relay_server_events(x, answer)
+                await self.relay_server_events(exchange, answer)
         finally:
             answer.close()
 
-    async def request_server_stream(self, x: Exchange) -> UpstreamAnswer:
+    async def request_server_stream(self, exchange: Exchange) -> UpstreamAnswer:
         """Ask for the server's stream. Many send nothing of it before they tell something: ours is open by then."""
-        link = x.client.links.get(x.server.name) if x.client else None
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         session = link.upstream_session if link else None
         asking = asyncio.ensure_future(
-            self._upstreams.send_client_message(x, b"", session=session, method="GET")
+            self._upstreams.send_client_message(exchange, b"", session=session, method="GET")
         )
         try:
             done, _ = await asyncio.wait({asking}, timeout=REFUSES_WITHIN)
             if not done:
-                await self.open_client_stream(x)
+                await self.open_client_stream(exchange)
             return await asking
         finally:
             asking.cancel()
 
-    async def open_client_stream(self, x: Exchange) -> None:
-        if not x.line.is_stream:
-            await x.line.open_event_stream()
-            await x.line.send_event(HERE)  # or the headers wait for what the server tells first
+    async def open_client_stream(self, exchange: Exchange) -> None:
+        if not exchange.line.is_stream:
+            await exchange.line.open_event_stream()
+            await exchange.line.send_event(HERE)  # or the headers wait for what the server tells first
 
-    async def relay_server_events(self, x: Exchange, answer: UpstreamAnswer) -> None:
+    async def relay_server_events(self, exchange: Exchange, answer: UpstreamAnswer) -> None:
         """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
         async for event in iterate_answer_events(answer, MOST_STREAM):
             data = sse.extract_event_data(event).replace(b"\n", b" ")
+            if data and await self._server_requests.refuse_server_request(exchange, data):
+                continue
             if not data or not listing.has_tool_list(data):
-                await x.line.send_event(event)
+                await exchange.line.send_event(event)
                 continue
             try:
-                await x.line.send_event(
-                    sse.replace_event_data(event, await self._listings.filter_tool_listing(x, data))
+                await exchange.line.send_event(
+                    sse.replace_event_data(event, await self._listings.filter_tool_listing(exchange, data))
                 )
             except UpstreamFailed as problem:
-                log.warning("A list of tools was held back: %s %s", x.server.name, problem)
+                log.warning("A list of tools was held back: %s %s", exchange.server.name, problem)

@@ -22,7 +22,7 @@ class ServerTasks:
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
 
-    async def record_task_owner(self, x: Exchange, response: bytes) -> None:
+    async def record_task_owner(self, exchange: Exchange, response: bytes) -> None:
         """Note whose the task is that a call's response begins. Where that cannot be written, it is nobody's."""
         task_id = server_tasks.find_started_task_id(response)
         if task_id is None:
@@ -30,34 +30,39 @@ class ServerTasks:
         try:
             await self._threads.run_in_thread(
                 gateway_tasks.record_server_task,
-                build_task_owner(x),
+                build_task_owner(exchange),
                 task_id,
-                x.message.target_name or "",
+                exchange.message.target_name or "",
                 now=timezone.now(),
             )
         except DatabaseError:
             log.exception(
-                "Whose task of %s it is could not be written: its client cannot use it", x.server.name
+                "Whose task of %s it is could not be written: its client cannot use it", exchange.server.name
             )
 
-    async def is_own_task(self, x: Exchange) -> bool:
+    async def is_own_task(self, exchange: Exchange) -> bool:
         """Say whether the task that a request names was begun by its caller, in this session."""
-        task_id = x.message.params.get("taskId")
+        task_id = exchange.message.params.get("taskId")
         if not isinstance(task_id, str):
             return False
         return bool(
             await self._threads.run_in_thread(
-                gateway_tasks.filter_owned_tasks, build_task_owner(x), [task_id]
+                gateway_tasks.filter_owned_tasks, build_task_owner(exchange), [task_id]
             )
         )
 
-    async def filter_own_tasks(self, x: Exchange, response: bytes) -> bytes:
+    async def filter_own_tasks(self, exchange: Exchange, response: bytes) -> bytes:
         """Return a response to tasks/list with the caller's own tasks alone."""
         own = await self._threads.run_in_thread(
-            gateway_tasks.filter_owned_tasks, build_task_owner(x), server_tasks.list_task_ids(response)
+            gateway_tasks.filter_owned_tasks, build_task_owner(exchange), server_tasks.list_task_ids(response)
         )
         return server_tasks.keep_caller_tasks(response, own)
 
 
-def build_task_owner(x: Exchange) -> TaskOwner:
-    return TaskOwner(x.server.name, x.caller_key.id, x.agent_id, x.client.session_id if x.client else None)
+def build_task_owner(exchange: Exchange) -> TaskOwner:
+    return TaskOwner(
+        exchange.server.name,
+        exchange.caller_key.id,
+        exchange.agent_id,
+        exchange.client.session_id if exchange.client else None,
+    )

@@ -67,58 +67,62 @@ class GatewayTasks:
     def is_gateway_task(message: McpMessage) -> bool:
         return message.method in METHODS and (message.target_name or "").startswith(OURS)
 
-    async def answer_gateway_task(self, x: Exchange) -> None:
+    async def answer_gateway_task(self, exchange: Exchange) -> None:
         """Answer a request about one of our tasks."""
-        if not has_tasks_capability(x.message):
-            await x.line.send_answer(build_missing_capability_error(x.message), 400)
+        if not has_tasks_capability(exchange.message):
+            await exchange.line.send_answer(build_missing_capability_error(exchange.message), 400)
             return
         try:
             call = await self._threads.run_in_thread(
                 gateway_calls.find_call_task,
-                x.message.target_name or "",
-                key_id=x.caller_key.id,
-                agent_id=x.agent_id,
+                exchange.message.target_name or "",
+                key_id=exchange.caller_key.id,
+                agent_id=exchange.agent_id,
                 now=timezone.now(),
             )
         except NotFound as problem:
-            await x.line.send_answer(
-                answers.build_error_response(x.message.id, INVALID_PARAMS, str(problem.detail))
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INVALID_PARAMS, str(problem.detail))
             )
             return
-        if x.message.method == "tasks/get":
-            await self.answer_task_get(x, call)
-        elif x.message.method == "tasks/update":
-            await self.answer_task_update(x, call)
+        if exchange.message.method == "tasks/get":
+            await self.answer_task_get(exchange, call)
+        elif exchange.message.method == "tasks/update":
+            await self.answer_task_update(exchange, call)
         else:
             await self._threads.run_in_thread(
-                gateway_calls.cancel_call_task, call, x.caller_key.caller_actor, now=timezone.now()
+                gateway_calls.cancel_call_task, call, exchange.caller_key.caller_actor, now=timezone.now()
             )
-            await x.line.send_answer(answers.build_result_response(x.message.id, {"resultType": "complete"}))
+            await exchange.line.send_answer(
+                answers.build_result_response(exchange.message.id, {"resultType": "complete"})
+            )
 
-    async def answer_task_get(self, x: Exchange, call: GatewayCall) -> None:
+    async def answer_task_get(self, exchange: Exchange, call: GatewayCall) -> None:
         request = await self._threads.run_in_thread(rules.find_permission_request, call.request_id or "")
         if (
             call.state == CallState.WAITING
             and not rules.current_request_state(request, timezone.now()).waiting
         ):
-            await self.apply_task_verdict(x, call, request)
+            await self.apply_task_verdict(exchange, call, request)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
         elif (question := find_task_question(call)) is not None:
-            await self.continue_answered_task(x, call, question)
+            await self.continue_answered_task(exchange, call, question)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
         value: dict[str, Any] = {
             "resultType": "complete",
             **describe_task(call, gateway_calls.approval_url(request)),
         }
-        value |= build_task_payload(call, x.message)
-        await x.line.send_answer(answers.build_result_response(x.message.id, value))
+        value |= build_task_payload(call, exchange.message)
+        await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_task_update(self, x: Exchange, call: GatewayCall) -> None:
+    async def answer_task_update(self, exchange: Exchange, call: GatewayCall) -> None:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
-        input_responses = x.message.params.get("inputResponses")
+        input_responses = exchange.message.params.get("inputResponses")
         if not isinstance(input_responses, dict):
             refusal_text = "A task update must contain inputResponses, an object."
-            await x.line.send_answer(answers.build_error_response(x.message.id, INVALID_PARAMS, refusal_text))
+            await exchange.line.send_answer(
+                answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
+            )
             return
         for _ in range(MOST_TRIES):
             question = find_task_question(call)
@@ -132,18 +136,22 @@ class GatewayTasks:
             is_noted = await self._threads.run_in_thread(gateway_calls.save_client_answer, call, with_it)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
-                await self.continue_answered_task(x, call, question)
+                await self.continue_answered_task(exchange, call, question)
                 break
-        await x.line.send_answer(answers.build_result_response(x.message.id, {"resultType": "complete"}))
+        await exchange.line.send_answer(
+            answers.build_result_response(exchange.message.id, {"resultType": "complete"})
+        )
 
-    async def continue_answered_task(self, x: Exchange, call: GatewayCall, question: ServerQuestion) -> None:
+    async def continue_answered_task(
+        self, exchange: Exchange, call: GatewayCall, question: ServerQuestion
+    ) -> None:
         """Let a task go on whose client has said all that its server asks."""
         client_answers = question.select_client_answers(
             read_task_answers(gateway_calls.read_call_message(call))
         )
         if len(client_answers) < len(question.requests):
             return
-        original, attempt = await self.build_task_attempt(x, call)
+        original, attempt = await self.build_task_attempt(exchange, call)
         refusal = await self._threads.run_in_thread(
             gateway_calls.resume_gateway_call, attempt, question.state.round, now=timezone.now()
         )
@@ -159,9 +167,11 @@ class GatewayTasks:
                 original, call, answers.describe_stopped_call(call.tool_name, refusal.reason)
             )
 
-    async def apply_task_verdict(self, x: Exchange, call: GatewayCall, request: PermissionRequest) -> None:
+    async def apply_task_verdict(
+        self, exchange: Exchange, call: GatewayCall, request: PermissionRequest
+    ) -> None:
         now = timezone.now()
-        original, attempt = await self.build_task_attempt(x, call)
+        original, attempt = await self.build_task_attempt(exchange, call)
         if rules.current_request_state(request, now).allowed:
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_gateway_call, attempt, request.request_id, now=now
@@ -189,9 +199,9 @@ class GatewayTasks:
             )
         await self.refuse_task_call(original, call, denial_text)
 
-    async def refuse_task_call(self, original: Exchange, call: GatewayCall, words: str) -> None:
+    async def refuse_task_call(self, original: Exchange, call: GatewayCall, text: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
-        response = answers.build_tool_error(original.message, words)
+        response = answers.build_tool_error(original.message, text)
         if await self._threads.run_in_thread(
             gateway_calls.refuse_call_task, call, response, now=timezone.now()
         ):
@@ -200,26 +210,26 @@ class GatewayTasks:
             )
             self._records.end_call_record(record, "denied", response)
 
-    async def build_task_attempt(self, x: Exchange, call: GatewayCall) -> tuple[Exchange, CallAttempt]:
+    async def build_task_attempt(self, exchange: Exchange, call: GatewayCall) -> tuple[Exchange, CallAttempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
-        original = await self.restore_task_request(x, call)
+        original = await self.restore_task_request(exchange, call)
         place = CallOrigin(call.session_id, call.gateway_session)
         return original, CallAttempt(call.call_id, build_task_binding(call, original), original.caller, place)
 
-    async def restore_task_request(self, x: Exchange, call: GatewayCall) -> Exchange:
+    async def restore_task_request(self, exchange: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
         headers, body = unpack_task_request(gateway_calls.read_call_message(call))
         server = await self._registry.find_registered_server(call.server_id)
         if server is None:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
         original = replace(
-            x,
+            exchange,
             server=server,
             headers=headers,
             message=messages.parse_mcp_message(body),
             line=ResponseStream(discard_task_message),
         )
-        return original if x.server.name else await self._linked(original)
+        return original if exchange.server.name else await self._linked(original)
 
 
 def has_tasks_capability(message: McpMessage) -> bool:

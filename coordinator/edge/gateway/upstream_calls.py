@@ -15,9 +15,12 @@ import msgspec
 
 from coordinator.client import sse
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.edge.gateway.call_limiter import CallLimiter
+from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.resumption import ResponseResumer
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
@@ -28,90 +31,172 @@ from coordinator.edge.gateway.upstreams import (
     read_own_response,
 )
 from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.elicitation import (
+    RequiredInput,
+    can_client_ask,
+    declare_in_call,
+    parse_required_input,
+)
 from coordinator.mcp.protocol.http_client import Look
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
 
+MAX_INPUT_ROUNDS = 10  # times that a server may ask in the middle of one call
+
+
 class UpstreamSender:
     """One a process."""
 
-    def __init__(self, upstreams: UpstreamClient, links: UpstreamSessions, tasks: ServerTasks) -> None:
+    def __init__(
+        self,
+        upstreams: UpstreamClient,
+        links: UpstreamSessions,
+        tasks: ServerTasks,
+        elicitations: ElicitationHandler,
+        limiter: CallLimiter,
+        *,
+        server_requests: ServerRequestGate,
+    ) -> None:
+        self._server_requests = server_requests
+        self._limiter = limiter
+        self._elicitations = elicitations
         self._upstreams = upstreams
         self._tasks = tasks
         self._links = links
         self._resuming = ResponseResumer(upstreams)
 
     async def send_upstream_call(
-        self, x: Exchange, body: bytes, line: ResponseStream | None, look: Look
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, look: Look
     ) -> tuple[bytes, bytes | None, int]:
-        """Send a call that may run, and what its server tells before the response to the line.
+        """Send a call that may run, and what its server tells before the response to the line, within its limits.
 
         Returns the response, the event in which it came if in one, and the status. Nothing runs in a session that the
         server forgot, so the call is sent once more in a new one, once `look` has found that it still may. Where the
         stream ends before the response, the rest is asked for. Raises UpstreamFailed (LeftOpen where the client asks
-        for the rest itself), SessionOver, and what `look` raises.
+        for the rest itself), SessionOver, Busy, and what `look` raises.
         """
+        await self._limiter.require_call_within_limits(exchange)
+        send = functools.partial(self.send_call_and_answers, exchange, body, line, look)
+        response, event, status = await self._limiter.watch_upstream(exchange, send)
+        response, event = await self._limiter.limit_result(exchange, response, event)
+        return response, event, status
+
+    async def send_call_and_answers(
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, look: Look
+    ) -> tuple[bytes, bytes | None, int]:
+        """Send a call, and the answers of people to what its server asks in the middle of it."""
         try:
-            answer = await self.try_upstream_call(x, body, line, look)
+            answer = await self.try_upstream_call(exchange, body, line, look)
         except UpstreamSessionForgotten:
-            await self._links.renew_upstream_session(x)
+            await self._links.renew_upstream_session(exchange)
             await look()
-            answer = await self.try_upstream_call(x, body, line, look)
-        await self._tasks.record_task_owner(x, answer[0])
-        return answer
+            answer = await self.try_upstream_call(exchange, body, line, look)
+        for _ in range(MAX_INPUT_ROUNDS):
+            required = parse_required_input(answer[0]) if exchange.client is None else None
+            if required is None or await self.leaves_to_client(exchange, required, answer[0]):
+                break
+            if required.has_other_requests:  # which its client answers, and not together with people
+                await look()
+                answer = await self.try_upstream_call(
+                    exchange, body, line, look, is_retry=True, as_client=True
+                )
+                break
+            responses = await self._elicitations.answer_required_input(exchange, line, required)
+            await look()
+            retry = required.build_retry(body, responses)
+            answer = await self.try_upstream_call(exchange, retry, line, look, is_retry=True)
+        await self._tasks.record_task_owner(exchange, answer[0])
+        response, event = await self._server_requests.replace_refused_event(exchange, answer[0], answer[1])
+        return response, event, answer[2]
+
+    async def leaves_to_client(self, exchange: Exchange, required: RequiredInput, response: bytes) -> bool:
+        """Say whether the client itself is to answer what a server asks, as far as it may be passed on."""
+        if not can_client_answer(exchange, required):
+            return False
+        return required.has_other_requests or not await self._server_requests.has_denied_question(
+            exchange, response
+        )
 
     async def try_upstream_call(
-        self, x: Exchange, body: bytes, line: ResponseStream | None, look: Look
+        self,
+        exchange: Exchange,
+        body: bytes,
+        line: ResponseStream | None,
+        look: Look,
+        *,
+        is_retry: bool = False,
+        as_client: bool = False,
     ) -> tuple[bytes, bytes | None, int]:
-        ids = SharedCallIds.create_call_ids(x)
+        """Send a call once. `as_client`: the server is to ask only what the client itself can answer."""
+        ids = SharedCallIds.create_call_ids(exchange, is_retry=is_retry)
+        if exchange.client is None and not as_client:
+            body = declare_in_call(body)
         answer = await self._upstreams.send_call_when_ready(
-            x, ids.set_call_ids(body) if ids else body, session=find_upstream_session(x), look=look
+            exchange,
+            ids.set_call_ids(body) if ids else body,
+            session=find_upstream_session(exchange),
+            look=look,
         )
-        follow = functools.partial(self._resuming.fetch_remaining_response, x)
+        changes: dict[str, Any] = (
+            {}
+            if ids is None
+            else {
+                "number": ids.number,
+                "transform": ids.restore_response_id,
+                "on_message": ids.restore_progress_token,
+            }
+        )
         try:
-            if ids is None:
-                response, event = await read_call_response(answer, x, line, follow=follow)
-            else:
+            async with self._elicitations.open_call(exchange, line) as questions:
+
+                async def take_message(data: bytes) -> bool:
+                    is_refused = await self._server_requests.refuse_server_request(exchange, data)
+                    return is_refused or await questions.take_server_message(data)
+
                 response, event = await read_call_response(
                     answer,
-                    x,
+                    exchange,
                     line,
-                    follow=follow,
-                    number=ids.number,
-                    transform=ids.restore_response_id,
-                    told=ids.restore_progress_token,
+                    follow=functools.partial(self._resuming.fetch_remaining_response, exchange),
+                    take_message=take_message,
+                    **changes,
                 )
             return response, event, answer.status
         finally:
             answer.close()
 
-    async def send_own_request(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def send_own_request(self, exchange: Exchange, method: str, params: dict[str, Any]) -> bytes:
         """Return the response to a question of ours in the client's place. Raises UpstreamFailed, SessionOver."""
         try:
-            return await self.try_own_request(x, method, params)
+            return await self.try_own_request(exchange, method, params)
         except UpstreamSessionForgotten:
-            await self._links.renew_upstream_session(x)
-            return await self.try_own_request(x, method, params)
+            await self._links.renew_upstream_session(exchange)
+            return await self.try_own_request(exchange, method, params)
 
-    async def try_own_request(self, x: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def try_own_request(self, exchange: Exchange, method: str, params: dict[str, Any]) -> bytes:
         headers = [BOTH, ("Content-Type", "application/json")]
-        if x.client is None:
+        if exchange.client is None:
             names = (META_VERSION, META_CLIENT, META_CAPABILITIES)
             params = params | {
-                "_meta": {name: x.message.meta[name] for name in names if name in x.message.meta}
+                "_meta": {
+                    name: exchange.message.meta[name] for name in names if name in exchange.message.meta
+                }
             }
-            headers += [("Mcp-Protocol-Version", x.message.protocol_version or ""), ("Mcp-Method", method)]
+            headers += [
+                ("Mcp-Protocol-Version", exchange.message.protocol_version or ""),
+                ("Mcp-Method", method),
+            ]
         else:
-            link = x.client.links.get(x.server.name)
+            link = exchange.client.links.get(exchange.server.name)
             headers.append(
-                ("Mcp-Protocol-Version", link.protocol_version if link else x.client.protocol_version)
+                ("Mcp-Protocol-Version", link.protocol_version if link else exchange.client.protocol_version)
             )
         number = create_request_id()
         body = answers.build_json_rpc_request(number, method, params)
         answer = await self._upstreams.send_to_server(
-            x.server, headers, body, session=find_upstream_session(x), caller=x.agent_id
+            exchange.server, headers, body, session=find_upstream_session(exchange), caller=exchange.agent_id
         )
         try:
             return await read_own_response(answer, number)
@@ -128,11 +213,15 @@ class SharedCallIds:
     token: Any
 
     @classmethod
-    def create_call_ids(cls, x: Exchange) -> SharedCallIds | None:
-        """Return new ids for a call; None where its client has the session for itself, or there is none."""
-        if x.client is None or not x.message.is_stateless:
+    def create_call_ids(cls, exchange: Exchange, *, is_retry: bool = False) -> SharedCallIds | None:
+        """Return new ids for a call; None where its client has the session for itself, or there is none.
+
+        A call that goes on with answers is a request of its own, with another id than the first.
+        """
+        is_shared = exchange.client is not None and exchange.message.is_stateless
+        if not is_shared and not is_retry:
             return None
-        return cls(create_request_id(), x.message.id, x.message.progress_token)
+        return cls(create_request_id(), exchange.message.id, exchange.message.progress_token)
 
     def set_call_ids(self, body: bytes) -> bytes:
         """Return a call as its server gets it."""
@@ -163,6 +252,12 @@ class SharedCallIds:
         return sse.replace_event_data(event, _encode(fields | {"params": encode_raw_json(params)}))
 
 
+def can_client_answer(exchange: Exchange, required: RequiredInput) -> bool:
+    """Say whether the client answers itself what a server asks: it says that it can, or nothing else is asked."""
+    capabilities = exchange.message.declared_capabilities
+    return not required.questions or all(can_client_ask(capabilities, mode) for mode in required.modes)
+
+
 def encode_raw_json(value: Any) -> msgspec.Raw:
     return msgspec.Raw(_encode(value))
 
@@ -171,6 +266,6 @@ def create_request_id() -> str:
     return f"signalbox-{uuid.uuid4().hex}"
 
 
-def find_upstream_session(x: Exchange) -> str | None:
-    link = x.client.links.get(x.server.name) if x.client else None
+def find_upstream_session(exchange: Exchange) -> str | None:
+    link = exchange.client.links.get(exchange.server.name) if exchange.client else None
     return link.upstream_session if link else None

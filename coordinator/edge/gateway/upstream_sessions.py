@@ -13,6 +13,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_own_response
 from coordinator.errors import NotFound
 from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.elicitation import add_elicitation_capability
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 
 VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered to whoever asks for another
@@ -39,48 +40,50 @@ class UpstreamSessions:
         ] = {}  # whether a server speaks without sessions, and until when
         self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def attach_upstream_session(self, x: Exchange) -> Exchange:
+    async def attach_upstream_session(self, exchange: Exchange) -> Exchange:
         """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
-        if x.client is None:
-            if await self.check_stateless_server(x):
-                return x
-            x = replace(x, client=await self.find_stateless_session(x))
-        assert x.client is not None
-        if x.server.name in x.client.links:
-            return x
-        return replace(x, client=await self.ensure_upstream_session(x, x.client))
+        if exchange.client is None:
+            if await self.check_stateless_server(exchange):
+                return exchange
+            exchange = replace(exchange, client=await self.find_stateless_session(exchange))
+        assert exchange.client is not None
+        if exchange.server.name in exchange.client.links:
+            return exchange
+        return replace(exchange, client=await self.ensure_upstream_session(exchange, exchange.client))
 
-    async def renew_upstream_session(self, x: Exchange) -> None:
+    async def renew_upstream_session(self, exchange: Exchange) -> None:
         """Have a session begun in place of one that its server forgot.
 
         Raises UpstreamSessionLost at a server's own door, where that is its client's to do, and UpstreamFailed.
         """
-        assert x.client is not None
-        if x.client.door:
-            raise await self.end_lost_session(x)
+        assert exchange.client is not None
+        if exchange.client.door:
+            raise await self.end_lost_session(exchange)
         try:
-            x.client = await self.ensure_upstream_session(x, x.client)
+            exchange.client = await self.ensure_upstream_session(exchange, exchange.client)
         except UpstreamFailed as problem:
             raise UpstreamFailed(
                 str(problem)
             ) from None  # whatever it did, it did not run what was to be sent
 
-    async def end_lost_session(self, x: Exchange) -> UpstreamSessionLost:
+    async def end_lost_session(self, exchange: Exchange) -> UpstreamSessionLost:
         """End the client's session, which its server forgot; return what it is told."""
-        assert x.client is not None
-        await self._clients.end_client_session(x.client)
-        x.is_sent = False
+        assert exchange.client is not None
+        await self._clients.end_client_session(exchange.client)
+        exchange.is_sent = False
         return UpstreamSessionLost()
 
-    async def find_stateless_session(self, x: Exchange) -> GatewayClient:
+    async def find_stateless_session(self, exchange: Exchange) -> GatewayClient:
         """Return the session in which servers of older versions hear the calls of a stateless client."""
-        client = await self._clients.find_default_session(x.caller_key.id, x.agent_id, VERSIONS[0])
-        client_info = {"name": x.client_name or "signalbox", "version": "1"}
+        client = await self._clients.find_default_session(
+            exchange.caller_key.id, exchange.agent_id, VERSIONS[0]
+        )
+        client_info = {"name": exchange.client_name or "signalbox", "version": "1"}
         return replace(client, client=client_info, capabilities={})
 
-    async def ensure_upstream_session(self, x: Exchange, known: GatewayClient) -> GatewayClient:
+    async def ensure_upstream_session(self, exchange: Exchange, known: GatewayClient) -> GatewayClient:
         """Return the client's session with another link to the server than the one that is known, if any."""
-        name = x.server.name
+        name = exchange.server.name
         place = known.session_id, name
         try:
             async with self._beginning.setdefault(place, asyncio.Lock()):
@@ -89,22 +92,22 @@ class UpstreamSessions:
                     await self._clients.unlink_upstream_session(client, name)
                 elif name in client.links:
                     return client  # somebody was faster
-                return await self.begin_upstream_session(replace(x, client=client))
+                return await self.begin_upstream_session(replace(exchange, client=client))
         finally:
             self._beginning.pop(place, None)
 
-    async def begin_upstream_session(self, x: Exchange) -> GatewayClient:
+    async def begin_upstream_session(self, exchange: Exchange) -> GatewayClient:
         """Begin a session with the server, in the client's name."""
-        assert x.client is not None
+        assert exchange.client is not None
         params = {
-            "protocolVersion": x.client.protocol_version,
-            "capabilities": x.client.capabilities,
-            "clientInfo": {"name": "signalbox", "version": "1"} | x.client.client,
+            "protocolVersion": exchange.client.protocol_version,
+            "capabilities": add_elicitation_capability(exchange.client.capabilities),
+            "clientInfo": {"name": "signalbox", "version": "1"} | exchange.client.client,
         }
         headers = [BOTH, ("Content-Type", "application/json")]
         body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
         answer = await self._upstreams.send_to_server(
-            x.server, headers, body, session=None, caller=x.agent_id
+            exchange.server, headers, body, session=None, caller=exchange.agent_id
         )
         try:
             response = await read_own_response(answer, "signalbox-begin")
@@ -118,27 +121,29 @@ class UpstreamSessions:
         headers.append(("Mcp-Protocol-Version", version))
         begun = answers.build_notification("notifications/initialized", {})
         initialize_answer = await self._upstreams.send_to_server(
-            x.server, headers, begun, session=session, caller=x.agent_id
+            exchange.server, headers, begun, session=session, caller=exchange.agent_id
         )
         initialize_answer.close()
-        return await self._clients.link_upstream_session(x.client, x.server.name, session, version)
+        return await self._clients.link_upstream_session(
+            exchange.client, exchange.server.name, session, version
+        )
 
-    async def check_stateless_server(self, x: Exchange) -> bool:
+    async def check_stateless_server(self, exchange: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
         now = asyncio.get_running_loop().time()
-        is_stateless, until = self._eras.get(x.server.name, (False, 0.0))
+        is_stateless, until = self._eras.get(exchange.server.name, (False, 0.0))
         if until < now:
-            is_stateless = await self.probe_stateless_server(x)
-            self._eras[x.server.name] = is_stateless, now + (ERA_FOR if is_stateless else NO_ERA_FOR)
+            is_stateless = await self.probe_stateless_server(exchange)
+            self._eras[exchange.server.name] = is_stateless, now + (ERA_FOR if is_stateless else NO_ERA_FOR)
         return is_stateless
 
-    async def probe_stateless_server(self, x: Exchange) -> bool:
-        meta = {"_meta": x.message.meta}
+    async def probe_stateless_server(self, exchange: Exchange) -> bool:
+        meta = {"_meta": exchange.message.meta}
         headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
         headers.append(("Mcp-Method", "server/discover"))
         body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
         answer = await self._upstreams.send_to_server(
-            x.server, headers, body, session=None, caller=x.agent_id
+            exchange.server, headers, body, session=None, caller=exchange.agent_id
         )
         try:
             response = await read_own_response(answer, "signalbox-discover")

@@ -15,10 +15,12 @@ from typing import Any
 import msgspec
 
 from coordinator.client import sse
+from coordinator.edge.gateway.access_tokens import AccessTokens
 from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.lib import fair_queue as turns
 from coordinator.lib import json_bounds
+from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol.answer_limits import AnswerByteLimits
 from coordinator.mcp.protocol.http_client import (
@@ -49,14 +51,18 @@ class StreamLeftOpen(UpstreamFailed):
     `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
     """
 
-    def __init__(self, words: str, place: sse.StreamPosition, *, by_server: bool) -> None:
-        super().__init__(words, may_have_run=True)
-        self.place = place
+    is_fault = False
+
+    def __init__(self, text: str, position: sse.StreamPosition, *, by_server: bool) -> None:
+        super().__init__(text, may_have_run=True)
+        self.place = position
         self.by_server = by_server
 
 
 class UpstreamSessionForgotten(UpstreamFailed):
     """The server does not know the session that it was asked in: it has begun anew. What was sent has not run."""
+
+    is_fault = False
 
     def __init__(self) -> None:
         super().__init__("restarted and lost this session")
@@ -77,12 +83,13 @@ _encode = msgspec.json.Encoder().encode
 class UpstreamClient:
     """The way to all servers. One a process."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: EdgeThreads) -> None:
         self.http = HttpClient()
         self.answers = AnswerByteLimits()
+        self._tokens = AccessTokens(threads, self.http)
 
     async def send_call_when_ready(
-        self, x: Exchange, body: bytes, *, session: str | None, look: Look
+        self, exchange: Exchange, body: bytes, *, session: str | None, look: Look
     ) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
 
@@ -90,8 +97,10 @@ class UpstreamClient:
         `look` has found, after that wait, that it still may.
         """
         for _ in range(MOST_STARTS):
-            answer = await self.send_client_message(x, body, session=session, when_ready=True, look=look)
-            if answer.status != STARTED or not x.server.is_stdio:
+            answer = await self.send_client_message(
+                exchange, body, session=session, when_ready=True, look=look
+            )
+            if answer.status != STARTED or not exchange.server.is_stdio:
                 return answer
             answer.close()
             await look()
@@ -99,7 +108,7 @@ class UpstreamClient:
 
     async def send_client_message(
         self,
-        x: Exchange,
+        exchange: Exchange,
         body: bytes,
         *,
         session: str | None,
@@ -108,22 +117,31 @@ class UpstreamClient:
         look: Look | None = None,
     ) -> UpstreamAnswer:
         """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
-        passed = build_upstream_headers(x, method)
+        passed = build_upstream_headers(exchange, method)
         passed_headers = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
         if method == "POST":
             passed_headers.append(("Content-Type", "application/json"))
-        link = x.client.links.get(x.server.name) if x.client else None
-        if link is not None and x.message.is_stateless:  # the server speaks an older version than its caller
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
+        if (
+            link is not None and exchange.message.is_stateless
+        ):  # the server speaks an older version than its caller
             passed_headers = [
                 pair
                 for pair in passed_headers
                 if pair[0] not in {"mcp-protocol-version", "mcp-method", "mcp-name"}
             ]
             passed_headers.append(("Mcp-Protocol-Version", link.protocol_version))
-        if when_ready and x.server.is_stdio:
+        if when_ready and exchange.server.is_stdio:
             passed_headers.append((WHEN_READY, "1"))
         return await self.send_to_server(
-            x.server, passed_headers, body, session=session, caller=x.agent_id, method=method, look=look
+            exchange.server,
+            passed_headers,
+            body,
+            session=session,
+            caller=exchange.agent_id,
+            method=method,
+            look=look,
+            within=exchange.call_seconds,
         )
 
     async def send_to_server(
@@ -136,6 +154,7 @@ class UpstreamClient:
         caller: str,
         method: str = "POST",
         look: Look | None = None,
+        within: int | None = None,
     ) -> UpstreamAnswer:
         """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
         `look` raises."""
@@ -148,9 +167,14 @@ class UpstreamClient:
             # A digest: names of agents may hold letters that no header has, and would be taken for one another.
             all_headers.append((CALLER, hash_agent_id(caller) if server.for_each_caller else "all"))
             all_headers.append((ASKER, hash_agent_id(caller)))
-        answer = await self.http.send_http_request(
-            server.target, method, all_headers, body, within=server.call_seconds, look=look
-        )
+        if server.needs_token:
+            answer = await self.send_with_token(
+                server, method, all_headers, body, caller=caller, look=look, within=within
+            )
+        else:
+            answer = await self.http.send_http_request(
+                server.target, method, all_headers, body, within=within or server.call_seconds, look=look
+            )
         answer.share = self.answers.reserve_answer(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
             answer.close()
@@ -170,6 +194,46 @@ class UpstreamClient:
                 "points to another address, which is not followed; an admin must correct its address",
                 may_have_run=True,  # 303 is what some answer once they have done what they were asked
             )
+        return answer
+
+    async def send_with_token(
+        self,
+        server: UpstreamServer,
+        method: str,
+        headers: list[tuple[str, str]],
+        body: bytes,
+        *,
+        caller: str,
+        look: Look | None,
+        within: int | None = None,
+    ) -> UpstreamAnswer:
+        """Send a message with the caller's access token, and once more with a new one where the server rejects it.
+
+        What is rejected with 401 has not run. Raises UpstreamFailed, also where a person has to sign in.
+        """
+        assert server.target is not None
+        headers = [pair for pair in headers if pair[0].lower() != "authorization"]
+        token = await self._tokens.find_access_token(server, caller)
+        for is_last in (False, True):
+            if look is not None:
+                await look()  # finding a token may have taken its time
+            answer = await self.http.send_http_request(
+                server.target,
+                method,
+                [*headers, ("Authorization", f"Bearer {token.access_token}")],
+                body,
+                within=within or server.call_seconds,
+                look=look,
+            )
+            if answer.status == 403:
+                await self._tokens.note_missing_scope(token, answer)
+            if answer.status != 401:
+                break
+            answer.close()
+            if is_last:
+                await self._tokens.note_rejected_token(token)
+                raise UpstreamFailed("rejected a new access token; a person must sign in again on its page")
+            token = await self._tokens.find_access_token(server, caller, rejected=token.access_token)
         return answer
 
 
@@ -262,14 +326,16 @@ async def read_response(
     line: ResponseStream | None,
     *,
     transform: Transform | None = None,
-    told: Callable[[bytes], bytes] | None = None,
+    on_message: Callable[[bytes], bytes] | None = None,
+    take_message: Callable[[bytes], Awaitable[bool]] | None = None,
     within: float = BODY_WITHIN,
-    place: sse.StreamPosition | None = None,
+    position: sse.StreamPosition | None = None,
 ) -> tuple[bytes, bytes | None]:
     """Pass on what comes before the response; return the response, and the event in which it came if in one.
 
-    `transform` changes the response, `told` the events before it. `within`: seconds for a response in one piece.
-    `place` is how far an earlier stream of the same was heard. Raises UpstreamFailed where none comes.
+    `transform` changes the response, `on_message` the events before it. One that `take_message` takes is not passed
+    on. `within`: seconds for a response in one piece. `position` is how far an earlier stream of the same was heard.
+    Raises UpstreamFailed where none comes.
     """
     if answer.media_type != "text/event-stream":
         body = await read_answer_body(answer, MOST_ANSWER, within)
@@ -278,26 +344,28 @@ async def read_response(
             raise UpstreamFailed(f"{failure_text} ({answer.status})", may_have_run=True)
         body = add_response_id(body, number)
         return (await transform(body) if transform else body), None
-    place = place or sse.StreamPosition()
+    position = position or sse.StreamPosition()
     try:
         async for event in iterate_answer_events(answer):
-            place.update_position(event)
+            position.update_position(event)
             data = sse.extract_event_data(event)
             if data and is_response_to(data, number):
                 numbered_data = add_response_id(data, number)
                 changed = await transform(numbered_data) if transform else numbered_data
                 return changed, event if changed is data else sse.replace_event_data(event, changed)
+            if take_message is not None and data and await take_message(data):
+                continue
             if line is not None and not (data and is_response_body(data)):
                 await line.open_event_stream()
-                await line.send_event(told(event) if told else event)
+                await line.send_event(on_message(event) if on_message else event)
     except AnswerInterrupted as problem:
-        if not place.last_id:
+        if not position.last_id:
             raise
-        raise StreamLeftOpen(str(problem), place, by_server=False) from None
+        raise StreamLeftOpen(str(problem), position, by_server=False) from None
     failure_text = "ended its answer without a response"
-    if not place.last_id:
+    if not position.last_id:
         raise UpstreamFailed(failure_text, may_have_run=True)
-    raise StreamLeftOpen(failure_text, place, by_server=True)
+    raise StreamLeftOpen(failure_text, position, by_server=True)
 
 
 def add_response_id(response: bytes, number: Any) -> bytes:
@@ -319,7 +387,7 @@ async def read_own_response(answer: UpstreamAnswer, number: str) -> bytes:
 
 async def read_call_response(
     answer: UpstreamAnswer,
-    x: Exchange,
+    exchange: Exchange,
     line: ResponseStream | None,
     *,
     number: Any = None,
@@ -331,19 +399,19 @@ async def read_call_response(
     `number` is the call's id at the server, where that is not its client's. `follow` gets the response of a stream
     that ended before it.
     """
-    number = x.message.id if number is None else number
+    number = exchange.message.id if number is None else number
     try:
-        async with asyncio.timeout(x.server.call_seconds):
+        async with exchange.call_timeouts.limit_duration(exchange.call_seconds):
             try:
                 return await read_response(
-                    answer, number, line, within=float(x.server.call_seconds), **changes
+                    answer, number, line, within=float(exchange.call_seconds), **changes
                 )
             except StreamLeftOpen as left_open:
                 if follow is None:
                     raise
                 return await follow(left_open, number, line, **changes)
     except TimeoutError:
-        failure_text = f"did not answer within {x.server.call_seconds} seconds"
+        failure_text = f"did not answer within {exchange.call_seconds} seconds"
         raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 

@@ -1,10 +1,10 @@
-"""The outermost guard of the hook door: what policy asks or denies is answered so, whatever goes wrong inside.
+"""The outermost guard of hooks: what policy asks or denies is answered so, whatever goes wrong inside.
 
-An agent goes on where it hears nothing, or anything but 200. So the door behind this guard only returns its answer
-or raises, and the guard alone speaks: a call that a rule or a grant denies is denied, one that a rule asks is left
-to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be told to ask. What
-could not be found out about the call (its body cannot be read, its key ended) counts as the worst that policy says
-of any such call.
+An agent goes on where it receives nothing, or anything but 200. So the endpoint behind this guard only returns its
+answer or raises, and the guard alone sends. A call that a rule or a grant denies is denied. One that a rule asks is
+left to the agent's own prompt, or denied where the rule denies at its deadline or the agent cannot be told to ask.
+What could not be found out about the call (its body cannot be read, its key ended) counts as the worst that policy
+says of any such call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from typing import Protocol
 
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook
-from coordinator.edge.hooks.deliveries import ID, HookKeepAlive, parse_hook_delivery
+from coordinator.edge.hooks.deliveries import (
+    BY_THE_AGENT,
+    ID,
+    HookDelivery,
+    HookKeepAlive,
+    parse_hook_delivery,
+)
 from coordinator.edge.http.messages import ClientDisconnected, get_request_headers, send_json
 from coordinator.edge.policy.rulings import PolicyRulings
 from coordinator.errors import (
@@ -36,7 +42,7 @@ from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, PartialCall,
 
 log = logging.getLogger(__name__)
 
-LATE = 5.0  # seconds beyond its wait after which a hook is answered though the door still works on it
+LATE = 5.0  # seconds beyond its wait after which a hook is answered though the endpoint still works on it
 HELD = b"x-signalbox-held"  # which tools are held for certain (policy.certain)
 HOLDS = b"x-signalbox-holds-this"  # whether this very call is: `yes`, `ask` where a rule only asks, `no`
 MOST_HELD = 3_000  # bytes of HELD; beyond that, all tools are
@@ -45,21 +51,16 @@ ENDED_MEANWHILE = "The session continued before anyone answered in Signalbox."
 
 @dataclass(slots=True)
 class GuardedCall:
-    """What the door has found out about the hook it answers; each step fills in what it learns.
+    """What the endpoint has found out about the hook it answers; each step fills in what it learns."""
 
-    `body` and `hook` are None until they are read, `ruling` until policy has spoken. `sent_as` is its id,
-    under which it comes again where nothing is heard and the call is held for certain. `late`: its agent has gone on.
-    `unread` is why its body could not be read.
-    """
-
-    sent_as: str | None = None
+    delivery: HookDelivery = BY_THE_AGENT  # its id is one under which it may come again
     caller: KeyIdentity | None = None
     reading: bool = False
-    body: bytes | None = None
+    body: bytes | None = None  # None until it is read, as is `hook`
     hook: AgentHook | None = None
-    unread: str | None = None
-    ruling: Ruling | None = None
-    late: bool = False
+    unread: str | None = None  # why its body could not be read
+    ruling: Ruling | None = None  # None until policy has spoken
+    late: bool = False  # its agent has gone on
 
 
 class GuardedEndpoint(Protocol):
@@ -70,7 +71,7 @@ class GuardedEndpoint(Protocol):
     async def answer_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> AgentReply | None:
         """Return the hook's answer, None for no opinion."""
 
-    async def read_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_stranger_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         """Read the hook into `call`."""
 
 
@@ -78,45 +79,70 @@ class HookGuard:
     """The guard of one agent's hooks. One an agent and process."""
 
     def __init__(
-        self, door: GuardedEndpoint, rulings: PolicyRulings, longest: Callable[[Scope], float]
+        self, endpoint: GuardedEndpoint, rulings: PolicyRulings, longest_wait: Callable[[Scope], float]
     ) -> None:
-        """`longest` tells from the request for how many seconds its hook may wait for a person."""
-        self._dialect = door.dialect
-        self._last_resort = door.dialect.deny_unknown_call()  # made now: later nothing may be left that works
-        self._door = door
+        """`longest_wait` tells from the request for how many seconds its hook may wait for a person."""
+        self._dialect = endpoint.dialect
+        self._last_resort = (
+            endpoint.dialect.deny_unknown_call()
+        )  # made now: later nothing may be left that works
+        self._endpoint = endpoint
         self._rulings = rulings
-        self._longest = longest
+        self._longest_wait = longest_wait
 
     async def guard_hook(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
-        call = GuardedCall(sent_as=find_delivery_id(scope))
-        if call.sent_as is None:
+        call = GuardedCall()
+        try:
+            call.delivery = parse_hook_delivery(get_request_headers(scope))
+        except Exception:
+            log.exception("It cannot be told how a hook was delivered")
+        if call.delivery.sent_as is None:
             answer = await self.decide_hook_answer(call, scope, receive)
             await send_hook_answer(send, answer, self.build_call_headers(call))
             return
-        signs = HookKeepAlive(send, functools.partial(self.build_wait_headers, call))
+        keep_alive = HookKeepAlive(send, functools.partial(self.build_wait_headers, call))
         try:
-            async with signs:
+            async with keep_alive:
                 answer = await self.decide_hook_answer(call, scope, receive)
         except SignalboxError as problem:
-            if not signs.begun:
+            if not keep_alive.begun:
                 raise
             answer = {"signalbox": {"status": problem.status, "detail": str(problem.detail)}}
-        if signs.begun:
-            await signs.finish_hook_answer(b"" if answer is None else json.dumps(answer).encode())
+        if keep_alive.begun:
+            await keep_alive.finish_hook_answer(b"" if answer is None else json.dumps(answer).encode())
         else:
             await send_hook_answer(send, answer, self.build_call_headers(call))
 
     async def decide_hook_answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
         """Return the answer, None for no opinion. Raises the problem that is told by its status."""
-        reply, problem = await self.try_endpoint_answer(call, scope, receive)
-        if isinstance(problem, ServiceRestarting) and can_be_redelivered(call.sent_as, call.ruling):
+        reply: AgentReply | None = None
+        problem: Exception | None = None
+        try:
+            async with asyncio.timeout(self._longest_wait(scope) + LATE):
+                reply = await self._endpoint.answer_hook(call, scope, receive)
+        except Exception as error:
+            problem = error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not we were called off, but a thread we waited for.
+            problem = ServiceRestarting("Signalbox is stopping.")
+        if reply is not None:
+            return reply.answer
+        if isinstance(problem, ServiceRestarting) and can_be_redelivered(call.delivery.sent_as, call.ruling):
             raise problem
-        if reply is None and not is_unknown_caller(call, problem):
+        if not is_unknown_caller(call, problem):
             reply = await self.build_fallback_answer(call, problem, scope, receive)
-        if reply is None and problem is not None and self.should_raise_problem(call, problem):
+        if reply is not None:
+            return reply.answer
+        # What a person must fix, or what is lost, is told by its status; any other problem leaves the call to the
+        # agent's own prompt.
+        is_lost = call.hook is None or call.late or not self._dialect.is_call_hook(call.hook)
+        if problem is not None and (is_lost or isinstance(problem, Unauthorized)):
             raise problem
-        return reply.answer if reply is not None else None
+        return None
 
     def build_wait_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
         """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
@@ -126,49 +152,30 @@ class HookGuard:
         if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
             return None
         asks = call.ruling.decision == ASK
-        holds = b"yes" if can_be_redelivered(call.sent_as, call.ruling) else b"ask" if asks else b"no"
+        is_certain = can_be_redelivered(call.delivery.sent_as, call.ruling)
+        holds = b"yes" if is_certain else b"ask" if asks else b"no"
         return [*self.build_call_headers(call), (HOLDS, holds)]
 
     def build_call_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
         """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""
-        id_headers = [(ID, call.sent_as.encode())] if call.sent_as is not None else []
-        return (
-            id_headers
-            if call.caller is None
-            else [*id_headers, *self.build_guarded_tool_headers(call.caller)]
-        )
-
-    def build_guarded_tool_headers(self, caller: KeyIdentity) -> list[tuple[bytes, bytes]]:
+        sent_as = call.delivery.sent_as
+        headers = [(ID, sent_as.encode())] if sent_as is not None else []
+        if call.caller is None:
+            return headers
         try:
-            partial_call = PartialCall(agent_id=caller.agent_id, agent_known=True, program=self._dialect.name)
-            guarded_tools = self._rulings.list_guarded_tools(partial_call)
-            if guarded_tools is None:
-                return []
-            packed = encode_guarded_tools(tuple(guarded_tools))
+            caller = PartialCall(agent_id=call.caller.agent_id, agent_known=True, program=self._dialect.name)
+            guarded_tools = self._rulings.list_guarded_tools(caller)
+            if guarded_tools is not None:
+                packed = encode_guarded_tools(tuple(guarded_tools))
+                headers.append((HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]'))
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
-            return []
-        return [(HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]')]
-
-    async def try_endpoint_answer(
-        self, call: GuardedCall, scope: Scope, receive: Receive
-    ) -> tuple[AgentReply | None, Exception | None]:
-        try:
-            async with asyncio.timeout(self._longest(scope) + LATE):
-                return await self._door.answer_hook(call, scope, receive), None
-        except Exception as problem:
-            return None, problem
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Not we were called off, but a thread we waited for.
-            return None, ServiceRestarting("Signalbox is stopping.")
+        return headers
 
     async def build_fallback_answer(
         self, call: GuardedCall, problem: Exception | None, scope: Scope, receive: Receive
     ) -> AgentReply | None:
-        """Return the answer to a call that the door has none for. Never raises."""
+        """Return the answer to a call that the endpoint has none for. Never raises."""
         if call.ruling is not None and call.ruling.decision not in {ASK, DENY}:
             return None
         try:
@@ -178,7 +185,9 @@ class HookGuard:
                 return None
             if call.ruling is None:
                 await self._rulings.refresh_rules()
-            name, ruling = self.identify_hook_and_ruling(call)
+            # Which hook about a call it is, None for one that may be any other, and what policy says at worst.
+            name = call.hook.name if call.hook is not None else self._dialect.guess_call_hook(call.body)
+            ruling = call.ruling or self.find_strictest_ruling(call)
             if problem is not None and call.hook is not None and name is not None:
                 log_undecided_hook(call.hook, problem)
             fallback_reason = explain_unasked_call(problem, ruling)
@@ -196,14 +205,9 @@ class HookGuard:
     async def read_hook_safely(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         try:
             async with asyncio.timeout(LATE):
-                await self._door.read_hook(call, scope, receive)
+                await self._endpoint.read_stranger_hook(call, scope, receive)
         except Exception as problem:
             log.warning("A hook cannot be read: %s", str(problem).strip())
-
-    def identify_hook_and_ruling(self, call: GuardedCall) -> tuple[str | None, Ruling]:
-        """Return which hook about a call it is, None for one that may be any other, and what policy says at worst."""
-        name = call.hook.name if call.hook is not None else self._dialect.call_in(call.body)
-        return name, call.ruling or self.find_strictest_ruling(call)
 
     def find_strictest_ruling(self, call: GuardedCall) -> Ruling:
         """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
@@ -230,28 +234,10 @@ class HookGuard:
             text = None
         return PartialCall(call.hook.tool_name, text, agent_id, agent_known, program)
 
-    def should_raise_problem(self, call: GuardedCall, problem: Exception) -> bool:
-        """Say whether the problem is answered by its status: what a person must fix, or what is lost.
-
-        Any other problem leaves the call to the agent's own prompt.
-        """
-        if call.hook is None or call.late or isinstance(problem, Unauthorized):
-            return True
-        return not self._dialect.is_call_hook(call.hook)
-
 
 @functools.lru_cache(maxsize=256)
 def encode_guarded_tools(held: tuple[tuple[str, str], ...]) -> bytes:
     return json.dumps(held, separators=(",", ":")).encode("ascii")
-
-
-def find_delivery_id(scope: Scope) -> str | None:
-    """Return the id under which a hook comes again; None where it does not."""
-    try:
-        return parse_hook_delivery(get_request_headers(scope)).sent_as
-    except Exception:
-        log.exception("It cannot be told how a hook was delivered")
-        return None
 
 
 def can_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:

@@ -73,10 +73,10 @@ class HookApprovalWaiter:
 
     async def wait_for_hook_verdict(
         self,
-        asked: ToolCallRequest,
+        call_request: ToolCallRequest,
         ruling: Ruling,
         *,
-        by: Actor,
+        actor: Actor,
         wait: float,
         outlasts: bool,
         still_allowed: Callable[[], Awaitable[object]],
@@ -92,23 +92,27 @@ class HookApprovalWaiter:
         stands for whoever comes again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
-        with self._places.acquire_slot(by.name), DisconnectWatcher(receive) as disconnect_watcher:
-            asked = replace(asked, waiter=uuid.uuid4().hex)
-            taken_calls = [call_id for hook, call_id in self._calls if hook == asked.asks]
-            asked = await self._threads.run_in_thread(tool_calls.identify_pending_call, asked, taken_calls)
-            calls = [(asked.asks, asked.call_id)] if asked.call_id else []
+        with self._places.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
+            call_request = replace(call_request, waiter=uuid.uuid4().hex)
+            taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.asks]
+            call_request = await self._threads.run_in_thread(
+                tool_calls.identify_pending_call, call_request, taken_calls
+            )
+            calls = [(call_request.asks, call_request.call_id)] if call_request.call_id else []
             self._calls.update(calls)
             try:
-                waiter = HookWaiter(by, wait, deadline, outlasts, still_allowed, disconnect_watcher, sent_as)
-                return asked, await self.wait_until_hook_settled(asked, ruling, waiter)
+                waiter = HookWaiter(
+                    actor, wait, deadline, outlasts, still_allowed, disconnect_watcher, sent_as
+                )
+                return call_request, await self.wait_until_hook_settled(call_request, ruling, waiter)
             finally:
                 self._calls -= Counter(calls)
 
     async def wait_until_hook_settled(
-        self, asked: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
+        self, call_request: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
     ) -> Settled:
         settled_call = await self._threads.run_in_thread(
-            tool_calls.take_earlier_answer, asked, timezone.now(), by=waiter.by
+            tool_calls.take_earlier_answer, call_request, timezone.now(), actor=waiter.by
         )
         if settled_call is not None:
             return settled_call
@@ -120,9 +124,9 @@ class HookApprovalWaiter:
                 break
             row = await self._threads.run_in_thread(
                 tool_calls.request_tool_approval,
-                asked,
+                call_request,
                 ruling,
-                by=waiter.by,
+                actor=waiter.by,
                 deadline=waiter.deadline,
                 outlasts=waiter.outlasts,
                 now=now,
@@ -130,16 +134,16 @@ class HookApprovalWaiter:
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
                 waited_by=workers.get_own_worker_name(),
             )
-            settled = await self.wait_for_shared_request(row, asked, waiter)
+            settled = await self.wait_for_shared_request(row, call_request, waiter)
             if settled["status"] == "withdrawn":
                 if settled["reason"] not in ANOTHER_LEFT:
                     return TERMINAL
-            elif await self.take_settled_verdict(settled, asked, waiter):
+            elif await self.take_settled_verdict(settled, call_request, waiter):
                 return settled
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
 
     async def take_settled_verdict(
-        self, settled: Settled, asked: ToolCallRequest, waiter: HookWaiter
+        self, settled: Settled, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> bool:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
         if "allowed" not in settled:  # no person's verdict
@@ -148,15 +152,15 @@ class HookApprovalWaiter:
             raise ClientDisconnected
         now = timezone.now()
         settled_verdict = await self._threads.run_in_thread(
-            tool_calls.take_call_verdict, settled["request_id"], asked, by=waiter.by, now=now
+            tool_calls.take_call_verdict, settled["request_id"], call_request, actor=waiter.by, now=now
         )
         return settled_verdict or not settled["allowed"]
 
     async def wait_for_shared_request(
-        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+        self, row: PermissionRequest, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> Settled:
         try:
-            settled = await self.wait_for_settlement(row, asked, waiter)
+            settled = await self.wait_for_settlement(row, call_request, waiter)
             await waiter.still_allowed()
         except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
             self.close_request_in_background(row, waiter, GONE)
@@ -183,7 +187,7 @@ class HookApprovalWaiter:
             await self._threads.run_in_thread(tool_calls.expire_tool_calls, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
             shared_request = await self._threads.run_in_thread(
-                tool_calls.find_question_answer, row.request_id, asked, timezone.now()
+                tool_calls.find_question_answer, row.request_id, call_request, timezone.now()
             )
             return shared_request or await self.record_hook_pending(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
@@ -202,27 +206,27 @@ class HookApprovalWaiter:
             raise ServiceRestarting(RESTART)
         return TERMINAL
 
-    async def record_hook_pending(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> Settled:
+    async def record_hook_pending(self, row: PermissionRequest, waiter: HookWaiter, reason: str) -> Settled:
         """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
         if not waiter.outlasts:
             return SILENCE
         now = timezone.now()
         return (
             await self._threads.run_in_thread(
-                tool_calls.defer_tool_call, row.request_id, by=waiter.by, why=why, now=now
+                tool_calls.defer_tool_call, row.request_id, actor=waiter.by, reason=reason, now=now
             )
             or SILENCE
         )
 
     async def wait_for_settlement(
-        self, row: PermissionRequest, asked: ToolCallRequest, waiter: HookWaiter
+        self, row: PermissionRequest, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> Settled | None:
         """Wait by the card, and be counted among those who do."""
         self._sharing[row.request_id] += 1
         try:
             return await self._waits.wait_until(
-                functools.partial(find_settled_verdict, row.request_id, asked),
-                topics=[f"permission_requests:{row.pk}", f"events:{asked.session_id}"],
+                functools.partial(find_settled_verdict, row.request_id, call_request),
+                topics=[f"permission_requests:{row.pk}", f"events:{call_request.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
                 still_allowed=waiter.still_allowed,
                 gone=waiter.gone,
@@ -231,15 +235,15 @@ class HookApprovalWaiter:
             self._sharing -= Counter([row.request_id])
 
     def close_request_in_background(
-        self, row: PermissionRequest, waiter: HookWaiter, why: str
+        self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> asyncio.Future[None]:
         """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
-        task = asyncio.ensure_future(self.close_hook_request(row, waiter, why))
+        task = asyncio.ensure_future(self.close_hook_request(row, waiter, reason))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
         return task
 
-    async def close_hook_request(self, row: PermissionRequest, waiter: HookWaiter, why: str) -> None:
+    async def close_hook_request(self, row: PermissionRequest, waiter: HookWaiter, reason: str) -> None:
         """Close the card, unless somebody with the same question still waits by it."""
         if self._sharing[row.request_id]:
             return
@@ -248,8 +252,8 @@ class HookApprovalWaiter:
             await self._threads.run_in_thread(
                 tool_calls.withdraw_call_question,
                 row.request_id,
-                by=waiter.by,
-                reason=why,
+                actor=waiter.by,
+                reason=reason,
                 unless_held=waiter.outlasts,
                 now=now,
             )
@@ -257,6 +261,6 @@ class HookApprovalWaiter:
             log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
 
 
-def find_settled_verdict(request_id: str, asked: ToolCallRequest) -> Settled | None:
-    question_answer = tool_calls.find_question_answer(request_id, asked, timezone.now())
+def find_settled_verdict(request_id: str, call_request: ToolCallRequest) -> Settled | None:
+    question_answer = tool_calls.find_question_answer(request_id, call_request, timezone.now())
     return None if question_answer is not None and question_answer["status"] == "expired" else question_answer

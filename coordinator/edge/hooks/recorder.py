@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import reported_sessions as sessions
 from coordinator.actions.sessions import tool_calls
+from coordinator.actions.usage import limits
 from coordinator.client import transcript_lines
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import AgentHook
@@ -71,20 +72,20 @@ class HookRecorder:
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
 
     async def find_hook_session(
-        self, hook: AgentHook, where: SessionLocation, *, within: float = WRITE_WITHIN
+        self, hook: AgentHook, location: SessionLocation, *, within: float = WRITE_WITHIN
     ) -> KnownSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
-        cached_session = self.get_cached_session(hook, where)
+        cached_session = self.get_cached_session(hook, location)
         if cached_session is None:
             cached_session = await self.perform_hook_work(
-                functools.partial(find_active_session, hook, where), within=within
+                functools.partial(find_active_session, hook, location), within=within
             )
-            self.cache_hook_session(hook, where, cached_session)
+            self.cache_hook_session(hook, location, cached_session)
         return cached_session
 
-    def get_cached_session(self, hook: AgentHook, where: SessionLocation) -> KnownSession | None:
+    def get_cached_session(self, hook: AgentHook, location: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
-        known_session = self._known.get((where.by, hook.session))
+        known_session = self._known.get((location.by, hook.session))
         remaining_seconds = (
             0.0 if known_session is None else known_session.until - asyncio.get_running_loop().time()
         )
@@ -92,23 +93,25 @@ class HookRecorder:
             return None
         session = known_session.session
         # Whether a runner drives it is asked each time: its runner goes, and the agent is taken up in a terminal.
-        if session.driven or where.driven or (where.hostname and not session.complete):
+        if session.driven or location.driven or (location.hostname and not session.complete):
             return None
         if remaining_seconds < KNOWN_FOR / 2:
-            self.cache_hook_session(hook, where, session)
+            self.cache_hook_session(hook, location, session)
         return session
 
-    def cache_hook_session(self, hook: AgentHook, where: SessionLocation, known: KnownSession) -> None:
-        key = where.by, hook.session
+    def cache_hook_session(
+        self, hook: AgentHook, location: SessionLocation, known_session: KnownSession
+    ) -> None:
+        key = location.by, hook.session
         if key not in self._known and len(self._known) >= MOST_KNOWN:
             self._known.clear()
         until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[key] = CachedSession(known, until, where.driven)
+        self._known[key] = CachedSession(known_session, until, location.driven)
 
     async def record_hook(
         self,
         hook: AgentHook,
-        where: SessionLocation,
+        location: SessionLocation,
         size: int,
         ruling: Ruling = NO_OPINION,
         *,
@@ -119,22 +122,25 @@ class HookRecorder:
         Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
         by then.
         """
-        cached_session = self.get_cached_session(hook, where)
+        cached_session = self.get_cached_session(hook, location)
         events = (
             None if cached_session is None else self.build_independent_events(hook, cached_session, ruling)
         )
         if events is None:
             return await self.await_hook_write(
-                hook, self.record_dependent_hook(hook, where, size, ruling, look=look, known=cached_session)
+                hook,
+                self.record_dependent_hook(
+                    hook, location, size, ruling, look=look, known_session=cached_session
+                ),
             )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
-            return await self.write_hook_now(hook, events, size, where.by, look)
+            return await self.write_hook_now(hook, events, size, location.by, look)
         return await self.await_hook_write(
-            hook, self.write_events_with_losses(hook, events, size, where.by, look)
+            hook, self.write_events_with_losses(hook, events, size, location.by, look)
         )
 
     async def write_hook_now(
-        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+        self, hook: AgentHook, events: list[NewEvent], size: int, key: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
@@ -143,55 +149,55 @@ class HookRecorder:
             )
         except (ServiceBusy, QuotaReached):
             return await self.await_hook_write(
-                hook, self.write_events_with_losses(hook, events, size, by, look)
+                hook, self.write_events_with_losses(hook, events, size, key, look)
             )
         is_answered = False
         try:
             is_answered = await self._writer.wait_until_answered(job, within=settings.HOOK_ANSWER_AFTER)
         finally:
             if not is_answered:  # or whoever waited was called off
-                self.start_hook_write(hook, self.finish_hook_write(hook, job, by))
+                self.start_hook_write(hook, self.finish_hook_write(hook, job, key))
         if not is_answered:
             return None
         if job.is_refused:
-            return await self.await_hook_write(hook, self.finish_hook_write(hook, job, by))
+            return await self.await_hook_write(hook, self.finish_hook_write(hook, job, key))
         return job.seen
 
-    async def finish_hook_write(self, hook: AgentHook, job: WriteJob, by: KeyIdentity | None) -> Any:
+    async def finish_hook_write(self, hook: AgentHook, job: WriteJob, key: KeyIdentity | None) -> Any:
         """Wait for a job that was begun, as `_write` does."""
         try:
             return raise_for_refusal(await self._writer.wait_for_write(job)).seen
         except NotFound:
-            return await self.rewrite_for_new_session(hook, job.items, job.size, by, job.look)
+            return await self.rewrite_for_new_session(hook, job.items, job.size, key, job.look)
 
     async def record_dependent_hook(
         self,
         hook: AgentHook,
-        where: SessionLocation,
+        location: SessionLocation,
         size: int,
         ruling: Ruling,
         *,
         look: Look | None,
-        known: KnownSession | None,
+        known_session: KnownSession | None,
     ) -> Any:
         """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
-        key = where.by, hook.session
-        if known is None:
-            if not where.driven and key in self._finding:
+        key = location.by, hook.session
+        if known_session is None:
+            if not location.driven and key in self._finding:
                 # Once for all hooks that come meanwhile, and in their order.
                 await asyncio.wait([self._finding[key]])
-            known = self.get_cached_session(hook, where)
+            known_session = self.get_cached_session(hook, location)
             if (
-                known is not None
-                and (events := self.build_independent_events(hook, known, ruling)) is not None
+                known_session is not None
+                and (events := self.build_independent_events(hook, known_session, ruling)) is not None
             ):
-                return await self.write_events_with_losses(hook, events, size, where.by, look)
+                return await self.write_events_with_losses(hook, events, size, location.by, look)
         finding = asyncio.get_running_loop().create_future()
-        if known is None:
+        if known_session is None:
             self._finding.setdefault(key, finding)
         try:
             return await self.find_session_and_write(
-                hook, where, size=size, ruling=ruling, known=known, look=look
+                hook, location, size=size, ruling=ruling, known_session=known_session, look=look
             )
         finally:
             finding.set_result(None)
@@ -199,69 +205,82 @@ class HookRecorder:
                 del self._finding[key]
 
     def build_independent_events(
-        self, hook: AgentHook, known: KnownSession, ruling: Ruling
+        self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
     ) -> list[NewEvent] | None:
         """Return the hook's events, None where what is written depends on what the database holds."""
-        if self.has_database_dependency(hook):
+        dialect = self.dialect
+        if (
+            hook.unread is not None
+            or hook.name in dialect.beginnings
+            or transcript_lines.FIELD in hook.fields
+        ):
             return None
-        events = self.build_plain_events(hook, known.session_id, ruling)
+        if dialect.sends_pieces and (hook.name in dialect.turn_ends or dialect.read_message_piece(hook)):
+            return None
+        events = self.build_plain_events(hook, known_session.session_id, ruling)
         return None if any(is_result_without_call(event) for event in events) else events
-
-    def has_database_dependency(self, hook: AgentHook) -> bool:
-        """Say whether what is written for the hook depends on what the database holds of its session."""
-        pieces = self.dialect.pieces
-        if hook.name in self.dialect.beginnings or transcript_lines.FIELD in hook.fields:
-            return True
-        return pieces is not None and (hook.name in self.dialect.turn_ends or pieces.of(hook) is not None)
 
     async def find_session_and_write(
         self,
         hook: AgentHook,
-        where: SessionLocation,
+        location: SessionLocation,
         *,
         size: int,
         ruling: Ruling,
-        known: KnownSession | None,
+        known_session: KnownSession | None,
         look: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
         with self.take_lost_hooks(hook) as lost:
-            make = functools.partial(self.make_hook_events, hook, where, ruling, lost)
+            make = functools.partial(self.make_hook_events, hook, location, ruling, lost)
             try:
-                written = await self.submit_hook_events(size, make=functools.partial(make, known), look=look)
+                written = await self.submit_hook_events(
+                    size, make=functools.partial(make, known_session), look=look
+                )
             except NotFound:
                 # The session was deleted under us: what its agent still does is heard all the same.
-                self._known.pop((where.by, hook.session), None)
+                self._known.pop((location.by, hook.session), None)
                 written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
-        self.cache_hook_session(hook, where, written.made)
+        self.cache_hook_session(hook, location, written.made)
         return written.seen
 
     def make_hook_events(
         self,
         hook: AgentHook,
-        where: SessionLocation,
+        location: SessionLocation,
         ruling: Ruling,
         lost: Counter[str] | None,
-        known: KnownSession | None,
+        known_session: KnownSession | None,
     ) -> tuple[KnownSession, list[NewEvent]]:
         """Return the hook's session and its events. Called by the writing thread, in the transaction."""
         begins = hook.name in self.dialect.beginnings
-        if known is None:
-            known = find_active_session(hook, where)
-            begins = begins and not known.is_new
-        if begins and not known.driven:
-            sessions.reopen_ended_session(known.session_id, timezone.now())
-        events = self.build_recorded_events(hook, known, ruling)
+        if known_session is None:
+            known_session = find_active_session(hook, location)
+            begins = begins and not known_session.is_new
+        if begins and not known_session.driven:
+            sessions.reopen_ended_session(known_session.session_id, timezone.now())
+        events = self.build_recorded_events(hook, known_session, ruling)
+        self.record_reported_limits(hook, location)
         if lost and events:
-            events = [self.dialect.build_lost_hooks_event(hook, known.session_id, lost), *events]
-        return known, events
+            events = [self.dialect.build_lost_hooks_event(hook, known_session.session_id, lost), *events]
+        return known_session, events
+
+    def record_reported_limits(self, hook: AgentHook, location: SessionLocation) -> None:
+        """Keep the limits of a subscription that the hook brings along. Called by the writing thread."""
+        now = timezone.now()
+        line = self.dialect.read_limits(hook, now)
+        at = instants.parse_instant(line.at) if line is not None else None
+        if line is not None and at is not None:
+            limits.record_limits(
+                self.dialect.name, location.hostname or "", line.limits, reported_at=at, now=now
+            )
 
     async def write_hook_events(
-        self, hook: AgentHook, events: Sequence[NewEvent], size: int, by: KeyIdentity | None = None
+        self, hook: AgentHook, events: Sequence[NewEvent], size: int, key: KeyIdentity | None = None
     ) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self.await_hook_write(hook, self.write_events_with_losses(hook, list(events), size, by))
+            await self.await_hook_write(hook, self.write_events_with_losses(hook, list(events), size, key))
 
     def start_hook_write(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
@@ -315,14 +334,14 @@ class HookRecorder:
         hook: AgentHook,
         events: list[NewEvent],
         size: int,
-        by: KeyIdentity | None,
+        key: KeyIdentity | None,
         look: Look | None = None,
     ) -> Any:
         """Write, first of all what was lost before; return what `look` saw. Raises ServiceBusy, and Invalid.
 
         What the runner tells that drives the agent is left to it.
         """
-        known_session = self._known.get((by, hook.session))
+        known_session = self._known.get((key, hook.session))
         if known_session is not None and known_session.session.driven:
             events = drop_runner_events(events)
         if not events:
@@ -333,15 +352,15 @@ class HookRecorder:
             try:
                 return (await self.submit_hook_events(size, events, look=look)).seen
             except NotFound:
-                return await self.rewrite_for_new_session(hook, events, size, by, look)
+                return await self.rewrite_for_new_session(hook, events, size, key, look)
 
     async def rewrite_for_new_session(
-        self, hook: AgentHook, events: list[NewEvent], size: int, by: KeyIdentity | None, look: Look | None
+        self, hook: AgentHook, events: list[NewEvent], size: int, key: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write what the session was deleted under: what its agent still does is heard all the same."""
-        known_session = self._known.pop((by, hook.session), None)
+        known_session = self._known.pop((key, hook.session), None)
         named_session = known_session.named if known_session is not None else None
-        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=by, driven=named_session)
+        where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=key, driven=named_session)
         hook_session = await self.find_hook_session(hook, where)
         events = (
             drop_runner_events(events) if hook_session.driven else events
@@ -379,25 +398,24 @@ class HookRecorder:
             await self._writer.write_and_read_back(events, deadline=deadline, size=size, make=make, look=look)
         )
 
-    def build_recorded_events(self, hook: AgentHook, known: KnownSession, ruling: Ruling) -> list[NewEvent]:
+    def build_recorded_events(
+        self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
+    ) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
-        pieces, session_id = self.dialect.pieces, known.session_id
+        dialect, session_id = self.dialect, known_session.session_id
         if hook.unread is not None:
-            return [*self.dialect.build_unreadable_hook_events(hook, session_id)]
-        piece = pieces.of(hook) if pieces else None
-        if known.driven:
-            return (
-                [] if piece is not None else drop_runner_events([*self.dialect.events_of(hook, session_id)])
-            )
-        if pieces and piece is not None:
+            return [*dialect.build_unreadable_hook_events(hook, session_id)]
+        piece = dialect.read_message_piece(hook)
+        if known_session.driven:
+            return [] if piece is not None else drop_runner_events([*dialect.build_events(hook, session_id)])
+        if piece is not None:
             text = sessions.assemble_message_piece(session_id, piece)
-            return [pieces.whole(hook, session_id, piece.message_id, text)] if text else []
+            return [dialect.build_whole_message(hook, session_id, piece.message_id, text)] if text else []
         unfinished: list[NewEvent] = []
-        if pieces and hook.name in self.dialect.turn_ends:
-            unfinished_messages = sessions.take_unfinished_messages(session_id)
+        if dialect.sends_pieces and hook.name in dialect.turn_ends:
             unfinished = [
-                pieces.whole(hook, session_id, name, text)
-                for name, text in unfinished_messages.items()
+                dialect.build_whole_message(hook, session_id, name, text)
+                for name, text in sessions.take_unfinished_messages(session_id).items()
                 if text
             ]
         events = self.build_plain_events(hook, session_id, ruling)
@@ -410,7 +428,7 @@ class HookRecorder:
 
     def build_plain_events(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events as far as the hook alone tells them."""
-        events: list[NewEvent] = [*self.dialect.events_of(hook, session_id)]
+        events: list[NewEvent] = [*self.dialect.build_events(hook, session_id)]
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events
@@ -424,10 +442,10 @@ def raise_for_refusal(written: WriteResult) -> WriteResult:
     return written
 
 
-def find_active_session(hook: AgentHook, where: SessionLocation) -> KnownSession:
+def find_active_session(hook: AgentHook, location: SessionLocation) -> KnownSession:
     """Return our session for the hook's, which speaks just now."""
     at = instants.parse_instant(hook.at) or timezone.now()
-    return sessions.reopen_or_create_session(hook.session, where, at)
+    return sessions.reopen_or_create_session(hook.session, location, at)
 
 
 def is_transcript_model_request(event: NewEvent) -> bool:

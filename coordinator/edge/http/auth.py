@@ -288,8 +288,8 @@ def authenticate_key_now(raw: str, source: str) -> KeyIdentity:
     return keys.authenticate_api_key(raw, timezone.now(), source=source)
 
 
-def record_out_of_scope_call(identity: KeyIdentity, wanted: tuple[str, ...], what: str) -> None:
-    keys.record_out_of_scope_use(identity, wanted, what, timezone.now())
+def record_out_of_scope_call(identity: KeyIdentity, wanted_scopes: tuple[str, ...], what: str) -> None:
+    keys.record_out_of_scope_use(identity, wanted_scopes, what, timezone.now())
 
 
 def load_session_viewer(session_key: str) -> Viewer:

@@ -55,23 +55,23 @@ class RequestBodies:
     def close(self) -> None:
         self._decoders.shut_down_pool()
 
-    def reserve_body_bytes(self, held: BodyReservation, more: int) -> None:
+    def reserve_body_bytes(self, reservation: BodyReservation, more: int) -> None:
         """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
-        if not self._shares.reserve_share(held.sender, more, size=held.size, total=IN_ALL):
+        if not self._shares.reserve_share(reservation.sender, more, size=reservation.size, total=IN_ALL):
             raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
-        held.size += more
+        reservation.size += more
 
-    def release_body_bytes(self, held: BodyReservation) -> None:
-        self._shares.release_share(held.sender, held.size)
-        held.size = 0
+    def release_body_bytes(self, reservation: BodyReservation) -> None:
+        self._shares.release_share(reservation.sender, reservation.size)
+        reservation.size = 0
 
-    def begin_arrival(self, held: BodyReservation) -> None:
+    def begin_arrival(self, reservation: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
-        mine = self._arriving.setdefault(held.sender, {})
-        mine[held] = None
+        mine = self._arriving.setdefault(reservation.sender, {})
+        mine[reservation] = None
         self._count += 1
         now = asyncio.get_running_loop().time()
-        most = ARRIVING.get(held.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
+        most = ARRIVING.get(reservation.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
         while len(mine) > most and (slowest := next(iter(mine))).began < now - BODY_GRACE_SECONDS:
             self.abort_slow_body(slowest, now)
         if self._count > ARRIVING_IN_ALL:
@@ -81,18 +81,18 @@ class RequestBodies:
         most = max(self._arriving, key=lambda sender: len(self._arriving[sender]))
         return next(iter(self._arriving[most]))
 
-    def abort_slow_body(self, held: BodyReservation, now: float) -> None:
-        self.end_arrival(held)
-        held.clock.reschedule(now)
+    def abort_slow_body(self, reservation: BodyReservation, now: float) -> None:
+        self.end_arrival(reservation)
+        reservation.clock.reschedule(now)
 
-    def end_arrival(self, held: BodyReservation) -> None:
+    def end_arrival(self, reservation: BodyReservation) -> None:
         """Count a body as on its way no more."""
-        mine = self._arriving.get(held.sender, {})
-        if held in mine:
-            del mine[held]
+        mine = self._arriving.get(reservation.sender, {})
+        if reservation in mine:
+            del mine[reservation]
             self._count -= 1
             if not mine:
-                del self._arriving[held.sender]
+                del self._arriving[reservation.sender]
 
 
 class BodyReservation:

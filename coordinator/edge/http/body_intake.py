@@ -67,10 +67,10 @@ class RequestBodyIntake:
 
 
 async def receive_into_file(
-    held: BodyReservation, receive: Receive, limit: BodyLimit, body: IO[bytes]
+    reservation: BodyReservation, receive: Receive, limit: BodyLimit, body: IO[bytes]
 ) -> None:
     try:
-        await held.receive_body(receive, limit, body.write)
+        await reservation.receive_body(receive, limit, body.write)
     except ClientDisconnected:
         raise IncompleteBody from None
     except RequestTooLarge:

@@ -38,7 +38,7 @@ def build_event_model() -> type[pydantic.BaseModel]:
 _Event = build_event_model()
 
 
-def parse_new_event(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> NewEvent:
+def parse_new_event(text: bytes | msgspec.Raw, path: JsonPath = ("body",)) -> NewEvent:
     """Return the event that `text` holds.
 
     Raises UnprocessableRequest with every fault, `place` first in each one's loc.
@@ -48,7 +48,7 @@ def parse_new_event(text: bytes | msgspec.Raw, place: JsonPath = ("body",)) -> N
         if is_possibly_deep(text):
             check_storable_value(msgspec.json.decode(text), (), 0)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnstorableValue):
-        event = validate_event_fully(bytes(text), place)
+        event = validate_event_fully(bytes(text), path)
     event.source = "executor"  # not for the caller to say
     return event
 
@@ -61,30 +61,30 @@ def is_possibly_deep(text: bytes | msgspec.Raw) -> bool:
 class UnstorableValue(Exception):
     """A value that JSON can write and Signalbox cannot keep."""
 
-    def __init__(self, place: JsonPath, message: str) -> None:
-        self.place = place
+    def __init__(self, path: JsonPath, message: str) -> None:
+        self.place = path
         self.message = message
 
 
-def validate_event_fully(raw: bytes, place: JsonPath) -> NewEvent:
-    value = parse_json_body(raw, place)
+def validate_event_fully(raw: bytes, path: JsonPath) -> NewEvent:
+    value = parse_json_body(raw, path)
     try:
         check_storable_value(value, (), 0)
         model = _Event.model_validate(value)
     except UnstorableValue as unfit:
-        fault = {"type": "value_error", "loc": [*place, *unfit.place], "msg": unfit.message, "input": None}
+        fault = {"type": "value_error", "loc": [*path, *unfit.place], "msg": unfit.message, "input": None}
         raise UnprocessableRequest([fault]) from None
     except pydantic.ValidationError as problem:
         raise UnprocessableRequest(
-            [format_event_error(dict(error), place) for error in problem.errors(include_url=False)]
+            [format_event_error(dict(error), path) for error in problem.errors(include_url=False)]
         ) from None
     return NewEvent(**model.model_dump())
 
 
-def format_event_error(error: dict[str, Any], place: JsonPath) -> Fault:
+def format_event_error(error: dict[str, Any], path: JsonPath) -> Fault:
     fault = {
         "type": error["type"],
-        "loc": [*place, *error["loc"]],
+        "loc": [*path, *error["loc"]],
         "msg": error["msg"],
         "input": error["input"],
     }
@@ -93,57 +93,55 @@ def format_event_error(error: dict[str, Any], place: JsonPath) -> Fault:
     return fault
 
 
-def parse_json_body(raw: bytes, place: JsonPath = ("body",)) -> Any:
+def parse_json_body(raw: bytes, path: JsonPath = ("body",)) -> Any:
     """Return decoded JSON. Raises UnprocessableRequest with a `json_invalid` fault that names the position."""
     try:
         return json.loads(raw.decode(), parse_constant=refuse_json_constant)
     except json.JSONDecodeError as problem:
-        raise UnprocessableRequest([build_json_error(place, problem.pos, problem.msg)]) from None
+        raise UnprocessableRequest([build_json_error(path, problem.pos, problem.msg)]) from None
     except UnicodeDecodeError as problem:
-        raise UnprocessableRequest(
-            [build_json_error(place, problem.start, "The body is not UTF-8")]
-        ) from None
+        raise UnprocessableRequest([build_json_error(path, problem.start, "The body is not UTF-8")]) from None
     except RecursionError:
         raise UnprocessableRequest(
-            [build_json_error(place, 0, f"Nested deeper than {DEEPEST} levels")]
+            [build_json_error(path, 0, f"Nested deeper than {DEEPEST} levels")]
         ) from None
     except ValueError as problem:
-        raise UnprocessableRequest([build_json_error(place, 0, str(problem).partition(";")[0])]) from None
+        raise UnprocessableRequest([build_json_error(path, 0, str(problem).partition(";")[0])]) from None
 
 
 def refuse_json_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def build_json_error(place: JsonPath, position: int, message: str) -> Fault:
+def build_json_error(path: JsonPath, position: int, message: str) -> Fault:
     return {
         "type": "json_invalid",
-        "loc": [*place, position],
+        "loc": [*path, position],
         "msg": "JSON decode error",
         "input": {},
         "ctx": {"error": message},
     }
 
 
-def check_storable_value(value: Any, place: JsonPath, depth: int) -> None:
+def check_storable_value(value: Any, path: JsonPath, depth: int) -> None:
     """Raise _Unfit at the first number, text or depth that cannot be kept faithfully on both engines."""
     if depth > DEEPEST:
-        raise UnstorableValue(place[:3], f"Nested deeper than {DEEPEST} levels")
+        raise UnstorableValue(path[:3], f"Nested deeper than {DEEPEST} levels")
     if isinstance(value, str):
-        check_storable_text(value, place)
+        check_storable_text(value, path)
     elif isinstance(value, float) and not math.isfinite(value):
-        raise UnstorableValue(place, "Number out of range")
+        raise UnstorableValue(path, "Number out of range")
     elif isinstance(value, dict):
         for name, item in value.items():
-            check_storable_text(name, place)
-            check_storable_value(item, (*place, name), depth + 1)
+            check_storable_text(name, path)
+            check_storable_value(item, (*path, name), depth + 1)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            check_storable_value(item, (*place, index), depth + 1)
+            check_storable_value(item, (*path, index), depth + 1)
 
 
-def check_storable_text(text: str, place: JsonPath) -> None:
+def check_storable_text(text: str, path: JsonPath) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise UnstorableValue(place, "Text holds a lone surrogate") from None
+        raise UnstorableValue(path, "Text holds a lone surrogate") from None

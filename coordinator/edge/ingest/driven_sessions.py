@@ -33,15 +33,17 @@ from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity import session_keys
 from coordinator.identity.keys import KeyIdentity
-from coordinator.lib import json_bounds
+from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.servers.names import find_call_behind_gateway
 from coordinator.models import Runner
 from coordinator.policy.requests import agent_options
+from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.requests.tool_calls import ToolCallRequest
+from coordinator.policy.rules.call_history import CallMoment
 from coordinator.policy.rules.call_text import set_call_folder
-from coordinator.policy.rules.tool_rules import ALLOW, DENY, OBSERVE, Ruling, stricter_ruling
+from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driving import DrivenAgentUpdate
 
 HELD = 25.0  # seconds a question is held
@@ -81,6 +83,9 @@ class PermissionQuestionBody(msgspec.Struct):
     run_id: Name | None = None
     known: Any = None
     ask: Name | None = None  # what names this question: asked again under it, it is the same
+    elicitation: dict[str, Any] | None = (
+        None  # the form that the agent has a person fill in, in place of options
+    )
 
 
 class PermissionWithdrawal(msgspec.Struct):
@@ -137,6 +142,7 @@ class DrivingEndpoint:
             [known_option for known_option in wrap_in_list(body.known) if isinstance(known_option, dict)],
             tuple(replace_unstorable_text(agent_options.parse_request_options(body.options))),
             body.ask,
+            None if body.elicitation is None else replace_unstorable_text(body.elicitation),
         )
         runner = await self.find_posting_runner(body.runner_id, admission.caller)
         question_call = await self.perform_runner_write(
@@ -158,11 +164,13 @@ class DrivingEndpoint:
             await admission.require_still_allowed()
             await send_json(send, 200, answer)
 
-    async def wait_while_braked(self, asked: ToolCallRequest, admission: Admission, until: float) -> bool:
+    async def wait_while_braked(
+        self, call_request: ToolCallRequest, admission: Admission, until: float
+    ) -> bool:
         """Wait while a brake holds the call; say whether one still does."""
         holding_brake = await self._gate.wait_for_brake_release(
-            (asked.agent_id, asked.program),
-            asked.host,
+            (call_request.agent_id, call_request.program),
+            call_request.host,
             wait=until - time.monotonic(),
             asker=admission.caller.name,
             still_allowed=admission.require_still_allowed,
@@ -172,38 +180,49 @@ class DrivingEndpoint:
     async def decide_permission(
         self,
         question: PermissionQuestion,
-        asked: ToolCallRequest,
+        call_request: ToolCallRequest,
         admission: Admission,
         *,
         gone: DisconnectWatcher,
         until: float,
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
-        ruling = await self.find_permission_ruling(asked)
+        ruling = await self.find_permission_ruling(call_request)
+        if ruling.decision == ALLOW and is_question_tool(call_request.tool):
+            ruling = NO_OPINION  # no rule knows the answer
         if ruling.decision not in {ALLOW, DENY}:
             return await self.wait_for_person_answer(
-                question, asked, ruling, admission, gone=gone, until=until
+                question, call_request, ruling, admission, gone=gone, until=until
             )
         by, now = admission.caller.caller_actor, timezone.now()
         work = functools.partial(
-            permissions.answer_by_ruling, asked, ruling, question.options, by=by, now=now
+            permissions.answer_by_ruling, call_request, ruling, question, actor=by, now=now
         )
         return await self.perform_runner_write(work)
 
-    async def find_permission_ruling(self, asked: ToolCallRequest) -> Ruling:
+    async def find_permission_ruling(self, call_request: ToolCallRequest) -> Ruling:
         """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
         handed = None
-        if find_call_behind_gateway(asked.tool) is not None:
-            handed = await self._threads.run_in_thread(session_keys.find_key_of_session, asked.session_id)
-        key_id, agent_id = handed or (None, asked.agent_id)
-        ruling = await self._rulings.judge_tool_call(asked.tool, asked.about, agent_id, asked.program, key_id)
-        agents = (asked.agent_id, asked.program)
+        if find_call_behind_gateway(call_request.tool) is not None:
+            handed = await self._threads.run_in_thread(
+                session_keys.find_key_of_session, call_request.session_id
+            )
+        key_id, agent_id = handed or (None, call_request.agent_id)
+        ruling = await self._rulings.judge_tool_call(
+            call_request.tool,
+            call_request.about,
+            agent_id,
+            call_request.program,
+            key_id,
+            find_moment=functools.partial(find_call_moment, call_request),
+        )
+        agents = (call_request.agent_id, call_request.program)
         if handed is None:
             return stricter_ruling(
-                ruling, await self._rulings.judge_session_budgets(agents, asked.session_id)
+                ruling, await self._rulings.judge_session_budgets(agents, call_request.session_id)
             )
         by_budgets = await self._rulings.judge_call_budgets(
-            asked.tool, agents, asked.session_id, agent_id=agent_id, key_id=key_id
+            call_request.tool, agents, call_request.session_id, agent_id=agent_id, key_id=key_id
         )
         ruling = stricter_ruling(ruling, by_budgets)
         asked_there = ASKED_AT_GATEWAY in (ruling, by_budgets) and ruling.decision == OBSERVE
@@ -212,7 +231,7 @@ class DrivingEndpoint:
     async def wait_for_person_answer(
         self,
         question: PermissionQuestion,
-        asked: ToolCallRequest,
+        call_request: ToolCallRequest,
         ruling: Ruling,
         admission: Admission,
         *,
@@ -222,12 +241,12 @@ class DrivingEndpoint:
         """Put the question before people, and wait for a while."""
         by, now = admission.caller.caller_actor, timezone.now()
         put_question = functools.partial(
-            permissions.submit_permission_question, asked, ruling, ask=question.ask, by=by, now=now
+            permissions.submit_permission_question, call_request, ruling, ask=question.ask, actor=by, now=now
         )
         row = await self._threads.run_in_thread(put_question)
         with self._waits.places.acquire_slot(admission.caller.name):
             answer = await self._waits.wait_until(
-                lambda: permissions.build_question_answer(row.request_id, question.options, timezone.now()),
+                lambda: permissions.build_question_answer(row.request_id, question, timezone.now()),
                 topics=[f"permission_requests:{row.pk}"],
                 timeout=max(0.0, until - time.monotonic()),
                 still_allowed=admission.require_still_allowed,
@@ -270,6 +289,18 @@ class DrivingEndpoint:
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
 
 
+async def find_call_moment(call_request: ToolCallRequest) -> CallMoment:
+    """Return the call as its session's events name it."""
+    return CallMoment(
+        call_request.session_id,
+        call_request.tool,
+        call_request.tool_input,
+        instants.from_microseconds(call_request.since_us),
+        call_request.call_id,
+        folder=call_request.folder,
+    )
+
+
 def decode_runner_body(kind: type[T], body: bytes) -> T:
     if json_bounds.is_json_too_deep(body):
         raise UnprocessableRequest(f"Nested deeper than {json_bounds.DEEPEST} levels.")
@@ -305,5 +336,5 @@ def record_permission_question(question: PermissionQuestion, runner: Runner) -> 
 
 def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:
     permissions.withdraw_driven_question(
-        session_id, runner, body.toolCallId, ask=body.ask, why=body.why, now=timezone.now()
+        session_id, runner, body.toolCallId, ask=body.ask, reason=body.why, now=timezone.now()
     )

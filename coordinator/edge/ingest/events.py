@@ -119,14 +119,14 @@ class EventIngestEndpoint:
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
     def build_idempotency_claim(
-        self, key: bytes | None, caller: str, door: str, body: bytes
+        self, key: bytes | None, caller: str, endpoint: str, body: bytes
     ) -> idempotency.IdempotencyClaim | None:
         if key is None:
             return None
         if not 0 < len(key) <= 255:
             raise BadRequest("Idempotency-Key must have 1 to 255 characters.")
         return idempotency.derive_idempotency_claim(
-            caller=caller, door=door, key=key.decode("latin-1"), content=body
+            caller=caller, endpoint=endpoint, key=key.decode("latin-1"), content=body
         )
 
 

@@ -8,17 +8,28 @@ and costs come with its log records, one by one and with their session.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from django.db import DatabaseError
 from django.utils import timezone
 
+from coordinator.actions.sessions import omissions
 from coordinator.actions.sessions import reported_sessions as sessions
-from coordinator.dialects import otlp
-from coordinator.dialects.otlp import ReadingNotes, SessionReport
+from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_reading import (
+    MOST_NAME,
+    ReadingNotes,
+    SessionReport,
+    trace_origin,
+    trace_session_name,
+)
+from coordinator.dialects.otlp_traces import read_otlp_traces
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.grpc_refusal import NO_GRPC
@@ -32,15 +43,19 @@ from coordinator.lib.body_limits import EVENTS
 from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
+from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_reported_by_runner
 
+log = logging.getLogger(__name__)
+
+REFUSED_FOR_GOOD = frozenset({400, 413, 415, 422})  # what the same export is refused for again
 MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
 READERS: dict[str, Callable[[Any, datetime, ReadingNotes], list[SessionReport]]] = {
-    "logs": otlp.read_otlp_logs,
-    "traces": otlp.read_otlp_traces,
+    "logs": read_otlp_logs,
+    "traces": read_otlp_traces,
 }
 
 
@@ -57,6 +72,7 @@ class TelemetryEndpoint:
         """Take one export request of `kind` (logs, traces, metrics) and answer as the protocol says."""
         headers = get_request_headers(scope)
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
+        caller = None
         try:
             caller = await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
             with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
@@ -64,17 +80,37 @@ class TelemetryEndpoint:
                 rejected, rejection_reason = await self.write_session_reports(
                     reports, caller, reservation.size
                 )
-                rejected += notes.spans.total()
-                rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
+            await self.report_omissions(caller, notes, rejected, rejection_reason)
+            rejected += notes.count_omissions(OmissionKind.SPAN)
+            rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
+            if caller is not None and refusal.status in REFUSED_FOR_GOOD:
+                notes = ReadingNotes()
+                notes.add_omission(OmissionKind.EXPORT, str(refusal.detail))
+                await self.report_omissions(caller, notes)
             await send_telemetry_error(send, form, refusal)
             return
         await send_telemetry_answer(
             send, 200, form, encode_partial_success(kind, form, rejected, rejection_reason)
         )
 
+    async def report_omissions(
+        self, caller: KeyIdentity, notes: ReadingNotes, rejected: int = 0, rejection_reason: str = ""
+    ) -> None:
+        """Have people see what is left out. A database that does not take it changes nothing of the answer."""
+        if rejected:
+            notes.omissions[TelemetryEmitter(), OmissionKind.RECORD, rejection_reason[:MOST_NAME]] += rejected
+        if not notes.omissions:
+            return
+        try:
+            await self._threads.run_in_thread(
+                omissions.record_omissions, caller.name, notes.omissions, now=timezone.now()
+            )
+        except DatabaseError:
+            log.warning("What was left out of an export could not be counted.", exc_info=True)
+
     async def read_session_reports(
-        self, kind: str, form: bytes, scope: Scope, receive: Receive, held: BodyReservation
+        self, kind: str, form: bytes, scope: Scope, receive: Receive, reservation: BodyReservation
     ) -> tuple[list[SessionReport], ReadingNotes]:
         """Read the request; return also what of it is left out. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
@@ -87,8 +123,12 @@ class TelemetryEndpoint:
             if form == JSON
             else partial(load_protobuf_reader().estimate_decoded_bytes, kind)
         )
-        body = await held.read_body(receive, get_request_headers(scope), get_operation(scope).body.key, weigh)
-        return await held.decode_received_body(partial(parse_telemetry, kind, form, now=timezone.now()), body)
+        body = await reservation.read_body(
+            receive, get_request_headers(scope), get_operation(scope).body.key, weigh
+        )
+        return await reservation.decode_received_body(
+            partial(parse_telemetry, kind, form, now=timezone.now()), body
+        )
 
     async def write_session_reports(
         self, reports: list[SessionReport], caller: KeyIdentity, size: int
@@ -148,22 +188,25 @@ def parse_telemetry(
     return reports, notes
 
 
-def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: datetime) -> list[NewEvent]:
+def assign_session_events(reports: list[SessionReport], key: KeyIdentity, now: datetime) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
     known_sessions: dict[str, KnownSession] = {}
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
+    reports = join_trace_parts(reports, key, now)
     times = find_report_times(reports, now)
     for report in reports:
         if report.thread is not None and report.session not in subagents:
-            subagents[report.session] = sessions.find_subagent_session(report.session, report.thread, by)
+            subagents[report.session] = sessions.find_subagent_session(report.session, report.thread, key)
         if (above := subagents.get(report.session)) is not None:
             events += assign_subagent_events(report.events, *above)
             continue
         if report.session not in known_sessions:
-            if report.only_known and sessions.find_session_id(report.session, by) is None:
+            if report.only_known and sessions.find_session_id(report.session, key) is None:
                 continue
-            where = report.where._replace(agent_name=by.agent_name_for_report(report.where.agent_name), by=by)
+            where = report.where._replace(
+                agent_name=key.agent_name_for_report(report.where.agent_name), by=key
+            )
             first, last = times[report.session]
             known_sessions[report.session] = sessions.resolve_observed_session(
                 report.session, where, first, last, now
@@ -180,6 +223,31 @@ def assign_session_events(reports: list[SessionReport], by: KeyIdentity, now: da
                     event.event_type = TURN_END
             events.append(event)
     return events
+
+
+def join_trace_parts(reports: list[SessionReport], key: KeyIdentity, now: datetime) -> list[SessionReport]:
+    """Return the reports with those parts of a trace that name no conversation in the session that others name.
+
+    An earlier export may have named it, or this one names what an earlier export did not.
+    """
+    sessions_by_trace: dict[str, str] = {}
+    joined_reports = []
+    for report in reports:
+        trace, unnamed = report.trace, trace_session_name(report.trace or "")
+        if trace is None:
+            joined_reports.append(report)
+            continue
+        if trace not in sessions_by_trace:
+            if report.session != unnamed:
+                sessions.name_trace_session(unnamed, report.session, trace_origin(trace), key, now)
+                sessions_by_trace[trace] = report.session
+            else:
+                sessions_by_trace[trace] = (
+                    sessions.find_session_of_origin(trace_origin(trace), key) or unnamed
+                )
+        session = sessions_by_trace[trace] if report.session == unnamed else report.session
+        joined_reports.append(replace(report, session=session))
+    return joined_reports
 
 
 def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: str) -> Iterator[NewEvent]:
@@ -214,13 +282,13 @@ def is_session_continued(end: NewEvent, last: datetime, now: datetime) -> bool:
     return last > at or sessions.has_later_activity(end.session_id, instants.to_microseconds(at))
 
 
-def encode_partial_success(kind: str, form: bytes, rejected: int, why: str) -> bytes:
-    if not rejected and not why:
+def encode_partial_success(kind: str, form: bytes, rejected: int, reason: str) -> bytes:
+    if not rejected and not reason:
         return b"{}" if form == JSON else b""
     if form == JSON:
-        answer = {"partialSuccess": {COUNTED[kind]: str(rejected), "errorMessage": why}}
+        answer = {"partialSuccess": {COUNTED[kind]: str(rejected), "errorMessage": reason}}
         return json.dumps(answer).encode()
-    reason_bytes = why.encode()
+    reason_bytes = reason.encode()
     inner = b"\x08" + encode_varint(rejected) + b"\x12" + encode_varint(len(reason_bytes)) + reason_bytes
     return b"\x0a" + encode_varint(len(inner)) + inner
 

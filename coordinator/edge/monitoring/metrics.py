@@ -141,10 +141,10 @@ def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     return True
 
 
-def render_prometheus_text(found: Sequence[Figures]) -> bytes:
+def render_prometheus_text(figures: Sequence[Figures]) -> bytes:
     """Return the figures of all workers and of the database in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(MetricFamilies([*iterate_worker_metrics(found), *collect_database_metrics()]))
+    registry.register(MetricFamilies([*iterate_worker_metrics(figures), *collect_database_metrics()]))
     return generate_latest(registry)
 
 
@@ -177,10 +177,10 @@ def iterate_worker_metrics(found: Sequence[Figures]) -> Iterator[Metric]:
     yield GaugeMetricFamily("signalbox_workers", "Workers that run on this machine", value=len(alive))
 
 
-def sum_histogram(histogram: meters.Histogram, found: Sequence[Figures]) -> Metric:
+def sum_histogram(histogram: meters.Histogram, figures: Sequence[Figures]) -> Metric:
     family = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
     total: dict[tuple[str, ...], list[float]] = {}
-    for labels, row in iterate_metric_rows(found, "histograms", histogram.name):
+    for labels, row in iterate_metric_rows(figures, "histograms", histogram.name):
         total[labels] = [a + b for a, b in zip(total[labels], row, strict=True)] if labels in total else row
     bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
     for labels, row in sorted(total.items()):
@@ -190,9 +190,9 @@ def sum_histogram(histogram: meters.Histogram, found: Sequence[Figures]) -> Metr
 
 
 def iterate_metric_rows(
-    found: Sequence[Figures], kind: str, name: str
+    figures: Sequence[Figures], kind: str, name: str
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for worker in found:
+    for worker in figures:
         for labels, value in worker[kind].get(name, ()):
             yield tuple(labels), value
 

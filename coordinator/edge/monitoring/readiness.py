@@ -82,6 +82,6 @@ class ReadinessEndpoint:
             self._migrated = not lacking
             if lacking:
                 reasons.append(
-                    f"The database lacks {len(lacking)} migrations. Run `python manage.py migrate`."
+                    f"The database lacks {len(lacking)} migrations. Run `signalbox manage migrate`."
                 )
         return reasons

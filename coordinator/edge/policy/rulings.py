@@ -7,8 +7,9 @@ cannot be read again, every call is asked at least, and a call of an MCP tool wh
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -20,14 +21,25 @@ from coordinator.feed.reader import FeedChange
 from coordinator.lib.fair_queue import CALLER, clear_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
-from coordinator.mcp.servers.names import PREFIX, ServerTool, find_call_behind_gateway
+from coordinator.mcp.gateway import tool_search
+from coordinator.mcp.servers.names import (
+    CALL_TOOL,
+    FIND_TOOLS,
+    GATEWAY,
+    PREFIX,
+    ServerTool,
+    find_call_behind_gateway,
+)
+from coordinator.models.mcp import ListedTools
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.access import AccessPolicy
 from coordinator.policy.grants.managed import ManagedServers
 from coordinator.policy.limits import brakes, budgets
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.limits.budgets import BudgetRow
-from coordinator.policy.rules import certain, tool_rules
+from coordinator.policy.rules import certain, history_queries, tool_rules
+from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
+from coordinator.policy.rules.call_text import CallText, build_call_text
 from coordinator.policy.rules.tool_rules import (
     ASK,
     DENY,
@@ -40,6 +52,7 @@ from coordinator.policy.rules.tool_rules import (
 
 log = logging.getLogger(__name__)
 
+FindMoment = Callable[[], Awaitable[CallMoment]]
 TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
 RULES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known
@@ -49,9 +62,11 @@ UNREAD = Ruling(ASK, "The rules cannot be read right now.", "no rules")
 BUDGETS_UNREAD = Ruling(
     ASK, "The use of the budgets cannot be read right now.", "budgets", deny_at_deadline=True
 )
+HISTORY_UNREAD = Ruling(ASK, "What was recorded before this call cannot be read right now.", "the rules")
 GRANTS_UNREAD = Ruling(DENY, "The grants cannot be read right now.", "grants")
 # Of a call that is asked about where it comes in: no opinion, as far as anybody else is concerned.
 ASKED_AT_GATEWAY = Ruling(OBSERVE, "The MCP gateway asks a person before this call runs.", "gateway")
+GATEWAY_SEARCH, GATEWAY_CALL = f"{PREFIX}{GATEWAY}__{FIND_TOOLS}", f"{PREFIX}{GATEWAY}__{CALL_TOOL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,7 @@ class PolicySnapshot:
     brakes: tuple[ActiveBrake, ...] = ()
     budgets: tuple[BudgetRow, ...] = ()
     spent: tuple[BudgetRow, ...] = ()  # those that were used up when this was read
+    has_history_rules: bool = False  # whether a rule asks about the time before a call
 
 
 class PolicyRulings:
@@ -93,29 +109,82 @@ class PolicyRulings:
         return self._snapshot is not None and self._edits == self._edits_read
 
     async def judge_tool_call(
-        self, tool: str, about: str, agent_id: str | None, program: str, key_id: int | None = None
+        self,
+        tool: str,
+        about: str,
+        agent_id: str | None,
+        program: str,
+        key_id: int | None = None,
+        *,
+        find_moment: FindMoment | None = None,
     ) -> Ruling:
         """Return the stricter of what the rules and, for an MCP tool, the grants say of an agent program's call.
 
-        A call through the gateway is judged as what it means. Where it is to be asked for the gateway asks, so this
-        says nothing: a person shall not be asked twice. But only where that key (or agent, where no key is told) has
-        a session at the gateway: any server can call itself `signalbox`.
+        A call through the gateway is judged as what it means, one by its `call_tool` as well. Where it is to be asked
+        for the gateway asks, so this says nothing: a person shall not be asked twice. But only where that key (or
+        agent, where no key is told) has a session at the gateway: any server can call itself `signalbox`.
+
+        `find_moment` returns the call as its session's events name it, for rules about what was recorded before it.
         """
         await self.refresh_rules()
         snapshot = self._snapshot
+        is_search = tool == GATEWAY_SEARCH and await self.can_search_tools(agent_id, key_id)
+        wrapped_tool, wrapped_about = tool, about
+        tool, about = name_searched_call(tool, about)
         through_gateway = self.is_gateway_tool(tool)
         tool = (find_call_behind_gateway(tool) or tool) if through_gateway else tool
-        ruling = NO_OPINION
+        ruling = by_wrapper = NO_OPINION
         if snapshot:
-            ruling = tool_rules.decide_by_tool_rules(
-                snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
+            about, unread = await self.recall_call_history(
+                snapshot, tool, about, agent_id, program, find_moment=find_moment
             )
+            judge_by_rules = functools.partial(
+                tool_rules.decide_by_tool_rules, snapshot.rules, servers=snapshot.managed.servers
+            )
+            ruling = tool_rules.stricter_ruling(judge_by_rules(tool, about, agent_id, program), unread)
+            if wrapped_tool == GATEWAY_CALL:
+                by_wrapper = judge_by_rules(wrapped_tool, wrapped_about, agent_id, program)
         if not self.is_snapshot_current:
             ruling = tool_rules.stricter_ruling(ruling, UNREAD)
-        ruling = tool_rules.stricter_ruling(ruling, await self.judge_grants(tool, agent_id or ""))
+        if not is_search:  # it lists what the agent may see, as `tools/list` does, which needs no grant
+            ruling = tool_rules.stricter_ruling(ruling, await self.judge_grants(tool, agent_id or ""))
         if through_gateway and ruling.decision == ASK and await self.has_gateway_session(agent_id, key_id):
-            return ASKED_AT_GATEWAY
-        return ruling
+            ruling = ASKED_AT_GATEWAY
+        # A rule may name `call_tool` itself, of which the gateway does not know. It lets nothing through.
+        return (
+            tool_rules.stricter_ruling(ruling, by_wrapper) if by_wrapper.decision in {ASK, DENY} else ruling
+        )
+
+    async def recall_call_history(
+        self,
+        snapshot: PolicySnapshot,
+        tool: str,
+        about: str,
+        agent_id: str | None,
+        program: str,
+        *,
+        find_moment: FindMoment | None,
+    ) -> tuple[str, Ruling]:
+        """Return the call's text with what rules ask about the time before it, and what to do where that is unread."""
+        if find_moment is None or not isinstance(about, CallText) or not snapshot.has_history_rules:
+            return about, NO_OPINION
+        needs = tool_rules.list_history_needs(
+            snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
+        )
+        return await self.load_needed_history(needs, about, find_moment) if needs else (about, NO_OPINION)
+
+    async def load_needed_history(
+        self, needs: HistoryNeeds, about: CallText, find_moment: FindMoment
+    ) -> tuple[CallText, Ruling]:
+        """Return the call's text with what was recorded before it; a person is asked where that cannot be read."""
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                moment = await find_moment()
+                history = await self._threads.run_in_thread(history_queries.load_call_history, needs, moment)
+        except Exception as problem:
+            log.warning("What was recorded before a call cannot be read, so it is asked: %s", str(problem))
+            return about, HISTORY_UNREAD
+        return about.with_history(history), NO_OPINION
 
     async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""
@@ -204,6 +273,18 @@ class PolicyRulings:
             and managed_servers is not None
             and bool(managed_servers.find_server_tools(tool))
         )
+
+    async def can_search_tools(self, agent_id: str | None, key_id: int | None) -> bool:
+        """Say whether an administrator had the agent search for tools, and it has a session at the gateway."""
+        if agent_id is None or not await self.has_gateway_session(agent_id, key_id):
+            return False
+        try:
+            async with asyncio.timeout(READ_WITHIN):
+                shown = await self._threads.run_in_thread(tool_search.load_shown_tools, agent_id)
+        except Exception as problem:
+            log.warning("Which tools %s is shown cannot be read: %s", agent_id, str(problem).strip())
+            return False
+        return shown.listed is ListedTools.SEARCH
 
     async def has_gateway_session(self, agent_id: str | None, key_id: int | None) -> bool:
         try:
@@ -302,10 +383,21 @@ def load_policy_snapshot() -> PolicySnapshot:
         for acting_budget in acting
         if not acting_budget.is_lifted(now) and budgets.is_budget_spent(acting_budget, now)
     )
+    rules = tool_rules.load_saved_tool_rules()
     return PolicySnapshot(
-        tool_rules.load_saved_tool_rules(),
+        rules,
         managed.load_managed_servers(now),
         brakes.load_active_brakes(),
         acting,
         spent,
+        tool_rules.has_history_rules(rules),
     )
+
+
+def name_searched_call(tool: str, about: str) -> tuple[str, str]:
+    """Return the tool and the text of the call that a call by the gateway's `call_tool` means; others as they are."""
+    tool_input = about.tool_input if tool == GATEWAY_CALL and isinstance(about, CallText) else None
+    name = tool_input.get("name") if isinstance(tool_input, dict) else None
+    if not isinstance(tool_input, dict) or not isinstance(name, str):
+        return tool, about
+    return f"{PREFIX}{GATEWAY}__{name}", build_call_text(tool_input.get("arguments") or {}, None)

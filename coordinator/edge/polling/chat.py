@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 from django.utils import timezone
 
+from coordinator.actions.chat import chat as actions
 from coordinator.actions.policy import agent_power
 from coordinator.api.chat import find_wait_start, require_own_thread
 from coordinator.chat import reading as chat
@@ -59,11 +60,19 @@ class ChatEndpoint:
             )
         if not disconnect_watcher.happened:
             await admission.require_still_allowed()
+            if answer and speaks_as_agent(admission.caller, agent_id):
+                sent_to = chat.parse_message_position(answer["after"])
+                await self._threads.run_in_thread(actions.mark_sent_to_agent, agent_id, sent_to)
             await send_json(send, 200, answer or {"messages": [], "after": str(place)})
 
 
 def begin_chat_wait(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
     place = find_wait_start(agent_id, after)
-    if agent_id in caller.bound_agents and caller.scopes & SPEAK_AS_AGENTS:
+    if speaks_as_agent(caller, agent_id):
         agent_power.refresh_last_seen(agent_id, timezone.now())
+        actions.mark_read_by_agent(agent_id, place)
     return place
+
+
+def speaks_as_agent(caller: KeyIdentity, agent_id: str) -> bool:
+    return agent_id in caller.bound_agents and bool(caller.scopes & SPEAK_AS_AGENTS)

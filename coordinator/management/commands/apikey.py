@@ -66,7 +66,7 @@ class Command(BaseCommand):
             scopes=options["scope"],
             agent_id=options["agent"],
             expires_at=now + timedelta(days=options["days"]) if options["days"] else None,
-            by=COMMAND_LINE,
+            actor=COMMAND_LINE,
             now=now,
         )
         self.stderr.write(f"It speaks for {row.agent_id}." if row.agent_id else "It is bound to no agent.")
@@ -89,7 +89,7 @@ class Command(BaseCommand):
 
     def bind_api_key(self, options: dict[str, Any]) -> None:
         row = key_binding.bind_key_to_agents(
-            options["name"], options["agent"], by=COMMAND_LINE, now=timezone.now()
+            options["name"], options["agent"], actor=COMMAND_LINE, now=timezone.now()
         )
         self.stdout.write(f"The key {row.name!r} speaks for {', '.join(sorted(row.bound_agents or ()))}.")
 
@@ -97,7 +97,7 @@ class Command(BaseCommand):
         row = ApiKey.objects.filter(name=options["name"]).first()
         if row is None:
             raise CommandError(f"There is no key named {options['name']!r}.")
-        keys.invalidate_api_key(row.id, by=COMMAND_LINE, now=timezone.now())
+        keys.invalidate_api_key(row.id, actor=COMMAND_LINE, now=timezone.now())
         self.stdout.write(f"The key {row.name!r} is revoked.")
 
 

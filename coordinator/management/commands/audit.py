@@ -170,7 +170,7 @@ def read_signed_notes(file: Path) -> list[str]:
 def require_newest_checkpoint() -> AuditCheckpoint:
     newest = tree.find_newest_checkpoint()
     if newest is None:
-        raise CommandError("There is no checkpoint yet. Make one with `manage.py audit seal`.")
+        raise CommandError("There is no checkpoint yet. Make one with `signalbox manage audit seal`.")
     return newest
 
 

@@ -25,7 +25,9 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         try:
-            count = mcp_credentials.rotate_credential_key(by=system_actor("credentials"), now=timezone.now())
+            count = mcp_credentials.rotate_credential_key(
+                actor=system_actor("credentials"), now=timezone.now()
+            )
         except (keyring.KeyringUnusable, SignalboxError) as problem:
             detail = problem.detail if isinstance(problem, SignalboxError) else problem
             raise CommandError(f"{detail} The old keys stay.") from None

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.demo import fill, live
+from coordinator.demo import fill, live, separate
 from coordinator.errors import SignalboxError
 from coordinator.operations import startup
 
 
 class Command(BaseCommand):
-    """Fills the database; with --live, then keeps working through the HTTP API of a running server."""
+    """Fills the database; with --live, then keeps working through the HTTP API of a running server.
+
+    With --separate it does both in an instance of its own, which is deleted at the end.
+    """
 
     help = "Fill an empty database with a believable week; --live keeps a small fleet working over HTTP."
 
@@ -27,10 +31,29 @@ class Command(BaseCommand):
             "--live", action="store_true", help="then keep a small fleet working until Ctrl-C"
         )
         parser.add_argument(
+            "--separate",
+            action="store_true",
+            help="run the demo as an instance of its own until Ctrl-C, which deletes it; this one is not touched",
+        )
+        parser.add_argument(
+            "--port",
+            type=int,
+            default=settings.BIND_PORT + 1,
+            help="the port of --separate (default %(default)s)",
+        )
+        parser.add_argument(
             "--url", default=f"http://{settings.BIND}", help="the running server's address, for --live"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["separate"]:
+            try:
+                exit_code = separate.run_separate_demo(
+                    options["port"], seed=options["seed"], days=options["days"], say=self.stdout.write
+                )
+            except live.ServerUnreachable as problem:
+                raise CommandError(str(problem)) from None
+            sys.exit(exit_code)
         if options["live"]:
             try:
                 live.require_reachable_server(options["url"])

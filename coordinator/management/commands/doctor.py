@@ -69,7 +69,7 @@ class Command(BaseCommand):
     def check_claude_code(self, options: dict[str, Any]) -> None:
         url = options["url"] or f"http://{settings.BIND}"
         if options["key"]:
-            self.print_findings(claude_code.check_claude_code_connection(url, options["key"], by=DOCTOR))
+            self.print_findings(claude_code.check_claude_code_connection(url, options["key"], actor=DOCTOR))
             return
         now = timezone.now()
         name = f"doctor-{now:%Y%m%d-%H%M%S-%f}"
@@ -77,14 +77,14 @@ class Command(BaseCommand):
             name=name,
             scopes=["agent"],
             agent_id=claude_code.TRIAL_AGENT,
-            by=DOCTOR,
+            actor=DOCTOR,
             now=now,
             expires_at=now + KEY_LASTS,
         )
         try:
-            self.print_findings(claude_code.check_claude_code_connection(url, raw, by=DOCTOR))
+            self.print_findings(claude_code.check_claude_code_connection(url, raw, actor=DOCTOR))
         finally:
-            keys.invalidate_api_key(row.pk, by=DOCTOR, now=timezone.now(), reason="the test has ended")
+            keys.invalidate_api_key(row.pk, actor=DOCTOR, now=timezone.now(), reason="the test has ended")
 
     def print_findings(self, findings: Iterable[StepResult]) -> None:
         for finding in findings:

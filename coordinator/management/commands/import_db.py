@@ -120,23 +120,23 @@ class Command(BaseCommand):
         if done.report:
             self.stdout.write(f"The report: {done.report}")
 
-    def print_table_outcome(self, one: TableOutcome, most: int | None) -> None:
-        if not one.known:
+    def print_table_outcome(self, outcome: TableOutcome, most: int | None) -> None:
+        if not outcome.known:
             self.stdout.write(
-                f"note: {one.table} has no counterpart here; its {one.rows:,} rows are kept aside."
+                f"note: {outcome.table} has no counterpart here; its {outcome.rows:,} rows are kept aside."
             )
         changed = [
-            f"{change_label}, in {number:,} rows" for change_label, number in one.changed.most_common()
+            f"{change_label}, in {number:,} rows" for change_label, number in outcome.changed.most_common()
         ]
         for kind, lines in (
-            ("damaged", one.unreadable),
-            ("conflict", one.conflicts),
-            ("left out", one.left_out),
+            ("damaged", outcome.unreadable),
+            ("conflict", outcome.conflicts),
+            ("left out", outcome.left_out),
             ("changed", changed),
-            ("note", one.notes),
+            ("note", outcome.notes),
         ):
             number = lines.total if isinstance(lines, LimitedLines) else len(lines)
-            self.print_limited_lines(f"{kind}: {one.table}", lines, number, most)
+            self.print_limited_lines(f"{kind}: {outcome.table}", lines, number, most)
 
     def print_limited_lines(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
         shown_lines = list(lines)[:most]

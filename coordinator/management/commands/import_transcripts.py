@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import sys
 import time
 from argparse import ArgumentParser
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +74,18 @@ class Command(BaseCommand):
                 str(place) for one in programs for place in list_transcript_folders(one)
             )
             raise CommandError(f"There are no transcripts below {where}.")
-        with collect_garbage_rarely():
-            for program in programs:
-                if transcripts_by_program[program.name]:
-                    self.import_program_transcripts(
-                        program, transcripts_by_program[program.name], options, with_name=program_name is None
-                    )
+        for program in programs:
+            if transcripts_by_program[program.name]:
+                self.import_program_transcripts(
+                    program, transcripts_by_program[program.name], options, with_name=program_name is None
+                )
         if options["dry_run"]:
             self.stdout.write("Nothing was changed (--dry-run).")
 
     def import_program_transcripts(
         self,
         program: TranscriptFormat,
-        found: list[TranscriptFile],
+        files: list[TranscriptFile],
         options: dict[str, Any],
         *,
         with_name: bool,
@@ -101,35 +97,35 @@ class Command(BaseCommand):
             agent_name=options["agent"] or program.name,
             hostname=options["host"] or None,
         )
-        self._read = TranscriptProgress(sum(transcript.size for transcript in found), len(found))
+        self._read = TranscriptProgress(sum(transcript.size for transcript in files), len(files))
         kinds: dict[str, str] = {}
-        for transcript in found:
+        for transcript in files:
             self.import_transcript_file(program, transcript, taking, kinds)
         target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
-        outcome = taking.close(str(target), self._read.files, by=system_actor("import"))
+        outcome = taking.close(str(target), self._read.files, actor=system_actor("import"))
         self.clear_transcript_progress()
         if with_name:
             self.stdout.write(f"agent     {program.name}")
         self.print_transcript_outcome(outcome)
 
     def import_transcript_file(
-        self, program: TranscriptFormat, one: TranscriptFile, taking: TranscriptImport, kinds: dict[str, str]
+        self, program: TranscriptFormat, file: TranscriptFile, taking: TranscriptImport, kinds: dict[str, str]
     ) -> None:
-        reader = program.reader(one, kinds)
+        reader = program.reader(file, kinds)
         number = 0
         try:
-            for line in program.lines(one):
+            for line in program.lines(file):
                 number = line.number
-                self.import_transcript_line(line, one, reader, taking)
+                self.import_transcript_line(line, file, reader, taking)
         except OSError as problem:
-            self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(one.path))
-        taking.take_transcript_lines(reader.build_closing_events(taking.now), f"{one.path}:{number}", 0)
+            self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(file.path))
+        taking.take_transcript_lines(reader.build_closing_events(taking.now), f"{file.path}:{number}", 0)
         self._read.files += 1
 
     def import_transcript_line(
-        self, line: TranscriptLine, one: TranscriptFile, reader: LineReader, taking: TranscriptImport
+        self, line: TranscriptLine, file: TranscriptFile, reader: LineReader, taking: TranscriptImport
     ) -> None:
-        place = f"{one.path}:{line.number}"
+        place = f"{file.path}:{line.number}"
         try:
             if line.body is None:
                 raise UnknownLineKind(TOO_LONG)
@@ -192,17 +188,6 @@ class TranscriptProgress:
     def count_unreadable_line(self, kind: str, place: str) -> None:
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, place)
-
-
-@contextmanager
-def collect_garbage_rarely() -> Iterator[None]:
-    """Look for cycles less often: millions of rows are made and let go, with next to none among them."""
-    usual = gc.get_threshold()
-    gc.set_threshold(100_000, 50, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def list_transcript_folders(program: TranscriptFormat) -> list[Path]:

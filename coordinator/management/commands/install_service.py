@@ -76,7 +76,7 @@ class Command(BaseCommand):
                 f"systemd does not run here, so nothing was started. The unit is {wanted.unit_path}."
             )
             return
-        manage = shlex.join([str(wanted.python), "manage.py"])
+        manage = shlex.join(wanted.manage_command)
         self.stdout.write(
             f"Signalbox runs as {wanted.name}. The link for the first administrator: journalctl -u {wanted.name}\n"
             f"Commands need its user and settings:\n"

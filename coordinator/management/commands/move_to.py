@@ -23,12 +23,12 @@ IN_ENVIRONMENT = "DATABASE_URL"  # stands for the URL, whose password is nothing
 NEXT_STEPS = """
 Now
 1. Set DATABASE_URL to the address you gave ({target}), where the server gets its settings.
-2. Start the server: systemctl start signalbox, or python manage.py serve.
+2. Start the server: systemctl start signalbox, or signalbox serve.
 
 The old file is as it was: {source}.
 To go back, stop the server and set DATABASE_URL to what it was before. What was written to PostgreSQL meanwhile is
 then missing. Attachments stay in the data folder. Older events are indexed for search again in the background;
-`manage.py rebuild_search` does it at once."""
+`signalbox manage rebuild_search` does it at once."""
 
 
 class Command(BaseCommand):

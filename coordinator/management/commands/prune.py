@@ -45,7 +45,7 @@ class Command(BaseCommand):
             size = sizes.format_byte_count(pruned.bytes) if pruned.bytes else ""
             self.stdout.write(f"{rule.name:<15}{keep_label:>12}{pruned.rows:>12,}{size:>12}")
             if write and rule.name == "event-bodies" and pruned.rows:
-                self.stdout.write("  Search still finds their words. Run: python manage.py rebuild_search")
+                self.stdout.write("  Search still finds their words. Run: signalbox manage rebuild_search")
         if not write:
             self.stdout.write("Nothing was changed (--dry-run).")
 

@@ -25,4 +25,4 @@ class Command(BaseCommand):
         done = restoring.restore_backup(
             options["path"], timezone.now(), replace=options["replace"], say=self.stdout.write
         )
-        self.stdout.write(f"Restored as of {done.made_at}. Start the server: python manage.py serve")
+        self.stdout.write(f"Restored as of {done.made_at}. Start the server: signalbox serve")

@@ -17,7 +17,7 @@ from django.utils import timezone
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity.actors import system_actor
-from coordinator.lib import addresses
+from coordinator.lib import addresses, installation
 
 KEY_FILE = "runner_key"
 # What the runner needs of our environment beside what agents are passed: not where the database is, and no secret.
@@ -39,10 +39,8 @@ class Command(BaseCommand):
                 argument_list = [*argument_list, "--key-file", str(key), "--private", str(settings.DATA_DIR)]
             except (OperationalError, ProgrammingError) as problem:
                 first_line = str(problem).strip().splitlines()[0]
-                sys.exit(
-                    f"The runner cannot make a key ({first_line}). Start `python manage.py serve` first."
-                )
-        root = str(settings.BASE_DIR)
+                sys.exit(f"The runner cannot make a key ({first_line}). Start `signalbox serve` first.")
+        root = str(installation.CODE)
         passed_environment = {name: value for name, value in os.environ.items() if is_passed_to_runner(name)}
         passed_environment.setdefault("SIGNALBOX_URL", local_server_url())
         passed_environment["PYTHONPATH"] = os.pathsep.join(
@@ -69,10 +67,14 @@ def ensure_runner_key(now: datetime) -> Path:
         return path
     name = f"runner on {socket.gethostname()}"
     try:
-        _row, raw = keys.issue_api_key(name=name, scopes=["runner"], by=system_actor("command-line"), now=now)
+        _row, raw = keys.issue_api_key(
+            name=name, scopes=["runner"], actor=system_actor("command-line"), now=now
+        )
     except Conflict:  # one that was lost or revoked; its name is not used again
         name = f"{name} {now:%Y-%m-%d %H:%M:%S}"
-        _row, raw = keys.issue_api_key(name=name, scopes=["runner"], by=system_actor("command-line"), now=now)
+        _row, raw = keys.issue_api_key(
+            name=name, scopes=["runner"], actor=system_actor("command-line"), now=now
+        )
     aside = path.with_name(f"{KEY_FILE}.{os.getpid()}")
     with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f"{raw}\n")

@@ -1,7 +1,7 @@
 """`manage.py serve`: migrate, prepare static files, and run the server until it is told to stop.
 
 gunicorn runs the workers. Its main process loads the code once and forks the workers, which share that memory. It can
-therefore not load newer code by itself, and so SIGHUP (`manage.py restart`, `systemctl reload`) does this:
+therefore not load newer code by itself, and so SIGHUP (`signalbox manage restart`, `systemctl reload`) does this:
 
 1. The newer code is tried in a process of its own (`serve --check`). Where it cannot be started, the old goes on.
 2. The main process becomes the newer program by exec: its process id, terminal, sockets and lock stay, and so do the
@@ -43,7 +43,7 @@ from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import find_conflicting_settings
 
 IF_IT_RUNS = (
-    "`manage.py restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
+    "`signalbox manage restart` restarts it. Stop it to start another, or choose another SIGNALBOX_DATA_DIR."
 )
 MUST_MIGRATE = 3  # exit status of `serve --check`; an older version may ask a newer one
 FORMER_END_WITHIN_SECONDS = 15  # the keeper of MCP servers takes up to 12

@@ -16,17 +16,17 @@ def build_result_response(number: Any, value: dict[str, Any]) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": number, "result": value})
 
 
-def build_error_response(number: Any, code: int, words: str, data: Any = None) -> bytes:
+def build_error_response(number: Any, code: int, text: str, data: Any = None) -> bytes:
     """Return a response with an error; `number` is None where no id could be read."""
-    error_fields: dict[str, Any] = {"code": code, "message": words}
+    error_fields: dict[str, Any] = {"code": code, "message": text}
     if data is not None:
         error_fields["data"] = data
     return _encode({"jsonrpc": "2.0", "id": number, "error": error_fields})
 
 
-def build_tool_error(message: McpMessage, words: str, about: dict[str, Any] | None = None) -> bytes:
+def build_tool_error(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
     """Return a call's result that says in `words` why it did not run; `about` goes along for programs."""
-    value: dict[str, Any] = {"content": [{"type": "text", "text": words}], "isError": True}
+    value: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": True}
     if about:
         value["_meta"] = {"signalbox/decision": about}
     if message.is_stateless:
@@ -89,13 +89,13 @@ def describe_undecided_call(tool: str, state: str) -> str:
     return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask again."
 
 
-def describe_unreached_call(server_id: str, tool: str, why: str, *, approved: bool = False) -> str:
+def describe_unreached_call(server_id: str, tool: str, reason: str, *, approved: bool = False) -> str:
     """Return the words for a call that did not reach its server."""
     stands = " The approval stands: call it again later with the same arguments." if approved else ""
-    return f"{tool} did not run: the server {server_id} {why}.{stands}"
+    return f"{tool} did not run: the server {server_id} {reason}.{stands}"
 
 
-def describe_uncontinued_call(server_id: str, tool: str, why: str, *, stands: bool) -> str:
+def describe_uncontinued_call(server_id: str, tool: str, reason: str, *, stands: bool) -> str:
     """Return the words for a call whose server asked a question, to which the answer could not be sent.
 
     `stands`: the question can be answered once more.
@@ -105,17 +105,17 @@ def describe_uncontinued_call(server_id: str, tool: str, why: str, *, stands: bo
         if stands
         else "Check what it has done so far before you call it again; then a person is asked again."
     )
-    return f"{tool} did not go on: the server {server_id} {why}. {again}"
+    return f"{tool} did not go on: the server {server_id} {reason}. {again}"
 
 
-def describe_stopped_call(tool: str, why: str) -> str:
+def describe_stopped_call(tool: str, reason: str) -> str:
     """Return the words for a call whose server asked a question, and which may not go on."""
-    return f"{tool} does not go on. {why.rstrip('.')}. Call it again to ask again."
+    return f"{tool} does not go on. {reason.rstrip('.')}. Call it again to ask again."
 
 
-def describe_broken_call(server_id: str, tool: str, why: str) -> str:
+def describe_broken_call(server_id: str, tool: str, reason: str) -> str:
     """Return the words for a call that was sent and got no answer."""
     return (
-        f"{tool} was sent to the server {server_id}, which {why}: it may have run. "
+        f"{tool} was sent to the server {server_id}, which {reason}: it may have run. "
         "Check whether it took effect before you call it again."
     )

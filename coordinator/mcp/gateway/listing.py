@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.tools import ToolDefinition, ToolListing, build_tool_listing
+from coordinator.mcp.servers.tools import DEFINING, ToolDefinition, ToolListing, build_tool_listing
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -77,7 +77,7 @@ def replace_lone_surrogates(body: bytes) -> bytes:
 
 def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
     cursor = msgspec.json.decode(result["nextCursor"]) if "nextCursor" in result else None
-    return cursor if isinstance(cursor, str) and cursor else None
+    return cursor if isinstance(cursor, str) else None
 
 
 def decode_tool_or_none(item: bytes) -> Any:
@@ -112,19 +112,58 @@ def filter_visible_tools(
     *,
     rename: Callable[[str], str] | None = None,
     shown_instead: Mapping[str, bytes] | None = None,
+    short_descriptions: Mapping[str, str] | None = None,
 ) -> list[bytes]:
-    """Return the bytes of the tools that may be seen, by name; of those in `shown_instead` these."""
+    """Return the bytes of the tools that may be seen, by name; of those in `shown_instead` these.
+
+    Tools in `short_descriptions` have these in place of their own.
+    """
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
     instead = shown_instead or {}
-    visible_pairs = [(tool, instead.get(tool.name, raw)) for tool, raw in pairs if may_see(tool)]
+    visible_pairs = [
+        (tool, complete_tool_schemas(instead.get(tool.name, raw))) for tool, raw in pairs if may_see(tool)
+    ]
+    shortened = short_descriptions or {}
+    visible_pairs = [
+        (
+            tool,
+            replace_tool_member(raw, "description", shortened[tool.name]) if tool.name in shortened else raw,
+        )
+        for tool, raw in visible_pairs
+    ]
     if rename is None:
         return [raw for _, raw in visible_pairs]
-    return [rename_tool(raw, rename(tool.name)) for tool, raw in visible_pairs]
+    return [replace_tool_member(raw, "name", rename(tool.name)) for tool, raw in visible_pairs]
 
 
-def rename_tool(raw: bytes, name: str) -> bytes:
+class SchemaType(msgspec.Struct):
+    type: Any = None
+
+
+_schema_type = msgspec.json.Decoder(SchemaType).decode
+
+
+def complete_tool_schemas(raw: bytes) -> bytes:
+    """Return a tool with schemas of type object and without members that are null; one that has both as it came.
+
+    Arguments and structured results are objects whether a schema says so or not, and many clients refuse all tools of
+    a list for one that does not say so.
+    """
     fields = _fields(raw)
-    fields["name"] = msgspec.Raw(_encode(name))
+    completed = {
+        key: value for key, value in fields.items() if key not in DEFINING or bytes(value) != b"null"
+    }
+    completed.setdefault("inputSchema", msgspec.Raw(b"{}"))
+    for key in ("inputSchema", "outputSchema"):
+        if key in completed and _schema_type(completed[key]).type != "object":
+            schema = {"type": msgspec.Raw(b'"object"')}
+            completed[key] = msgspec.Raw(_encode(schema | _fields(completed[key]) | schema))
+    return raw if completed == fields else _encode(completed)
+
+
+def replace_tool_member(raw: bytes, member: str, text: str) -> bytes:
+    fields = _fields(raw)
+    fields[member] = msgspec.Raw(_encode(text))
     return _encode(fields)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,10 +16,14 @@ from django.conf import settings
 
 from coordinator.mcp.gateway.binding import build_method_name, build_tool_name, describe_arguments
 from coordinator.mcp.gateway.servers import KnownTool, UpstreamServer
+from coordinator.mcp.servers.names import GATEWAY, PREFIX
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.limits import budgets
-from coordinator.policy.rules import tool_rules
+from coordinator.policy.requests.questions import ELICITATION
+from coordinator.policy.rules import history_queries, tool_rules
+from coordinator.policy.rules.call_history import CallHistory, CallMoment, HistoryNeeds
+from coordinator.policy.rules.call_text import CallText
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, Ruling
 
 NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the change yet."
@@ -29,7 +33,8 @@ NOT_ACCEPTED = "The tool's definition changed, and nobody has accepted the chang
 class GatewayCaller:
     """Whose call it is: the agent, and the agent program that its client says it is ("" where it is none we know).
 
-    `session_id` is where the call stands; None where no budget asks for that.
+    `session_id` is where the call stands; None where neither a budget nor a rule asks for that. `history` is what was
+    recorded there before the call, where a rule asks about it.
 
     Nothing proves the program. So what it says lets nothing happen that any program's rules deny or ask.
     """
@@ -37,6 +42,7 @@ class GatewayCaller:
     agent_id: str
     program: str = ""
     session_id: str | None = None
+    history: CallHistory | None = None
 
 
 def judge_gateway_call(
@@ -51,7 +57,10 @@ def judge_gateway_call(
     """Return the strictest decision of rules and grants about a call; a tool that no server lists is denied."""
     known_tool = server.tools.get(tool)
     if known_tool is None or known_tool.is_gone:
-        return Ruling(DENY, f"{server.name} has no tool {tool!r}.", "gateway")
+        reason = f"{server.name} has no tool {tool!r}."
+        if server.listing_problem:
+            reason = f"The tools of {server.name} are not known yet: it {server.listing_problem}."
+        return Ruling(DENY, reason, "gateway")
     name = build_tool_name(server.name, tool)
     if (other := server.find_tool_shadow(tool)) is not None:
         return Ruling(
@@ -86,9 +95,78 @@ def judge_gateway_read(
     return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
 
 
+def judge_server_request(
+    rules: Sequence[DecisionRule],
+    verdict: Verdict,
+    server: UpstreamServer,
+    method: str,
+    *,
+    caller: GatewayCaller,
+    arguments: Any,
+) -> Ruling:
+    """Return what rules and grants say of a request of the server to its client: nothing where no policy speaks of it.
+
+    `verdict` is about the server as a whole. What holds without a grant says nothing here: the call in whose middle
+    the server asks was judged by itself. A question to a person (`elicitation/create`) is judged by rules alone.
+    """
+    if server.is_off:
+        return Ruling(DENY, f"The MCP server {server.name} {server.fault}.", "gateway")
+    name = build_method_name(server.name, method)
+    by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
+    if verdict.is_by_default or method == ELICITATION:
+        return by_rules
+    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
+
+
+def judge_server_request_from_database(
+    server: UpstreamServer, method: str, caller: GatewayCaller, arguments: Any, at: datetime
+) -> Ruling:
+    """Decide about a request of the server to its client by what is in the database at this instant."""
+    verdict = access.resolve_tool_access(caller.agent_id, server.name, "", at)
+    rules = tool_rules.load_saved_tool_rules()
+    ruling = judge_server_request(rules, verdict, server, method, caller=caller, arguments=arguments)
+    return add_budget_ruling(ruling, caller, at)
+
+
+def list_gateway_history_needs(
+    rules: Sequence[DecisionRule], server: UpstreamServer, tool: str, caller: GatewayCaller, arguments: Any
+) -> HistoryNeeds:
+    """Return what the rules must know of the time before a call of a tool."""
+    needs, text = HistoryNeeds(), describe_arguments(arguments)
+    for program in list_possible_programs(rules, caller):
+        needs = needs.merge_needs(
+            tool_rules.list_history_needs(
+                rules,
+                build_tool_name(server.name, tool),
+                text,
+                caller.agent_id,
+                program,
+                servers=[server.name],
+            )
+        )
+    return needs
+
+
+def build_call_moment(
+    server: str, tool: str, arguments: Any, *, session_id: str, call_id: str | None, now: datetime
+) -> CallMoment:
+    """Return a call as the events of its session name it, through the gateway or by its agent's hook."""
+    name = build_tool_name(server, tool)
+    return CallMoment(
+        session_id,
+        name,
+        arguments or {},
+        now,
+        call_id,
+        other_tool=f"{PREFIX}{GATEWAY}__{name.removeprefix(PREFIX)}",
+    )
+
+
 def judge_by_rules(
     rules: Sequence[DecisionRule], server: UpstreamServer, name: str, text: str, caller: GatewayCaller
 ) -> Ruling:
+    if caller.history is not None and isinstance(text, CallText):
+        text = text.with_history(caller.history)
     decide = functools.partial(
         tool_rules.decide_by_tool_rules, rules, name, text, caller.agent_id, servers=[server.name]
     )
@@ -158,16 +236,26 @@ def judge_from_database(
     at: datetime,
     *,
     is_read: bool = False,
+    moment: CallMoment | None = None,
 ) -> tuple[Ruling, Verdict]:
-    """Decide by what is in the database at this instant; `name` is the tool's, or a method's that `is_read`."""
+    """Decide by what is in the database at this instant; `name` is the tool's, or a method's that `is_read`.
+
+    `moment` is the call as its session's events name it.
+    """
     verdict = access.resolve_tool_access(caller.agent_id, server.name, "" if is_read else name, at)
+    rules = tool_rules.load_saved_tool_rules()
+    if moment is not None and (needs := list_gateway_history_needs(rules, server, name, caller, arguments)):
+        caller = replace(caller, history=history_queries.load_call_history(needs, moment))
     judge = judge_gateway_read if is_read else judge_gateway_call
-    ruling = judge(
-        tool_rules.load_saved_tool_rules(), verdict, server, name, caller=caller, arguments=arguments
+    ruling = judge(rules, verdict, server, name, caller=caller, arguments=arguments)
+    return add_budget_ruling(ruling, caller, at), verdict
+
+
+def add_budget_ruling(ruling: Ruling, caller: GatewayCaller, at: datetime) -> Ruling:
+    """Return the stricter of a ruling and what the budgets say of the caller's session; itself without a session."""
+    if caller.session_id is None:
+        return ruling
+    by_budgets = budgets.decide_by_budgets(
+        budgets.load_active_budgets(), [caller.agent_id], caller.session_id, at
     )
-    if caller.session_id is not None:
-        by_budgets = budgets.decide_by_budgets(
-            budgets.load_active_budgets(), [caller.agent_id], caller.session_id, at
-        )
-        ruling = tool_rules.stricter_ruling(ruling, by_budgets)
-    return ruling, verdict
+    return tool_rules.stricter_ruling(ruling, by_budgets)

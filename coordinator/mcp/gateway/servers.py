@@ -11,11 +11,13 @@ from urllib.parse import quote
 import msgspec
 
 from coordinator.errors import SignalboxError
+from coordinator.mcp.gateway import call_limits
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, CircuitBreaker
 from coordinator.mcp.protocol import param_headers
 from coordinator.mcp.protocol.http_client import UpstreamAddress, parse_upstream_url
 from coordinator.mcp.servers import credentials, stdio_host
 from coordinator.mcp.servers.names import find_shadowing_server, list_server_spellings, name_in_calls
-from coordinator.models import AcceptedOnlyServer, McpServer, McpTool, McpUpstream
+from coordinator.models import AcceptedOnlyServer, McpAuthorization, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Sharing, Transport
 
 CALL_SECONDS = 300
@@ -28,6 +30,7 @@ class KnownTool:
 
     `param_headers` are those that repeat arguments, as the definition declares them. `shown_instead` is the accepted
     definition as JSON where a person declined the present one; None where agents are shown what the server lists.
+    `short_description` is what they are shown in place of the server's own description.
     """
 
     definition: str
@@ -36,6 +39,7 @@ class KnownTool:
     changed_at: datetime | None = None
     param_headers: param_headers.Declared = ()
     shown_instead: bytes | None = None
+    short_description: str | None = None
 
     @property
     def is_changed(self) -> bool:
@@ -46,6 +50,9 @@ class KnownTool:
 class UpstreamServer:
     """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …".
 
+    `listing_problem`: why its tools cannot be listed for this caller just now, as the end of "The server …".
+    `needs_token`: an access token goes with each request (coordinator.edge.gateway.access_tokens).
+    `limits` are those of calls by tool (coordinator.mcp.gateway.call_limits).
     `namesakes` are the registered servers whose names in calls begin with this one's, or are the same.
     """
 
@@ -60,6 +67,10 @@ class UpstreamServer:
     accepted_only: bool = False
     is_off: bool = False
     namesakes: tuple[str, ...] = ()
+    needs_token: bool = False
+    listing_problem: str = ""
+    limits: dict[str, CallLimits] = field(default_factory=dict)
+    breaker: CircuitBreaker | None = None
 
     @property
     def is_local_server(self) -> bool:
@@ -74,6 +85,14 @@ class UpstreamServer:
             for namesake in self.namesakes
             if name_in_calls(self.name) in list_server_spellings(namesake)
         ]
+
+    def find_tool_limits(self, tool: str) -> CallLimits:
+        """Return what holds for calls of a tool, or for other requests where it is WHOLE_SERVER."""
+        return call_limits.find_call_limits(self.limits, tool)
+
+    def find_call_seconds(self, tool: str = WHOLE_SERVER) -> int:
+        """Return how long a call of a tool may take."""
+        return self.find_tool_limits(tool).call_seconds or self.call_seconds
 
     def find_tool_shadow(self, tool: str) -> str | None:
         """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
@@ -107,9 +126,16 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             encode_accepted_definition(tool, accepted_definitions[tool])
             if tool in accepted_definitions
             else None,
+            short_description if short_for == definition else None,
         )
-        for tool, definition, accepted, gone_at, changed in mcp_tools.values_list(
-            "name", "definition_hash", "accepted_hash", "gone_at", "changed_at"
+        for tool, definition, accepted, gone_at, changed, short_for, short_description in mcp_tools.values_list(
+            "name",
+            "definition_hash",
+            "accepted_hash",
+            "gone_at",
+            "changed_at",
+            "short_for",
+            "short_description",
         )
     }
     namesakes = find_namesakes(name)
@@ -133,6 +159,9 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         target is not None and target.socket_path is not None,
         AcceptedOnlyServer.objects.filter(pk=name).exists(),
         namesakes=namesakes,
+        needs_token=McpAuthorization.objects.filter(pk=name).exists(),
+        limits=call_limits.load_call_limits(name),
+        breaker=call_limits.load_circuit_breaker(name),
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from coordinator.lib.histograms import add_stored_counts, find_quantile_bound
 from coordinator.models import GatewayFigures
 
 # Upper bounds in milliseconds; a last count is for what took longer.
@@ -57,11 +57,8 @@ class CallCounter:
     def add_stored_counts(self, calls: int, upstream: Any, own: Any) -> None:
         """Add what is stored; counts that cannot be read are left out."""
         self.calls += calls
-        for mine, stored_counts in ((self.upstream, upstream), (self.own, own)):
-            if isinstance(stored_counts, list) and [type(count) for count in stored_counts] == [int] * len(
-                mine
-            ):
-                mine[:] = [a + b for a, b in zip(mine, stored_counts, strict=True)]
+        add_stored_counts(self.upstream, upstream)
+        add_stored_counts(self.own, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +69,7 @@ class ToolFigures:
     calls: int
     outcomes: dict[str, int]
     upstream_p50: float | None
+    upstream_p95: float | None
     upstream_p99: float | None
     own_p50: float | None
     own_p99: float | None
@@ -93,23 +91,12 @@ def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) 
             tool,
             tally.calls,
             outcomes[tool],
-            find_quantile_bound(tally.upstream, 0.5),
-            find_quantile_bound(tally.upstream, 0.99),
-            find_quantile_bound(tally.own, 0.5),
-            find_quantile_bound(tally.own, 0.99),
+            find_quantile_bound(tally.upstream, BOUNDS, 0.5),
+            find_quantile_bound(tally.upstream, BOUNDS, 0.95),
+            find_quantile_bound(tally.upstream, BOUNDS, 0.99),
+            find_quantile_bound(tally.own, BOUNDS, 0.5),
+            find_quantile_bound(tally.own, BOUNDS, 0.99),
         )
         for tool, tally in tallies.items()
     ]
     return sorted(tool_figures, key=lambda one: (-one.calls, one.tool))
-
-
-def find_quantile_bound(counts: Sequence[int], share: float) -> float | None:
-    """Return the bound below which this share of the calls is; infinity beyond the last, None for no calls."""
-    wanted_count, counted = share * sum(counts), 0
-    if not wanted_count:
-        return None
-    for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
-        counted += count
-        if counted >= wanted_count:
-            return bound
-    return None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
+from typing import Any
 
 from coordinator.mcp.gateway import policy as deciding
+from coordinator.mcp.gateway import tool_search
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.models import McpServer, McpTool, McpUpstream
 from coordinator.policy.grants import access
@@ -24,8 +26,8 @@ def has_reachable_tool(agent_id: str, now: datetime) -> bool:
     return False
 
 
-def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
-    """Return a digest of all tools that an agent may see, and of their definitions."""
+def find_visible_tools(caller: GatewayCaller, now: datetime, *columns: str) -> list[tuple[Any, ...]]:
+    """Return all tools that an agent may see: of each its server, its name and these columns."""
     rules, policy = (
         tool_rules.load_saved_tool_rules(),
         access.load_policy_for_agents([caller.agent_id], None, now),
@@ -33,11 +35,20 @@ def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
     servers = set(McpServer.objects.filter(is_active=True).values_list("name", flat=True))
     servers -= set(McpUpstream.objects.filter(enabled=False).values_list("pk", flat=True))
     tools = McpTool.objects.filter(gone_at=None, server_id__in=servers).order_by("server_id", "name")
-    visible_tools = [
-        (server_id, tool, definition)
-        for server_id, tool, definition in tools.values_list("server_id", "name", "definition_hash")
+    return [
+        (server_id, tool, *values)
+        for server_id, tool, *values in tools.values_list("server_id", "name", *columns)
         if deciding.can_agent_see_tool(
             rules, policy.decide_tool_access(caller.agent_id, server_id, tool, now), caller, server_id, tool
         )
     ]
-    return hashlib.sha256(json.dumps(visible_tools).encode()).hexdigest()
+
+
+def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
+    """Return a digest of all tools that an agent is shown, and of their definitions."""
+    shown = tool_search.load_shown_tools(caller.agent_id)
+    visible_tools = find_visible_tools(caller, now, "definition_hash", "short_for", "short_description")
+    text = json.dumps(
+        [shown.listed, *(tool for tool in visible_tools if shown.is_tool_shown(tool[0], tool[1]))]
+    )
+    return hashlib.sha256(text.encode()).hexdigest()

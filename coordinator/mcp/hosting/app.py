@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import unquote
 
+from coordinator.client.message_lines import MAX_LINE_BYTES
 from coordinator.errors import BadRequest, NotFound, RequestTooLarge, SignalboxError
 from coordinator.mcp.hosting.backend import INITIALIZE, StdioBackend, StdioSession
 from coordinator.mcp.hosting.pool import BackendPool
-from coordinator.mcp.hosting.process import LONGEST_LINE
 from coordinator.mcp.hosting.streams import MessageStream, ReaderTooSlow
 from coordinator.mcp.protocol import envelopes
 from coordinator.mcp.protocol.envelopes import Envelope
@@ -94,7 +94,7 @@ class ClientPost:
             if part["type"] == "http.disconnect":
                 raise BadRequest("The client went away.")
             body += part.get("body", b"")
-            if len(body) > LONGEST_LINE:
+            if len(body) > MAX_LINE_BYTES:
                 raise RequestTooLarge("The message is too large.")
             if not part.get("more_body"):
                 break

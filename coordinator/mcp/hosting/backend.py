@@ -319,9 +319,9 @@ class StdioBackend:
         )
         self.schedule_server_message(envelopes.build_error_line(number, REFUSED, error_message))
 
-    def kill_process(self, words: str) -> None:
+    def kill_process(self, text: str) -> None:
         if self._process is not None:
-            self._process.kill_with_reason(words)
+            self._process.kill_with_reason(text)
 
     def forward_server_notification(self, message: Envelope) -> None:
         token = message.progress_token
@@ -434,18 +434,18 @@ class StdioBackend:
         self.record_process_failure(f"The server {how}. {fault}{self.describe_stderr_tail(ended)}".strip())
         self.fail_pending_requests(self._last_words)
 
-    def record_process_failure(self, words: str) -> None:
+    def record_process_failure(self, text: str) -> None:
         self._failures += 1
-        self._last_words = words
+        self._last_words = text
         pause = 0.0 if self._failures == 1 else min(LONGEST_PAUSE, 2.0 ** (self._failures - 1))
         self._not_before = time.monotonic() + pause
         self.report_process_state("failed")
 
-    def fail_pending_requests(self, words: str) -> None:
+    def fail_pending_requests(self, text: str) -> None:
         self._greeting = None
         self._questions = {}
         for number, pending in list(self._under_way.items()):
-            self.answer_pending_request(number, envelopes.build_error_line(pending.id, SERVER_ENDED, words))
+            self.answer_pending_request(number, envelopes.build_error_line(pending.id, SERVER_ENDED, text))
 
     def describe_process_end(self) -> str:
         return self._last_words or "The server has ended."
@@ -454,13 +454,13 @@ class StdioBackend:
     def describe_stderr_tail(running: ServerProcess) -> str:
         return f" It said: {running.stderr_tail[-600:]}" if running.stderr_tail else ""
 
-    async def stop_stdio_process(self, words: str = "The server was stopped.") -> None:
+    async def stop_stdio_process(self, text: str = "The server was stopped.") -> None:
         """End the process; its sessions stay, and start it again when they need it."""
         async with self._starting:
             running, self._process = self._process, None
             if running is None:
                 return
-            self.fail_pending_requests(words)
+            self.fail_pending_requests(text)
             await running.stop_gracefully()
             self.report_process_state("stopped")
 

@@ -13,10 +13,10 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.mcp.hosting.redacting import redact_server_output
 from coordinator.mcp.isolation.process_isolation import build_process_environment
 
-LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 KEPT_WORDS = 4_000  # bytes of what it says on stderr
 LETS_GO_WITHIN = 2.0  # seconds after each stronger word
 MOST_FILES = 4_096
@@ -84,10 +84,10 @@ class ServerProcess:
                 break
         self.signal_process_group(signal.SIGKILL)  # children that outlived it
 
-    def kill_with_reason(self, words: str) -> None:
+    def kill_with_reason(self, text: str) -> None:
         """Kill it, and say why when its end is reported."""
         if not self._fault:
-            self._fault = words
+            self._fault = text
             self.signal_process_group(signal.SIGKILL)
 
     def signal_process_group(self, number: int) -> None:
@@ -97,21 +97,23 @@ class ServerProcess:
     async def read_stdout_lines(self) -> None:
         stdout = self._process.stdout
         assert stdout is not None
-        while True:
-            try:
-                line = await stdout.readline()
-            except ValueError:
-                self.kill_with_reason(f"It wrote a message of more than {LONGEST_LINE // 1024 // 1024} MB.")
-                return
-            if not line:
-                return
-            if line.strip():
-                self._heard(line)
+        lines = MessageLines()
+        try:
+            while chunk := await stdout.read(READ_BYTES):
+                for line in lines.split_chunk(chunk):
+                    self._heard(line)
+        except LineBudgetExceeded as problem:
+            self.kill_with_reason(f"It wrote {problem}.")
+            while await stdout.read(READ_BYTES):
+                pass  # asyncio notices the end of a process when its pipes have been read
+            return
+        if rest := lines.take_rest():
+            self._heard(rest)
 
     async def read_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
-        while chunk := await stderr.read(65_536):
+        while chunk := await stderr.read(READ_BYTES):
             self._words = keep_output_tail(self._words + chunk)
 
     async def wait_for_exit(self) -> int:
@@ -141,16 +143,15 @@ async def start_server_process(
         env=build_process_environment(folder) | dict(environment),
         start_new_session=True,
         preexec_fn=confine_server_process,
-        limit=LONGEST_LINE,
     )
     return ServerProcess(process, heard, ended, environment)
 
 
-def keep_output_tail(words: bytes) -> bytes:
+def keep_output_tail(output: bytes) -> bytes:
     """Return the last of what was said, from a new word on: half a secret would not be known as one."""
-    if len(words) <= KEPT_WORDS:
-        return words
-    last = words[-KEPT_WORDS:]
+    if len(output) <= KEPT_WORDS:
+        return output
+    last = output[-KEPT_WORDS:]
     return last.split(None if b"\n" not in last else b"\n", 1)[-1]
 
 

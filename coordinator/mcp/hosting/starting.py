@@ -7,15 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from coordinator.lib import installation
 from coordinator.mcp.hosting import keeper
 from coordinator.mcp.servers import stdio_host
 
 log = logging.getLogger(__name__)
-
-MANAGE = Path(__file__).resolve().parents[3] / "manage.py"
-
 
 RESTART_PAUSE_SECONDS = 2.0  # at least, between two starts of a keeper
 
@@ -45,7 +42,7 @@ class KeeperProcess:
 
 def start_keeper() -> subprocess.Popen[bytes]:
     """Start the keeper beside this process, with which it ends."""
-    command = [sys.executable, str(MANAGE), "mcp_host"]
+    command = [*installation.build_manage_command(), "mcp_host"]
     path = str(stdio_host.find_host_socket_path())
     return subprocess.Popen(  # noqa: S603 - ours
         [sys.executable, "-I", keeper.__file__, path, str(os.getpid()), *command]

@@ -31,7 +31,7 @@ from pathlib import Path
 from django.conf import settings
 
 from coordinator.errors import SignalboxError, UnprocessableRequest
-from coordinator.lib import private_files
+from coordinator.lib import installation
 from coordinator.mcp.isolation import launcher_client
 from coordinator.models import McpUpstream
 from coordinator.models.gateway import Network
@@ -164,7 +164,7 @@ def list_code_folders() -> list[Path]:
     """Return the folders of Signalbox's code, of its Python, and of the programs that it starts by their names."""
     on_path = [Path(folder) for folder in os.get_exec_path() if os.path.isabs(folder)]
     return [
-        place.resolve() for place in (private_files.CODE, Path(sys.prefix), Path(sys.base_prefix), *on_path)
+        place.resolve() for place in (installation.CODE, Path(sys.prefix), Path(sys.base_prefix), *on_path)
     ]
 
 
@@ -350,22 +350,22 @@ class MountOptions:
                 self._made.add(parent)
                 self.options += ["--dir", str(parent)]
 
-    def hide_path(self, place: Path) -> None:
+    def hide_path(self, folder: Path) -> None:
         """Cover a path that is shown."""
-        self._hidden.append(place)
-        if place.is_dir():
-            self.options += ["--tmpfs", str(place)]
+        self._hidden.append(folder)
+        if folder.is_dir():
+            self.options += ["--tmpfs", str(folder)]
         else:
-            self.options += ["--ro-bind", "/dev/null", str(place)]
+            self.options += ["--ro-bind", "/dev/null", str(folder)]
 
-    def is_path_visible(self, place: Path) -> bool:
+    def is_path_visible(self, folder: Path) -> bool:
         """Say whether a path is shown and was not covered, as far as is known."""
-        return self.is_path_mounted(place) and not any(
-            place.is_relative_to(hidden) for hidden in self._hidden
+        return self.is_path_mounted(folder) and not any(
+            folder.is_relative_to(hidden) for hidden in self._hidden
         )
 
-    def is_path_mounted(self, place: Path) -> bool:
-        return any(place.is_relative_to(mounted_path) for mounted_path in self._shown)
+    def is_path_mounted(self, folder: Path) -> bool:
+        return any(folder.is_relative_to(mounted_path) for mounted_path in self._shown)
 
 
 def find_program_path(name: str) -> str:

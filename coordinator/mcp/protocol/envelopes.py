@@ -116,9 +116,9 @@ def build_notification_line(method: str, params: dict[str, Any] | None = None) -
     return msgspec.json.encode(body | ({"params": params} if params is not None else {}))
 
 
-def build_error_line(number: bytes, code: int, words: str) -> bytes:
+def build_error_line(number: bytes, code: int, text: str) -> bytes:
     """Return the answer to a request that fails."""
-    error_fields = msgspec.json.encode({"code": code, "message": words})
+    error_fields = msgspec.json.encode({"code": code, "message": text})
     return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + error_fields + b"}"
 
 

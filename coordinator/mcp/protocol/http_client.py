@@ -34,12 +34,21 @@ NO_BODY = frozenset({204, 205, 304})
 class UpstreamFailed(Exception):
     """The server cannot be reached, or its answer cannot be used. The text ends a sentence: "The server …".
 
-    `may_have_run`: the request was sent, and what became of it is not known.
+    `may_have_run`: the request was sent, and what became of it is not known. `is_fault`: the server, or the way to it,
+    is at fault.
     """
 
-    def __init__(self, words: str, *, may_have_run: bool = False) -> None:
-        super().__init__(words)
+    is_fault = True
+
+    def __init__(self, text: str, *, may_have_run: bool = False) -> None:
+        super().__init__(text)
         self.may_have_run = may_have_run
+
+
+class RequestNotSent(UpstreamFailed):
+    """The request was not sent, by no fault of the server: a limit of ours is reached, or a person must sign in."""
+
+    is_fault = False
 
 
 class AnswerInterrupted(UpstreamFailed):

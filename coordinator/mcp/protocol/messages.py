@@ -16,6 +16,7 @@ import msgspec
 
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
+from coordinator.client.message_lines import BYTE_ORDER_MARK
 from coordinator.lib import json_bounds
 from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim, find_call_claim
 
@@ -48,8 +49,8 @@ MOST_BYTES = 8 * 1024 * 1024
 class UnreadableMessage(Exception):
     """A body that is no message, or one that could be read in two ways; `code` is JSON-RPC's."""
 
-    def __init__(self, code: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
         self.code = code
 
 
@@ -147,7 +148,8 @@ class McpMessage:
 
 
 def parse_mcp_message(raw: bytes) -> McpMessage:
-    """Read one message. Raises UnreadableMessage."""
+    """Read one message, without a byte order mark before it. Raises UnreadableMessage."""
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
     try:
         text = raw.decode()
         json_bounds.require_json_bounds(raw)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,10 +10,9 @@ from django.db.models import Count, Max, Q
 
 from coordinator.lib import instants
 from coordinator.mcp.servers.names import PREFIX, find_called_tools
-from coordinator.models import Agent, Event
+from coordinator.models import Event
+from coordinator.models.agent_names import resolve_agent_names
 from coordinator.models.gateway import BY_GATEWAY
-
-_NOT_IN_IDS = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +33,17 @@ def find_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str
     return called_tools[0] if called_tools else None
 
 
-def find_agent_id(agent_name: str, agent_ids: Iterable[str]) -> str | None:
-    """Return the agent that a session's agent name means: the same id, or the id made from that name."""
-    known_agent_ids = agent_ids if isinstance(agent_ids, (set, frozenset, dict)) else set(agent_ids)
-    for candidate in (agent_name, f"agent.{_NOT_IN_IDS.sub('_', agent_name.lower()).strip('_')}"):
-        if candidate in known_agent_ids:
-            return candidate
-    return None
-
-
 def count_calls_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
-    servers = list(server_ids)
-    agents = set(Agent.objects.values_list("pk", flat=True))
+    servers, rows = list(server_ids), list(iterate_call_counts(start))
+    agents = resolve_agent_names(agent_name for agent_name, *_ in rows)
     call_counts = []
-    for agent_name, call, count, last in iterate_call_counts(start):
+    for agent_name, call, count, last in rows:
         place = find_server_and_tool(call, servers)
         if place is not None:
+            agent = agents.get(agent_name)
             call_counts.append(
-                ToolCallCount(agent_name, find_agent_id(agent_name, agents), *place, count, last)
+                ToolCallCount(agent_name, agent.agent_id if agent else None, *place, count, last)
             )
     return call_counts
 

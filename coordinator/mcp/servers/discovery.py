@@ -21,17 +21,16 @@ from django.conf import settings
 from coordinator.errors import ServiceBusy, UnprocessableRequest
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
-from coordinator.mcp.servers.tools import ToolListing, build_tool_listing
+from coordinator.mcp.servers.tools import ToolListing
 
 # Seconds from the start to the last answer; npx and uvx may have to fetch the server first.
 ANSWER_WITHIN = 20.0
 MOST_BYTES = 4_000_000
-MOST_PAGES = 20
 
 _one_at_a_time = threading.Lock()
 
 
-def discover_server_tools(command: str, args: list[str], wanted: Isolation) -> ToolListing:
+def discover_server_tools(command: str, args: list[str], isolation: Isolation) -> ToolListing:
     """Start the server, isolated as `wanted`, return the tools it lists and end it.
 
     Raises UnprocessableRequest for a command that is not allowed, one that cannot be started, or one that
@@ -50,23 +49,20 @@ def discover_server_tools(command: str, args: list[str], wanted: Isolation) -> T
         )
     try:
         with tempfile.TemporaryDirectory(prefix="signalbox-discovery-") as folder:
-            return discover_in_folder(Path(folder), command, args, wanted)
+            return discover_in_folder(Path(folder), command, args, isolation)
     finally:
         _one_at_a_time.release()
 
 
-def discover_in_folder(folder: Path, command: str, args: list[str], wanted: Isolation) -> ToolListing:
+def discover_in_folder(folder: Path, command: str, args: list[str], isolation: Isolation) -> ToolListing:
     # Not at the top: the SDK is half a second and 27 MB that most processes never need.
     from coordinator.mcp.servers import stdio as mcp_stdio  # noqa: PLC0415
 
-    process = start_discovered_server(folder, command, args, wanted)
+    process = start_discovered_server(folder, command, args, isolation)
     try:
-        result = mcp_stdio.list_stdio_tools(
-            process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES, most_pages=MOST_PAGES
-        )
+        return mcp_stdio.list_stdio_tools(process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES)
     finally:
         kill_discovered_server(process)
-    return build_tool_listing(result)
 
 
 def start_discovered_server(

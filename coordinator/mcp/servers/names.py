@@ -18,6 +18,8 @@ PREFIX = tool_names.PREFIX
 name_in_calls = tool_names.escape_tool_name
 GATEWAY = "signalbox"  # as `signalbox connect` calls it in agents' settings
 PLUGIN = "plugin_"
+# The gateway's own two tools, by which an agent finds and calls those that its model is not shown.
+FIND_TOOLS, CALL_TOOL = "find_tools", "call_tool"
 # Claude Code also joins the underscores in the names of the servers that an account on claude.ai brings along.
 ACCOUNT = "claude.ai "
 

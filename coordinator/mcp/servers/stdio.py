@@ -8,8 +8,10 @@ somebody discovers tools.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,9 +29,10 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
+from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.servers.tools import ToolListing, build_tool_listing, explain_cut_off_listing
 
-CHUNK = 65_536  # what a pipe holds
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
 ENDED = "The server ended before it answered."
 SHOWN = 600  # of what a server says in its own words
@@ -41,21 +44,18 @@ class ToolsPage(PaginatedResult):
     The SDK's own model of a tool drops annotations that it does not know: their change would go unseen.
     """
 
-    tools: list[dict[str, Any]]
+    tools: list[Any]
 
 
-def list_stdio_tools(
-    process: subprocess.Popen[bytes], *, within: float, most_bytes: int, most_pages: int
-) -> dict[str, Any]:
-    """Ask a started server for its tools; return one `tools/list` result of all its pages.
+def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_bytes: int) -> ToolListing:
+    """Ask a started server for its tools; return those of all its pages.
 
-    The result keeps its `nextCursor` where there are more than `most_pages`. Raises UnprocessableRequest,
-    with the end of what the server wrote on stderr, where it refuses, breaks the protocol, ends, or takes too
-    long or too many bytes. The process is left running.
+    Raises UnprocessableRequest, with the end of what the server wrote on stderr, where it refuses, breaks the
+    protocol, ends, or takes too long or too many bytes. The process is left running.
     """
     assert process.stderr is not None
     stderr_tail = StderrTail(process.stderr.fileno())
-    outcome = anyio.run(list_tools_within_time, process, stderr_tail, within, most_bytes, most_pages)
+    outcome = anyio.run(list_tools_within_time, process, stderr_tail, within, most_bytes)
     if isinstance(outcome, UnprocessableRequest):
         stderr_tail.read_available_stderr()
         raise UnprocessableRequest(f"{outcome.detail}{stderr_tail}")
@@ -64,22 +64,22 @@ def list_stdio_tools(
 
 # Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
 async def list_tools_within_time(
-    process: subprocess.Popen[bytes], said: StderrTail, within: float, most_bytes: int, most_pages: int
-) -> dict[str, Any] | UnprocessableRequest:
-    outcome: dict[str, Any] | UnprocessableRequest = UnprocessableRequest(
+    process: subprocess.Popen[bytes], said: StderrTail, within: float, most_bytes: int
+) -> ToolListing | UnprocessableRequest:
+    outcome: ToolListing | UnprocessableRequest = UnprocessableRequest(
         f"The server did not answer within {within:g} seconds. Try again, or paste its tools/list."
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(said.collect_stderr_tail)
         with anyio.move_on_after(within):
-            outcome = await negotiate_and_list_tools(process, most_bytes, most_pages)
+            outcome = await negotiate_and_list_tools(process, most_bytes)
         tasks.cancel_scope.cancel()
     return outcome
 
 
 async def negotiate_and_list_tools(
-    process: subprocess.Popen[bytes], most_bytes: int, most_pages: int
-) -> dict[str, Any] | UnprocessableRequest:
+    process: subprocess.Popen[bytes], most_bytes: int
+) -> ToolListing | UnprocessableRequest:
     assert process.stdin is not None
     assert process.stdout is not None
     output, server_input = (
@@ -90,7 +90,7 @@ async def negotiate_and_list_tools(
     async with ClientSession(output, server_input, client_info=about) as session:
         try:
             await negotiate_version(session)
-            return await fetch_tool_pages(session, most_pages)
+            return await fetch_tool_pages(session)
         except MCPError as problem:
             return UnprocessableRequest(
                 output.ended or server_input.ended or f"The server refused: {problem.message[:SHOWN]}."
@@ -111,17 +111,21 @@ async def negotiate_version(session: ClientSession) -> None:
         await session.discover()  # since 2026-07-28 a server may know this alone
 
 
-async def fetch_tool_pages(session: ClientSession, most: int) -> dict[str, Any]:
-    tools: list[dict[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(most):
-        list_tools_request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
-        page = await session.send_request(list_tools_request, ToolsPage)
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return {"tools": tools, "nextCursor": cursor}
+async def fetch_tool_pages(session: ClientSession) -> ToolListing:
+    tools: list[Any] = []
+    earlier_pages: set[str] = set()  # a tool that stands on two pages alike is one
+    cursors: list[str] = []
+    while True:
+        params = PaginatedRequestParams(cursor=cursors[-1] if cursors else None)
+        page = await session.send_request(ListToolsRequest(params=params), ToolsPage)
+        texts = [json.dumps(tool, sort_keys=True) for tool in page.tools]
+        tools += [tool for tool, text in zip(page.tools, texts, strict=True) if text not in earlier_pages]
+        earlier_pages.update(texts)
+        cut_off = "" if page.next_cursor is None else explain_cut_off_listing(page.next_cursor, cursors)
+        if page.next_cursor is None or cut_off:
+            listing = build_tool_listing({"tools": tools, "nextCursor": page.next_cursor})
+            return replace(listing, cut_off=cut_off)
+        cursors.append(page.next_cursor)
 
 
 def describe_first_error(problem: ValidationError) -> str:
@@ -154,9 +158,8 @@ class ServerOutput(PipeStream):
 
     def __init__(self, pipe: int, most_bytes: int) -> None:
         super().__init__(pipe)
-        self._most, self._left = most_bytes, most_bytes
-        self._lines_left = MOST_LINES
-        self._rest = bytearray()
+        self._lines = MessageLines(max_bytes=most_bytes, max_lines=MOST_LINES)
+        self._unread_lines: list[bytes] = []
 
     def __aiter__(self) -> Self:
         return self
@@ -176,29 +179,18 @@ class ServerOutput(PipeStream):
             raise anyio.EndOfStream from None
 
     async def read_output_line(self) -> bytes | None:
-        looked = 0
-        while (end := self._rest.find(b"\n", looked)) < 0:
-            looked = len(self._rest)
-            if not await self.fill_output_buffer():
+        while not self._unread_lines:
+            await anyio.wait_readable(self._pipe)
+            chunk = os.read(self._pipe, READ_BYTES)
+            if not chunk:
+                self.ended = ENDED
                 return None
-        self._lines_left -= 1
-        if self._lines_left < 0:
-            self.ended = f"The server wrote more than {MOST_LINES} lines."
-            return None
-        line = bytes(self._rest[:end])
-        del self._rest[: end + 1]
-        return line
-
-    async def fill_output_buffer(self) -> bool:
-        await anyio.wait_readable(self._pipe)
-        chunk = os.read(self._pipe, CHUNK)
-        self._left -= len(chunk)
-        self._rest += chunk
-        if self._left < 0:
-            self.ended = f"The server wrote more than {self._most} bytes."
-        elif not chunk:
-            self.ended = ENDED
-        return not self.ended
+            try:
+                self._unread_lines = self._lines.split_chunk(chunk)
+            except LineBudgetExceeded as problem:
+                self.ended = f"The server wrote {problem}."
+                return None
+        return self._unread_lines.pop(0)
 
 
 class ServerInput(PipeStream):
@@ -238,7 +230,7 @@ class StderrTail:
     def read_available_stderr(self) -> bool:
         """Take what is there now; False at the end."""
         try:
-            chunk = os.read(self._pipe, CHUNK)
+            chunk = os.read(self._pipe, READ_BYTES)
         except BlockingIOError:
             return True
         self._kept = (self._kept + chunk)[-SHOWN:]

@@ -20,6 +20,7 @@ from coordinator.models.mcp import EntryType
 LARGEST_LISTING = 2_000_000  # characters
 MOST_TOOLS = 2_000
 LONGEST_NAME = 200
+MAX_LISTING_PAGES = 20
 MAX_DEFINITION_BYTES = 128 * 1024  # of one tool, as JSON; the largest of real servers have some 30 kB
 SEEN_WITHIN = timedelta(days=30)
 # What a model acts upon; the rest (icons, _meta, ttl) may change without the tool becoming another one.
@@ -55,6 +56,7 @@ class ToolListing:
     tools: list[ToolDefinition]
     complete: bool
     left_out: list[SkippedTool] = field(default_factory=list)
+    cut_off: str = ""  # why the server was not asked for the rest
 
 
 def hash_tool_definition(content: dict[str, Any]) -> str:
@@ -78,6 +80,17 @@ def parse_listing(text: str) -> ToolListing:
     if listing.left_out:
         raise UnprocessableRequest(listing.left_out[0].reason)
     return listing
+
+
+def explain_cut_off_listing(cursor: str, cursors: Collection[str]) -> str:
+    """Return why the page at `cursor` is not asked for; nothing where it is. `cursors` led to the pages so far."""
+    if cursor in cursors:
+        return (
+            f"The list was cut off after {len(cursors) + 1} pages: its cursor stands still, so it has no end."
+        )
+    if len(cursors) + 1 >= MAX_LISTING_PAGES:
+        return f"The list was cut off after {MAX_LISTING_PAGES} pages. Tools on later pages are not known."
+    return ""
 
 
 def build_tool_listing(value: Any) -> ToolListing:
@@ -108,20 +121,20 @@ def build_tool_listing(value: Any) -> ToolListing:
             left_out.append(
                 SkippedTool(place, tool.name, f"It lists two tools with the same name: {tool.name}.")
             )
-    return ToolListing(list(read.values()), not result.get("nextCursor"), left_out)
+    return ToolListing(list(read.values()), result.get("nextCursor") is None, left_out)
 
 
-def find_tool_label(tool: Any, place: int) -> str:
+def find_tool_label(tool: Any, index: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
     return (
-        name[:LONGEST_NAME] if isinstance(name, str) and is_storable_text(name) and name else f"tool {place}"
+        name[:LONGEST_NAME] if isinstance(name, str) and is_storable_text(name) and name else f"tool {index}"
     )
 
 
-def parse_tool_definition(tool: Any, place: int) -> ToolDefinition:
+def parse_tool_definition(tool: Any, index: int) -> ToolDefinition:
     name = tool.get("name") if isinstance(tool, dict) else None
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
-        raise UnprocessableRequest(f"Tool {place} needs a name of at most {LONGEST_NAME} characters.")
+        raise UnprocessableRequest(f"Tool {index} needs a name of at most {LONGEST_NAME} characters.")
     for key, kind in (
         ("title", str),
         ("description", str),
@@ -131,6 +144,10 @@ def parse_tool_definition(tool: Any, place: int) -> ToolDefinition:
     ):
         if tool.get(key) is not None and not isinstance(tool[key], kind):
             raise UnprocessableRequest(f"{name}: its {key} must be {'text' if kind is str else 'an object'}.")
+    for key in ("inputSchema", "outputSchema"):
+        kinds = (tool.get(key) or {}).get("type", "object")
+        if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+            raise UnprocessableRequest(f"{name}: its {key} must have the type object.")
     content = {key: tool[key] for key in DEFINING if tool.get(key) is not None}
     try:
         text = json.dumps([name, content], ensure_ascii=False, allow_nan=False)
@@ -139,7 +156,7 @@ def parse_tool_definition(tool: Any, place: int) -> ToolDefinition:
         text, size = "", None
     if size is None or "\\u0000" in text.replace("\\\\", ""):
         raise UnprocessableRequest(
-            f"Tool {place} holds a NUL character, a lone surrogate or a number that JSON has no form for."
+            f"Tool {index} holds a NUL character, a lone surrogate or a number that JSON has no form for."
         )
     if size > MAX_DEFINITION_BYTES:
         raise UnprocessableRequest(

@@ -66,7 +66,9 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
         startup.prepare_database(migrate=True, say=say)
         with transaction.atomic():
             brought = buckets.mark_files_in_folder(manifest)
-            ended = approvals.revoke_unused_approvals(by=system_actor("restore"), reason=MAYBE_USED, now=now)
+            ended = approvals.revoke_unused_approvals(
+                actor=system_actor("restore"), reason=MAYBE_USED, now=now
+            )
             facts = {"path": str(source), "made_at": manifest.made_at, "version": manifest.version}
             audit.record_audit_entry(
                 "BACKUP_RESTORED",
@@ -89,7 +91,7 @@ def report_bucket_files(manifest: BackupManifest, brought: int, say: Say) -> Non
     if brought:
         say(
             f"{brought} attachments that were in S3 came with the backup and are in the data folder now. "
-            "python manage.py move_attachments moves them."
+            "signalbox manage move_attachments moves them."
         )
     if elsewhere := buckets.find_uncopied_bucket_files():
         say(f"Not in the backup: {elsewhere.bucket_summary}")
@@ -197,9 +199,9 @@ def find_free_name(name: str, folders: Collection[Path]) -> str:
     )
 
 
-def staging_path(place: Path) -> Path:
+def staging_path(folder: Path) -> Path:
     """Return where the new `place` is made ready: beside it, as nothing is renamed from one disk to another."""
-    return place.with_name(f"{place.name}.restoring")
+    return folder.with_name(f"{folder.name}.restoring")
 
 
 def remove_staged_files(places: Iterable[Path]) -> None:

@@ -27,7 +27,7 @@ TRIAL_AGENT = "signalbox-doctor"  # whom the trial's key is bound to: no agent o
 DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
 
 
-def check_claude_code_connection(url: str, key: str, *, by: Actor) -> Iterator[StepResult]:
+def check_claude_code_connection(url: str, key: str, *, actor: Actor) -> Iterator[StepResult]:
     """Try each hop between Claude Code and the browser against the server at `url`; stop at the first that fails.
 
     What the trial leaves behind is removed again.
@@ -51,7 +51,7 @@ def check_claude_code_connection(url: str, key: str, *, by: Actor) -> Iterator[S
             if not finding.works:
                 return
     finally:
-        delete_trial_sessions(claude_id, by)
+        delete_trial_sessions(claude_id, actor)
 
 
 def run_trial_step(step: str, work: Callable[[], str]) -> StepResult:
@@ -122,7 +122,9 @@ def find_trial_event(claude_id: str) -> str:
 def check_trial_in_feed(claude_id: str) -> str:
     session_id = Session.objects.filter(executor_session_id=claude_id).values_list("pk", flat=True)[:1]
     if poll_for_result(lambda: Change.objects.filter(topic="events", parent__in=session_id).first()) is None:
-        raise TrialStepFailed("The feed did not report it. Run `manage.py migrate` to restore its triggers.")
+        raise TrialStepFailed(
+            "The feed did not report it. Run `signalbox manage migrate` to restore its triggers."
+        )
     return "Open pages are updated."
 
 
@@ -160,7 +162,7 @@ def poll_for_result(look: Callable[[], T | None]) -> T | None:
     return poll_result
 
 
-def delete_trial_sessions(claude_id: str, by: Actor) -> None:
+def delete_trial_sessions(claude_id: str, actor: Actor) -> None:
     for session in Session.objects.filter(executor_session_id=claude_id):
         with suppress(SignalboxError):
-            sessions.remove_session(session.session_id, by=by, now=timezone.now())
+            sessions.remove_session(session.session_id, actor=actor, now=timezone.now())

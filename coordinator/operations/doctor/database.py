@@ -134,7 +134,7 @@ def check_applied_migrations() -> CheckResult:
     except CommandError as problem:
         return failed_check("migrations", str(problem), "")
     if pending := known_migrations - applied:
-        return failed_check("migrations", f"{len(pending)} are missing.", "python manage.py migrate")
+        return failed_check("migrations", f"{len(pending)} are missing.", "signalbox manage migrate")
     if newer := startup.find_newer_migrations(known_migrations, applied):
         return warning_check("migrations", f"A newer Signalbox has added {newer[-1]}.", "Update this server.")
     return passed_check("migrations", "all applied")
@@ -163,7 +163,7 @@ def check_feed_triggers() -> CheckResult:
         return failed_check(
             "triggers",
             f"Open pages miss some changes: {', '.join(problems)}.",
-            "Run: python manage.py migrate",
+            "Run: signalbox manage migrate",
         )
     if not health.has_trigger("audit_log_cleanup"):
         return warning_check(
@@ -223,7 +223,7 @@ def check_feed_delay() -> CheckResult:
         feed.stop_feed()
     if not noticed.is_set():
         return failed_check(
-            "feed", f"A change was not noticed within {GIVE_UP:g} s.", "python manage.py migrate"
+            "feed", f"A change was not noticed within {GIVE_UP:g} s.", "signalbox manage migrate"
         )
     if took > NOTICED_WITHIN:
         return warning_check(

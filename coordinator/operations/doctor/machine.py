@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from coordinator.lib import private_files, sizes
+from coordinator.lib import installation, private_files, sizes
 from coordinator.operations.doctor import CheckResult, failed_check, passed_check, shared_user, warning_check
 from coordinator.sandbox import system_calls
 
@@ -29,7 +29,7 @@ def check_machine(database_bytes: int) -> Iterator[CheckResult]:
 def check_disk_space(database_bytes: int) -> CheckResult:
     usage = shutil.disk_usage(settings.DATA_DIR)
     space_text = f"{sizes.format_byte_count(usage.free)} of {sizes.format_byte_count(usage.total)} free"
-    remedy = "Make room, or prune: python manage.py prune --dry-run"
+    remedy = "Make room, or prune: signalbox manage prune --dry-run"
     if usage.free < LEAST_ROOM:
         return failed_check("disk", f"Only {space_text}: events will be refused when it is full.", remedy)
     # A backup, or a table's remake in a migration, needs as much again as the database has.
@@ -62,7 +62,7 @@ def check_agents_apart() -> CheckResult:
 def check_program_owner() -> CheckResult:
     """Say whether somebody else can change the code that runs: they would have all that it has."""
     uid = Path(settings.DATA_DIR).stat().st_uid
-    for place in (private_files.CODE, *private_files.CODE.parents):
+    for place in (installation.CODE, *installation.CODE.parents):
         owner = place.stat().st_uid
         folder_problem = (
             f"belongs to {private_files.user_name(owner)}"
@@ -73,7 +73,7 @@ def check_program_owner() -> CheckResult:
             return warning_check(
                 "program",
                 f"Others can change Signalbox's program: {place} {folder_problem}.",
-                f"chown -R root {private_files.CODE}, and chmod go-w what is above it.",
+                f"chown -R root {installation.CODE}, and chmod go-w what is above it.",
             )
     return passed_check("program", "nobody else can change the program")
 

@@ -31,7 +31,7 @@ def check_server(address: str) -> Iterator[CheckResult]:
         )
     except OSError as problem:
         reason = getattr(problem, "reason", problem)
-        yield warning_check("server", f"No server answers at {address}: {reason}.", "python manage.py serve")
+        yield warning_check("server", f"No server answers at {address}: {reason}.", "signalbox serve")
         return
     yield from check_server_metrics()
 

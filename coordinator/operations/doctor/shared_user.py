@@ -22,7 +22,7 @@ AGENT_PROCESSES = frozenset(
 )
 PROBLEM_KEPT_FOR = 300  # seconds
 REMEDY = (
-    "Give Signalbox a user of its own: sudo python manage.py install_service; "
+    'Give Signalbox a user of its own: sudo "$(command -v signalbox)" manage install_service; '
     "or run agents in a container, or on another machine."
 )
 

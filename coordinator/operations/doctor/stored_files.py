@@ -23,7 +23,7 @@ from coordinator.operations.doctor import (
 
 NAME = "attachments"
 BUCKET_REMEDY = "Check that the bucket can be reached with SIGNALBOX_S3_… and this server's credentials."
-LIST_THEM = "python manage.py attachments lists them; a backup may have them."
+LIST_THEM = "signalbox manage attachments lists them; a backup may have them."
 
 
 def check_stored_files(now: datetime) -> Iterator[CheckResult]:
@@ -58,38 +58,38 @@ def check_bucket() -> CheckResult:
     )
 
 
-def check_broken_files(found: FileCheckReport) -> CheckResult | None:
-    if found.silent:
-        return failed_check(NAME, found.silent[0], BUCKET_REMEDY)
-    if found.damaged:
+def check_broken_files(report: FileCheckReport) -> CheckResult | None:
+    if report.silent:
+        return failed_check(NAME, report.silent[0], BUCKET_REMEDY)
+    if report.damaged:
         problem_text = (
-            f"{len(found.damaged)} files no longer have their length: {join_first_names(found.damaged)}."
+            f"{len(report.damaged)} files no longer have their length: {join_first_names(report.damaged)}."
         )
         return failed_check(NAME, problem_text, LIST_THEM)
-    if found.missing:
+    if report.missing:
         problem_text = (
-            f"{len(found.missing)} messages refer to missing files: {join_first_names(found.missing)}."
+            f"{len(report.missing)} messages refer to missing files: {join_first_names(report.missing)}."
         )
         return failed_check(NAME, problem_text, LIST_THEM)
     return None
 
 
-def check_untidy_files(found: FileCheckReport) -> CheckResult | None:
-    if found.orphans:
-        problem_text = f"{len(found.orphans)} files belong to no message."
-        return warning_check(NAME, problem_text, "python manage.py attachments --delete-orphans")
-    if found.thumbnails:
-        problem_text = f"{len(found.thumbnails)} thumbnails belong to images that were deleted."
-        return warning_check(NAME, problem_text, "python manage.py attachments --delete-orphans")
-    if found.unknown:
-        problem_text = f"{len(found.unknown)} files have no checksum to be compared with when they are read."
-        remedy = "Compute them once: python manage.py attachments --checksums"
+def check_untidy_files(report: FileCheckReport) -> CheckResult | None:
+    if report.orphans:
+        problem_text = f"{len(report.orphans)} files belong to no message."
+        return warning_check(NAME, problem_text, "signalbox manage attachments --delete-orphans")
+    if report.thumbnails:
+        problem_text = f"{len(report.thumbnails)} thumbnails belong to images that were deleted."
+        return warning_check(NAME, problem_text, "signalbox manage attachments --delete-orphans")
+    if report.unknown:
+        problem_text = f"{len(report.unknown)} files have no checksum to be compared with when they are read."
+        remedy = "Compute them once: signalbox manage attachments --checksums"
         return warning_check(NAME, problem_text, remedy)
-    if found.elsewhere:
+    if report.elsewhere:
         problem_text = (
-            f"{found.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
+            f"{report.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
         )
         return warning_check(
-            NAME, problem_text, "Move them, beside the running server: python manage.py move_attachments"
+            NAME, problem_text, "Move them, beside the running server: signalbox manage move_attachments"
         )
     return None

@@ -57,7 +57,7 @@ def check_upkeep(now: datetime, *, served: bool) -> Iterator[CheckResult]:
 
 def check_people_can_sign_in() -> CheckResult:
     if setup.is_setup_open():
-        remedy = "Start `python manage.py serve`, which prints a link for the first administrator."
+        remedy = "Start `signalbox serve`, which prints a link for the first administrator."
         return warning_check("people", "Nobody can sign in yet.", remedy)
     return passed_check("people", "somebody can sign in")
 
@@ -86,7 +86,7 @@ def check_expiring_keys(now: datetime) -> CheckResult:
         return warning_check(
             "keys",
             f"{len(soon)} expire soon: {join_first_names(soon)}.",
-            "Make new ones: python manage.py apikey create …",
+            "Make new ones: signalbox manage apikey create …",
         )
     return passed_check("keys", "none expires within 14 days")
 
@@ -245,7 +245,7 @@ def check_jobs(now: datetime) -> CheckResult:
 def check_audit_log(now: datetime) -> Iterator[CheckResult]:
     """Check that the log is sealed, and that its checkpoints reach the places outside."""
     state = transparency.load_log_state(now)
-    seal = "Find out what is wrong: python manage.py audit seal, then audit verify"
+    seal = "Find out what is wrong: signalbox manage audit seal, then audit verify"
     if state.missing_count:
         yield failed_check(
             "audit log", f"{state.missing_count} entries are missing that a checkpoint covers.", seal
@@ -275,6 +275,6 @@ def check_search_index() -> CheckResult:
         return warning_check(
             "search",
             f"{behind} events are not indexed yet.",
-            "Wait, or: python manage.py rebuild_search (slow)",
+            "Wait, or: signalbox manage rebuild_search (slow)",
         )
     return passed_check("search", f"{behind} events wait to be indexed")

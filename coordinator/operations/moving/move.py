@@ -155,7 +155,7 @@ class DatabaseMove:
         if known_migrations - applied:
             raise CommandError(
                 f"{self.source.path} lacks {len(known_migrations - applied)} migrations of this version. Start the "
-                "server on it once (or run `manage.py migrate`), stop it, and run this again."
+                "server on it once (or run `signalbox manage migrate`), stop it, and run this again."
             )
 
     def refuse_orphan_rows(self, orphans: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ DERIVED = frozenset(
         "leases",  # of older versions; nothing reads it
         "sbx_chat_search",
         "sbx_event_marks",
+        "sbx_figures_progress",
         "sbx_file_touches",
         "sbx_files",
         "sbx_search",

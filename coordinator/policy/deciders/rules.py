@@ -104,7 +104,7 @@ def request_terms(request: PermissionRequest, servers: Iterable[str]) -> Request
         server=wish.server_id if wish else "",
         agents={request.plugin_id, context.agent_id if context else None, wish.agent_id if wish else None},
         host=(context.host if context else None) or "",
-        known=servers,
+        known_names=servers,
     )
 
 
@@ -115,10 +115,10 @@ def build_request_terms(
     server: str,
     agents: Iterable[str | None],
     host: str,
-    known: Iterable[str],
+    known_names: Iterable[str],
 ) -> RequestTerms:
     """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
-    meant_tools = {(server, tool)} if server else set(find_meant_server_tools(tool, known))
+    meant_tools = {(server, tool)} if server else set(find_meant_server_tools(tool, known_names))
     calls = {
         f"{PREFIX}{name_in_calls(agent_id)}__{name_in_calls(name)}" for agent_id, name in meant_tools if name
     }
@@ -132,14 +132,14 @@ def build_request_terms(
     )
 
 
-def find_meant_server_tools(call: str, known: Iterable[str]) -> Iterable[tuple[str, str]]:
+def find_meant_server_tools(call: str, known_names: Iterable[str]) -> Iterable[tuple[str, str]]:
     """Return the servers and tools that a call means: known ones, and as its own name has it.
 
     Not the latter where a known server's name goes on into what would be the tool: `mcp__a__b__run` means no `a` then.
     """
     if not call.startswith(PREFIX):
         return []
-    called_tools = find_called_tools(call, known)
+    called_tools = find_called_tools(call, known_names)
     server, separator, tool = (find_call_behind_gateway(call) or call)[len(PREFIX) :].partition("__")
     is_own = (
         separator and server and tool and (not called_tools or any(name == tool for _, name in called_tools))

@@ -155,7 +155,7 @@ class Verdict:
             return f"The tool's definition changed{since}, and nobody has accepted the change yet."
         if self.grant is None:
             word = "allows" if self.is_allowed else "denies"
-            return f"No grant applies, and {self.server_id}'s default policy ({self.default_policy}) {word}."
+            return f"No grant applies, and {self.server_id} {word} calls without a grant."
         scope = "this tool" if self.source == TOOL_GRANT else f"all tools of {self.server_id}"
         somebody = self.grant.granted_by or "somebody"
         sentence = f"{'Allowed' if self.is_allowed else 'Denied'} for {scope} by {somebody}"
@@ -245,16 +245,16 @@ class AccessPolicy:
             for tool in tools
         }
 
-    def _apply_definition_change(self, found: Verdict, server_id: str, tool_name: str) -> Verdict:
+    def _apply_definition_change(self, verdict: Verdict, server_id: str, tool_name: str) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
-        if changed_at is None or found.is_denied:
-            return found
+        if changed_at is None or verdict.is_denied:
+            return verdict
         if server_id in self.accepted_only:
-            return replace(found, decision=DENY, changed_at=changed_at)
-        if is_granted_since(found.grant, changed_at):
-            return found
-        decision = DENY if settings.DENY_CHANGED_TOOLS else found.decision
-        return replace(found, decision=decision, changed_at=changed_at)
+            return replace(verdict, decision=DENY, changed_at=changed_at)
+        if is_granted_since(verdict.grant, changed_at):
+            return verdict
+        decision = DENY if settings.DENY_CHANGED_TOOLS else verdict.decision
+        return replace(verdict, decision=decision, changed_at=changed_at)
 
 
 def deny_unknown_server(server_id: str) -> Verdict:

@@ -71,7 +71,7 @@ class AccessPreview:
         return [turn for turn in self.turns if turn.agent_id == agent_id and turn.after.decision == decision]
 
 
-def preview_access_changes(edits: Sequence[GrantEdit], *, by: Actor, now: datetime) -> AccessPreview:
+def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime) -> AccessPreview:
     """Return what `edits` would change for every tool that is known, granted or was recently called."""
     agents = list(dict.fromkeys(edit.agent_id for edit in edits))
     servers = list(dict.fromkeys(edit.server_id for edit in edits))
@@ -82,7 +82,7 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, by: Actor, now: dateti
     policy = access.load_policy_for_agents(agents, servers, now)
     before = access.build_verdict_matrix(policy, agents, tools, now)
     after = access.build_verdict_matrix(
-        preview_policy_after_edits(policy, edits, by=by, now=now), agents, tools, now
+        preview_policy_after_edits(policy, edits, actor=actor, now=now), agents, tools, now
     )
     turns = [
         VerdictChange(agent, server, tool, verdict, after[agent, server][tool])
@@ -97,6 +97,8 @@ def add_affected_calls(turns: list[VerdictChange], servers: list[str], now: date
     turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
     by_word: dict[str | None, list[ToolCallCount]] = {}
     for call_count in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
-        word = turned.get((call_count.agent_id or "", call_count.server_id, call_count.tool_name))
+        tool = call_count.server_id, call_count.tool_name
+        # A grant counts for the id that a call came with, which may be either.
+        word = turned.get((call_count.agent_name, *tool)) or turned.get((call_count.agent_id or "", *tool))
         by_word.setdefault(word, []).append(call_count)
     return AccessPreview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

@@ -36,9 +36,11 @@ def parse_access_request(request: PermissionRequest) -> RequestedAccess | None:
     Whoever asks writes both the words on the card and the input that the grant is made from. Where the two do not
     say the same, or an agent's request speaks for another agent, it is no such request: approving it grants nothing.
     """
+    if request.permission_type != PERMISSION_TYPE:  # lists do not load an input for nothing
+        return None
     context = request_context(request)
     tool_input = context.tool_input if context is not None else None
-    if request.permission_type != PERMISSION_TYPE or not isinstance(tool_input, dict):
+    if not isinstance(tool_input, dict):
         return None
     agent_id, server_id, tool_name = (tool_input.get(name) for name in ("agent_id", "server_id", "tool_name"))
     if not isinstance(agent_id, str) or not isinstance(server_id, str):

@@ -56,7 +56,7 @@ class GrantEdit:
 
 
 def preview_policy_after_edits(
-    policy: AccessPolicy, edits: Iterable[GrantEdit], *, by: Actor, now: datetime
+    policy: AccessPolicy, edits: Iterable[GrantEdit], *, actor: Actor, now: datetime
 ) -> AccessPolicy:
     """Return a copy of `policy` as it will be once `edits` are saved, for a preview; nothing is written."""
     slots = {pair: dict(rows) for pair, rows in policy.slots.items()}
@@ -66,12 +66,12 @@ def preview_policy_after_edits(
             edit, [row for row in tools.pop(edit.tool_name, []) if row.is_live(now)]
         )
         if edit.permission != INHERIT:
-            columns = grant_columns_for_edit(edit, by, now, beneath)
+            columns = grant_columns_for_edit(edit, actor, now, beneath)
             tools[edit.tool_name] = [*beneath, GrantRow(id=UNSAVED_ID, **columns)]
     return AccessPolicy(policy.servers, slots, policy.changed, policy.accepted_only)
 
 
-def find_rows_beneath_edit(edit: GrantEdit, standing: Sequence[GrantLike]) -> list[GrantLike]:
+def find_rows_beneath_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's rows that stay in force beneath the edit's own; the others end.
 
     Under a grant that has an end everything stays that lasts longer, and under one that gives way everything: nobody
@@ -80,10 +80,10 @@ def find_rows_beneath_edit(edit: GrantEdit, standing: Sequence[GrantLike]) -> li
     """
     if edit.permission == INHERIT or (edit.expires_at is None and not edit.gives_way):
         return []
-    top = {row.id for row in uncovered_grants(standing)}
+    top = {row.id for row in uncovered_grants(current_rows)}
     return [
         row
-        for row in standing
+        for row in current_rows
         if can_outlast_edit(row, edit) and not (row.id in top and row.effective_permission == edit.permission)
     ]
 
@@ -98,7 +98,7 @@ def can_outlast_edit(row: GrantRow | Grant, edit: GrantEdit) -> bool:
 
 
 def grant_columns_for_edit(
-    edit: GrantEdit, by: Actor, now: datetime, beneath: Sequence[GrantRow | Grant] = ()
+    edit: GrantEdit, actor: Actor, now: datetime, beneath: Sequence[GrantRow | Grant] = ()
 ) -> dict[str, Any]:
     """Return what the row that `edit` makes on top of `beneath` holds, and whether it asks (models.AskingGrant)."""
     return {
@@ -107,7 +107,7 @@ def grant_columns_for_edit(
         "server_id": edit.server_id,
         "tool_name": edit.tool_name,
         "permission": DENY if edit.permission == ASK else edit.permission,
-        "granted_by": str(by),
+        "granted_by": str(actor),
         "granted_at": now,
         "expires_at": edit.expires_at,
         "justification": edit.justification,

@@ -1,44 +1,149 @@
-"""How long grants are: the lengths that forms offer, DEFAULT for a new grant and RENEWAL for one that is renewed.
+"""When grants end: the words that people may write, and the lengths that forms suggest.
 
 DEFAULT holds for every grant whose maker chose no end: that of a form, of a suggestion, of "always allow this" and of
 a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.access_requests).
+
+The words are a small grammar rather than a library's guess: what could mean two things ("next Friday", "3/4",
+"Friday" without a time) is refused, and a form shows the exact end before it is saved.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import re
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 
-LENGTHS = {
-    "1h": ("1 hour", timedelta(hours=1)),
-    "8h": ("8 hours", timedelta(hours=8)),
-    "7d": ("7 days", timedelta(days=7)),
-    "30d": ("30 days", timedelta(days=30)),
-    "90d": ("90 days", timedelta(days=90)),
-}
 NO_END = ""
-DEFAULT = NO_END  # of a new grant: a word of LENGTHS, or NO_END
+DEFAULT = NO_END  # of a new grant: an end as people write it, or NO_END
 RENEWAL = NO_END  # of a grant that is renewed: likewise
+SUGGESTED_ENDS = ("1 hour", "2 hours", "8 hours", "tomorrow 9:00", "7 days", "30 days", "90 days", "no end")
+QUICK_LENGTHS = ("1 hour", "2 hours", "8 hours", "7 days")
+LONGEST_GRANT = timedelta(days=3653)  # ten years: what is meant to last longer has no end
+MAX_END_CHARACTERS = 60
+
+NO_END_WORDS = {NO_END, "no end", "never", "forever", "always", "until revoked"}
+UNITS = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+UNIT_WORDS = {
+    spelling: name
+    for name, spellings in {
+        "minute": "m min mins minute minutes",
+        "hour": "h hr hrs hour hours",
+        "day": "d day days",
+        "week": "w week weeks",
+    }.items()
+    for spelling in spellings.split()
+}
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+LONG_MONTHS = (
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
+)
+
+_LENGTH_PART = re.compile(r"(\d{1,4}(?:\.\d{1,2})?|an?) ?([a-z]+)(?: and)? ?", re.ASCII)
+_TIME = re.compile(r"(\d{1,2})(?:[:.](\d{2}))? ?(am|pm)?", re.ASCII)
+_DAY_AND_TIME = re.compile(
+    r"(?:(?P<day>\S.*?)(?: at)?[ t])?(?P<time>\d{1,2}[:.]\d{2}(?: ?[ap]m)?|\d{1,2} ?[ap]m)", re.ASCII
+)
+_ISO_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_NAMED_DAY = re.compile(
+    r"(?:(\d{1,2})(?:st|nd|rd|th|\.)? ([a-z]+)|([a-z]+) (\d{1,2})(?:st|nd|rd|th)?)(?: (\d{4}))?", re.ASCII
+)
 
 
-def grant_length_choices(selected: str) -> list[tuple[str, str, bool]]:
-    """Return what a form offers: the word, what people read, and whether it is selected."""
-    choice_labels = {NO_END: "No end"} | {word: label for word, (label, _length) in LENGTHS.items()}
-    return [(word, label, word == selected) for word, label in choice_labels.items()]
+def parse_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | None:
+    """Return the end that a person wrote, as its clock has it in `zone`; None for a grant without an end.
 
-
-def parse_grant_end(word: str, now: datetime) -> datetime | None:
-    """Return the end that a person chose: a word of LENGTHS, or an instant. Raises UnprocessableRequest."""
-    if word == NO_END:
+    Raises UnprocessableRequest for what is no end, has passed, or is further away than LONGEST_GRANT.
+    """
+    words = " ".join(text[: MAX_END_CHARACTERS + 1].lower().replace(",", " ").split())
+    if words in NO_END_WORDS:
         return None
-    if word in LENGTHS:
-        return now + LENGTHS[word][1]
-    instant = instants.parse_instant(word)
-    if instant is None:
-        raise UnprocessableRequest(f"{word!r} is not one of the lengths of time offered here.")
-    return instant
+    words = re.sub(r"^(for|until|till) ", "", words)
+    end = instants.parse_instant(text.strip()) or parse_length(words, now) or parse_moment(words, now, zone)
+    if end is None or len(text) > MAX_END_CHARACTERS:
+        raise UnprocessableRequest(
+            f"“{text[:MAX_END_CHARACTERS]}” cannot be read as an end. Write for example “2 hours”, “until Friday"
+            " 18:00”, “2026-12-24 18:00” or “no end”."
+        )
+    if end <= now:
+        raise UnprocessableRequest(f"“{text}” has passed.")
+    if end - now > LONGEST_GRANT:
+        raise UnprocessableRequest(f"“{text}” is more than ten years away. Write “no end”.")
+    return end
+
+
+def parse_length(words: str, now: datetime) -> datetime | None:
+    """Return the end of a length such as `2 hours`, `90 min` or `1 day and 2 hours`; None where it is none."""
+    position, length = 0, timedelta(0)
+    while position < len(words):
+        part = _LENGTH_PART.match(words, position)
+        if part is None or part[2] not in UNIT_WORDS:
+            return None
+        length += (1.0 if part[1].startswith("a") else float(part[1])) * UNITS[UNIT_WORDS[part[2]]]
+        position = part.end()
+    return now + length
+
+
+def parse_moment(words: str, now: datetime, zone: tzinfo) -> datetime | None:
+    """Return the next moment that a day and a time name, or a time alone; None where they name none."""
+    match = _DAY_AND_TIME.fullmatch(words)
+    clock = parse_clock(match["time"]) if match else None
+    if match is None or clock is None:
+        return None
+    today = now.astimezone(zone).date()
+    days = [today, today + timedelta(days=1)] if match["day"] is None else list_days(match["day"], today)
+    moments = []
+    for day in days:
+        try:
+            moments.append(datetime.combine(day, clock, zone).astimezone(UTC))
+        except OverflowError:  # the first and the last days that a calendar has
+            continue
+    return next((moment for moment in moments if moment > now), moments[-1] if moments else None)
+
+
+def parse_clock(text: str) -> time | None:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    hour, minute = int(match[1]), int(match[2] or 0)
+    if match[3]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if match[3] == "pm" else 0)
+    return time(hour, minute) if hour < 24 and minute < 60 else None
+
+
+def list_days(words: str, today: date) -> list[date]:
+    """Return the days that words may mean, the nearest first: a weekday also means the one in a week."""
+    if words in ("today", "tomorrow"):
+        return [today + timedelta(days=words == "tomorrow")]
+    weekday = next((number for number, name in enumerate(WEEKDAYS) if words in (name, name[:3])), None)
+    if weekday is not None:
+        nearest = today + timedelta(days=(weekday - today.weekday()) % 7)
+        return [nearest, nearest + timedelta(days=7)]
+    try:
+        return [date.fromisoformat(words)] if _ISO_DAY.fullmatch(words) else list_named_days(words, today)
+    except ValueError:  # as the 30th of February
+        return []
+
+
+def list_named_days(words: str, today: date) -> list[date]:
+    """Return the days that `24 Dec`, `December 24th` or `24 Dec 2027` may mean. Raises ValueError for no day."""
+    named = _NAMED_DAY.fullmatch(words)
+    month_word = (named[2] or named[3]) if named else ""
+    months = next((names for names in (MONTHS, LONG_MONTHS) if month_word in names), None)
+    if named is None or months is None:
+        return []
+    years = [int(named[5])] if named[5] else [today.year, today.year + 1]
+    return [date(year, months.index(month_word) + 1, int(named[1] or named[4])) for year in years]
 
 
 def default_grant_end(now: datetime) -> datetime | None:

@@ -1,20 +1,22 @@
 """How much of a budget is used, and what that means for a call or a run. Only reads.
 
-Sums are read from `usage_days`, a few rows a session and day. A call counts once its event is written, tokens once
-they are told: what is under way when a budget is used up is not in it, and may exceed it. What nobody can count (a
-model without a price, an agent that tells no tokens) is said, and never taken for nothing.
+Sums are read from `usage_days`, a few rows a session and day. Tokens and money count on the day of the request, as on
+the page Usage, and a call on the day on which it was made. What is under way when a budget is used up is
+not in it, and may exceed it. What nobody can count (a model without a price, an agent that reports no tokens) is said,
+and never taken for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import Q, QuerySet, Sum
+from django.db.models.functions import Substr
 
 from coordinator.lib import instants
 from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWriter, UsageDay
@@ -22,10 +24,29 @@ from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, Budg
 from coordinator.policy.rules.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter_ruling
 from coordinator.sessions.driving import driven_program_name
 from coordinator.usage import prices
-from coordinator.usage.prices import KINDS
+from coordinator.usage.prices import KINDS, normalize_model_name
 
 LEVELS = NEARLY, USED_UP = (80, 100)  # percent of the amount at which people are told
 UNITS = {"tokens": "tokens", "calls": "tool calls"}
+SPAN_LABELS: dict[str, str] = {
+    BudgetSpan.DAY: "a day",
+    BudgetSpan.WEEK: "a week",
+    BudgetSpan.MONTH: "a month",
+    BudgetSpan.SESSION: "a session",
+}
+FOLDER_SEPARATORS = ("/", "\\")
+FORECAST_FROM = 0.05  # of a period: before, a rate says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSubject:
+    """Whose use it is that budgets are asked about: what is known of a session, or of a run that has none yet."""
+
+    agents: frozenset[str | None]  # all names by which its agent is known
+    person: str | None = None
+    host: str | None = None
+    folder: str | None = None
+    models: frozenset[str] = frozenset()  # that it has used, by their plain names
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +70,7 @@ class BudgetRow:
     @property
     def limit_label(self) -> str:
         """The limit, such as `200,000 tokens a day`."""
-        return f"{format_budget_amount(self.amount, self.measure)} {'a session' if self.is_by_session else 'a day'}"
+        return f"{format_budget_amount(self.amount, self.measure)} {SPAN_LABELS.get(self.span, self.span)}"
 
     @property
     def title(self) -> str:
@@ -65,15 +86,21 @@ class BudgetRow:
         """Say whether a person allowed to go on for now."""
         return self.allowed_until is not None and self.allowed_until > now
 
-    def applies_to_agents(self, agents: Iterable[str | None], person: str | None) -> bool:
-        """Say whether it counts what an agent, known by any of these names, does in a session of this person."""
+    def applies_to(self, subject: BudgetSubject) -> bool:
+        """Say whether it counts what such an agent does there. A reach that is not known is that of everything."""
         if self.reach == BudgetReach.AGENT:
-            return self.name in agents
-        return self.reach != BudgetReach.PERSON or self.name == person
+            return self.name in subject.agents
+        if self.reach == BudgetReach.PERSON:
+            return self.name == subject.person
+        if self.reach == BudgetReach.HOST:
+            return self.name == subject.host
+        if self.reach == BudgetReach.FOLDER:
+            return is_within_folder(subject.folder, self.name)
+        return self.reach != BudgetReach.MODEL or normalize_model_name(self.name) in subject.models
 
     def can_apply_to_agents(self, agents: Iterable[str | None]) -> bool:
-        """Say whether it counts what such an agent does in some person's session at least."""
-        return self.reach == BudgetReach.PERSON or self.applies_to_agents(agents, None)
+        """Say whether it counts what such an agent does in some session at least."""
+        return self.reach != BudgetReach.AGENT or self.name in agents
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +120,7 @@ class BudgetState:
     lifted: bool = False
     session_id: str | None = None
     silent: int = field(default=0)  # sessions that call tools and tell no tokens
+    forecast: BudgetForecast | None = None
 
     @property
     def used_fraction(self) -> float:
@@ -140,6 +168,35 @@ class BudgetState:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetForecast:
+    """How a period's use goes on at its rate so far: when the budget is used up, or how much of it at the end."""
+
+    used_up_at: datetime | None
+    end_percent: int
+
+    @property
+    def used_up_label(self) -> str:
+        """The day and time at which it is used up, such as `Thursday, 26 November, 14:05`."""
+        if self.used_up_at is None:
+            return ""
+        local = self.used_up_at.astimezone(settings.LOCAL_ZONE)
+        return f"{local:%A}, {local.day} {local:%B, %H:%M}"
+
+
+def forecast_budget(state: BudgetState, now: datetime) -> BudgetForecast | None:
+    """Return how a budget stands at the end of its period if use goes on like this; None where that says nothing."""
+    if state.budget.is_by_session or state.is_reached or not state.use.amount:
+        return None
+    begin, end = budget_bounds(state.budget, now)
+    elapsed, whole = now - begin, end - begin
+    if elapsed < whole * FORECAST_FROM:
+        return None
+    used_up_at = now + elapsed * ((1 - state.used_fraction) / state.used_fraction)
+    end_percent = int(100 * state.used_fraction * (whole / elapsed))
+    return BudgetForecast(used_up_at if used_up_at < end else None, end_percent)
+
+
 def format_budget_amount(amount: float, measure: str) -> str:
     """Return an amount as people read it."""
     if measure == BudgetMeasure.MONEY:
@@ -166,9 +223,52 @@ def convert_budget_row(row: Budget) -> BudgetRow:
     return BudgetRow(row.pk, row.reach, row.name, row.span, row.measure, row.amount, row.at_limit, until)
 
 
+def is_within_folder(folder: str | None, outer: str) -> bool:
+    """Say whether a folder is `outer` or below it."""
+    outer = strip_separators(outer)
+    return folder is not None and (
+        strip_separators(folder) == outer
+        or folder.startswith(tuple(outer + end for end in FOLDER_SEPARATORS))
+    )
+
+
+def strip_separators(folder: str) -> str:
+    return folder.rstrip("".join(FOLDER_SEPARATORS))
+
+
 def budget_day(now: datetime) -> str:
     """Return the day of the installation's time zone."""
     return instants.local_day(instants.to_microseconds(now) // 1000, settings.LOCAL_ZONE)
+
+
+def budget_days(budget: BudgetRow, now: datetime) -> tuple[date, date]:
+    """Return the first and the last day of a budget's current period. That of a session is the day."""
+    today = date.fromisoformat(budget_day(now))
+    if budget.span == BudgetSpan.WEEK:
+        first = today - timedelta(days=today.weekday())
+        return first, first + timedelta(days=6)
+    if budget.span == BudgetSpan.MONTH:
+        next_month = (today.replace(day=28) + timedelta(days=4)).replace(day=1)
+        return today.replace(day=1), next_month - timedelta(days=1)
+    return today, today
+
+
+def budget_bounds(budget: BudgetRow, now: datetime) -> tuple[datetime, datetime]:
+    """Return when a budget's current period began, and when it ends."""
+    first, last = budget_days(budget, now)
+    midnights = (
+        datetime.combine(day, time.min, settings.LOCAL_ZONE) for day in (first, last + timedelta(days=1))
+    )
+    begin, end = (midnight.astimezone(UTC) for midnight in midnights)
+    return begin, end
+
+
+def budget_period_name(budget: BudgetRow, now: datetime) -> str:
+    """Return the period that a message is about: `2026-11-27`, `2026-W48` or `2026-11`."""
+    first, _ = budget_days(budget, now)
+    if budget.span == BudgetSpan.WEEK:
+        return f"{first:%G-W%V}"
+    return f"{first:%Y-%m}" if budget.span == BudgetSpan.MONTH else first.isoformat()
 
 
 def end_of_today(now: datetime) -> datetime:
@@ -177,22 +277,37 @@ def end_of_today(now: datetime) -> datetime:
 
 
 def budget_usage_rows(budget: BudgetRow, now: datetime, session_id: str | None = None) -> QuerySet[UsageDay]:
-    """Return the rows that a budget counts: today's, or those of one session."""
+    """Return the rows that a budget counts: those of its period, or of one session."""
     rows = UsageDay.objects.all()
-    if budget.is_by_session:
-        rows = (
-            rows.filter(session_id=session_id) if session_id is not None else rows.filter(day=budget_day(now))
-        )
-    else:
-        rows = rows.filter(day=budget_day(now))
-    return filter_rows_in_reach(budget, rows)
+    if budget.is_by_session and session_id is not None:
+        return filter_rows_in_reach(budget, rows.filter(session_id=session_id))
+    first, last = budget_days(budget, now)
+    return filter_rows_in_reach(budget, rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat()))
 
 
 def filter_rows_in_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySet[UsageDay]:
-    """Keep the rows of the agent or person that the budget is for."""
+    """Keep the rows of the agent, person, host, folder or model that the budget is for."""
     if budget.reach == BudgetReach.AGENT:
         return rows.filter(Q(agent=budget.name) | Q(program=budget.name))
-    return rows.filter(person=budget.name) if budget.reach == BudgetReach.PERSON else rows
+    if budget.reach == BudgetReach.PERSON:
+        return rows.filter(person=budget.name)
+    if budget.reach == BudgetReach.HOST:
+        return rows.filter(hostname=budget.name)
+    if budget.reach == BudgetReach.FOLDER:
+        outer = strip_separators(budget.name)
+        beginning = Substr("project_dir", 1, len(outer) + 1)  # LIKE is deaf to case on SQLite
+        inner = [outer + end for end in FOLDER_SEPARATORS]
+        return rows.alias(beginning=beginning).filter(Q(project_dir=outer) | Q(beginning__in=inner))
+    if budget.reach == BudgetReach.MODEL:
+        return rows.filter(model__in=reported_model_names(budget.name, rows))
+    return rows
+
+
+def reported_model_names(name: str, rows: QuerySet[UsageDay]) -> list[str]:
+    """Return the names under which these rows have a model."""
+    plain_name = normalize_model_name(name)
+    reported = rows.order_by().values_list("model", flat=True).distinct()
+    return [model for model in reported if model and normalize_model_name(model) == plain_name]
 
 
 def budget_usage(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetUsage:
@@ -268,12 +383,8 @@ def session_budget_states(
     budgets: Sequence[BudgetRow], agents: Iterable[str | None], session_id: str, now: datetime
 ) -> list[BudgetState]:
     """Return how the budgets stand that count what happens in a session."""
-    names, person = list(agents), session_owner_if_needed(budgets, session_id)
-    return [
-        current_budget_state(budget, now, session_id)
-        for budget in budgets
-        if budget.applies_to_agents(names, person)
-    ]
+    subject = load_budget_subject({budget.reach for budget in budgets}, agents, session_id)
+    return [current_budget_state(budget, now, session_id) for budget in budgets if budget.applies_to(subject)]
 
 
 def decide_by_budgets(
@@ -321,7 +432,7 @@ def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
     by = f"budget {budget.id}"
     if budget.at_limit == AtLimit.ASK:
         return Ruling(ASK, reason, by, deny_at_deadline=True, ground=budget)
-    end = "" if budget.is_by_session else " or the day ends"
+    end = "" if budget.is_by_session else f" or the {budget.span} ends"
     return Ruling(
         DENY,
         f"{reason} No call runs until a person raises it{end}. Stop here and tell your user.",
@@ -330,13 +441,13 @@ def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
     )
 
 
-def ruling_for_unpriced_tokens(found: BudgetState) -> Ruling:
+def ruling_for_unpriced_tokens(state: BudgetState) -> Ruling:
     """Return what a budget in money says of a call while some of what was used has no price: nobody knows the sum."""
     reason = (
-        f"The budget of {found.budget.title} cannot be counted: {found.use.unpriced:,} tokens are of "
+        f"The budget of {state.budget.title} cannot be counted: {state.use.unpriced:,} tokens are of "
         "models without a price. Set a price on the page Usage (0 if the model is free)."
     )
-    return Ruling(ASK, reason, f"budget {found.budget.id}", deny_at_deadline=True, ground=found.budget)
+    return Ruling(ASK, reason, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
 
 
 def ruling_for_uncounted_key(state: BudgetState) -> Ruling:
@@ -352,11 +463,11 @@ def ruling_for_uncounted_key(state: BudgetState) -> Ruling:
 class SpentBudget:
     """A budget that is used up and lets no run begin, as the queue of runs asks about it.
 
-    `owners` keeps whose the sessions are that were asked about: a queue asks for each run, runner and budget.
+    `subjects` keeps what is known of the sessions that were asked about: a queue asks for each run, runner and budget.
     """
 
     budget: BudgetRow
-    owners: dict[str, str | None]
+    subjects: dict[tuple[str, str], BudgetSubject]  # by reach and session
 
     @property
     def title(self) -> str:
@@ -364,18 +475,25 @@ class SpentBudget:
 
     def covers_session(self, agents: Iterable[str | None], session_id: str) -> bool:
         """Say whether it counts what one of these agents does in a session."""
-        if self.budget.reach != BudgetReach.PERSON:
-            return self.budget.applies_to_agents(agents, None)
-        if session_id not in self.owners:
-            self.owners[session_id] = session_owner(session_id)
-        return self.budget.applies_to_agents(agents, self.owners[session_id])
+        if self.budget.reach == BudgetReach.AGENT:
+            return self.budget.name in agents
+        key = (self.budget.reach, session_id)
+        if key not in self.subjects:
+            self.subjects[key] = load_budget_subject({self.budget.reach}, (), session_id)
+        return self.budget.applies_to(self.subjects[key])
+
+    @property
+    def span(self) -> str:
+        return self.budget.span
 
 
 def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
-    """Return the budgets of the day that are used up and let no run begin."""
-    of_the_day = (budget for budget in load_run_holding_budgets(now) if not budget.is_by_session)
-    owners: dict[str, str | None] = {}
-    return [SpentBudget(one, owners) for one in of_the_day if current_budget_state(one, now).is_reached]
+    """Return the budgets of a period that are used up and let no run begin."""
+    periodic = (budget for budget in load_run_holding_budgets(now) if not budget.is_by_session)
+    subjects: dict[tuple[str, str], BudgetSubject] = {}
+    return [
+        SpentBudget(budget, subjects) for budget in periodic if current_budget_state(budget, now).is_reached
+    ]
 
 
 def is_budget_spent(budget: BudgetRow, now: datetime) -> bool:
@@ -390,8 +508,8 @@ def is_budget_spent(budget: BudgetRow, now: datetime) -> bool:
     )
 
 
-def is_spent_or_unpriced(found: BudgetState) -> bool:
-    return found.is_reached or found.use.unpriced > 0
+def is_spent_or_unpriced(state: BudgetState) -> bool:
+    return state.is_reached or state.use.unpriced > 0
 
 
 def has_run_holding_budget(now: datetime) -> bool:
@@ -400,10 +518,10 @@ def has_run_holding_budget(now: datetime) -> bool:
 
 
 def find_budget_holding_run(
-    agents: Iterable[str | None], person: str | None, session_id: str | None, now: datetime
+    subject: BudgetSubject, session_id: str | None, now: datetime
 ) -> BudgetState | None:
-    """Return the budget that is used up and lets no run of this agent and person begin; or None."""
-    return find_first_spent_budget(load_run_holding_budgets(now), list(agents), person, session_id, now)
+    """Return the budget that is used up and lets no run of this subject begin; or None."""
+    return find_first_spent_budget(load_run_holding_budgets(now), subject, session_id, now)
 
 
 def find_budget_holding_session(
@@ -415,8 +533,7 @@ def find_budget_holding_session(
         return None
     return find_first_spent_budget(
         run_holding_budgets,
-        list(agents),
-        session_owner_if_needed(run_holding_budgets, session_id),
+        load_budget_subject({budget.reach for budget in run_holding_budgets}, agents, session_id),
         session_id,
         now,
     )
@@ -432,13 +549,12 @@ def load_run_holding_budgets(now: datetime) -> list[BudgetRow]:
 
 def find_first_spent_budget(
     held: Iterable[BudgetRow],
-    names: list[str | None],
-    person: str | None,
+    subject: BudgetSubject,
     session_id: str | None,
     now: datetime,
 ) -> BudgetState | None:
     for budget in held:
-        if not budget.applies_to_agents(names, person) or (budget.is_by_session and session_id is None):
+        if not budget.applies_to(subject) or (budget.is_by_session and session_id is None):
             continue  # a new session has used nothing
         spent_state = current_budget_state(budget, now, session_id)
         if spent_state.is_reached:
@@ -446,10 +562,20 @@ def find_first_spent_budget(
     return None
 
 
-def session_owner_if_needed(budgets: Sequence[BudgetRow], session_id: str) -> str | None:
-    return (
-        session_owner(session_id) if any(budget.reach == BudgetReach.PERSON for budget in budgets) else None
-    )
+def load_budget_subject(
+    reaches: Collection[str], agents: Iterable[str | None], session_id: str
+) -> BudgetSubject:
+    """Return what budgets of these reaches ask of a session; what none of them asks about is not looked up."""
+    host = folder = None
+    if BudgetReach.HOST in reaches or BudgetReach.FOLDER in reaches:
+        places = Session.objects.filter(pk=session_id).values_list("hostname", "project_dir")
+        host, folder = places.first() or (None, None)
+    models: frozenset[str] = frozenset()
+    if BudgetReach.MODEL in reaches:
+        used = UsageDay.objects.filter(session_id=session_id).exclude(model="").order_by()
+        models = frozenset(map(normalize_model_name, used.values_list("model", flat=True).distinct()))
+    person = session_owner(session_id) if BudgetReach.PERSON in reaches else None
+    return BudgetSubject(frozenset(agents), person, host, folder, models)
 
 
 def session_owner(session_id: str) -> str | None:

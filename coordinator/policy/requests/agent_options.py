@@ -71,6 +71,19 @@ def choose_reject_option(options: Sequence[Option]) -> Outcome:
     return choose_option_of_kind(options, "reject_once", "reject_always")
 
 
+def choose_named_option(options: Sequence[Option], option_id: Any) -> Outcome:
+    """Return the option that a person chose by its name; where the agent offers it no more, the question is off."""
+    chosen = next((option for option in options if option.get("optionId") == option_id), None)
+    return CANCELLED if chosen is None else option_outcome(chosen)
+
+
+def has_ambiguous_options(options: Sequence[Option]) -> bool:
+    """Say whether a plain yes or no would have to choose between several options: those are chosen by name."""
+    kinds = [option.get("kind") for option in options]
+    known = {"allow_once", "allow_always", "reject_once", "reject_always"}
+    return kinds.count("allow_once") > 1 or kinds.count("reject_once") > 1 or not known.issuperset(kinds)
+
+
 def choose_option_of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
         for option in options:

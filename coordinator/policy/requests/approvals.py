@@ -22,6 +22,7 @@ from coordinator.lib import instants, times
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.requests.gateway_requests import gateway_request_gist
+from coordinator.policy.requests.questions import question_gist
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import mask_secrets
 
@@ -31,6 +32,7 @@ class Validity(models.TextChoices):
 
     ONCE = "once", "Once"
     HOUR = "1h", "1 hour"
+    TWO_HOURS = "2h", "2 hours"
     SHIFT = "8h", "8 hours"
     WEEK = "7d", "7 days"
     UNTIL_REVOKED = "until-revoked", "Until revoked"
@@ -39,6 +41,7 @@ class Validity(models.TextChoices):
 _LENGTHS = {
     Validity.ONCE: timedelta(0),
     Validity.HOUR: timedelta(hours=1),
+    Validity.TWO_HOURS: timedelta(hours=2),
     Validity.SHIFT: timedelta(hours=8),
     Validity.WEEK: timedelta(days=7),
 }
@@ -55,10 +58,10 @@ def approval_end(validity: Validity, start: datetime) -> datetime | None:
     return None if validity is Validity.UNTIL_REVOKED else start + _LENGTHS[validity]
 
 
-def shorter_validity(one: Validity, other: Validity) -> Validity:
+def shorter_validity(validity: Validity, other: Validity) -> Validity:
     """Return the more careful of two people's choices."""
     order = list(Validity)
-    return min(one, other, key=order.index)
+    return min(validity, other, key=order.index)
 
 
 class Scope(models.TextChoices):
@@ -70,10 +73,10 @@ class Scope(models.TextChoices):
     EVERYWHERE = "everywhere", "Everywhere"
 
 
-def narrower_scope(one: Scope, other: Scope) -> Scope:
+def narrower_scope(scope: Scope, other: Scope) -> Scope:
     """Return the more careful of two people's choices."""
     order = list(Scope)
-    return min(one, other, key=order.index)
+    return min(scope, other, key=order.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,9 @@ def permission_request_gist(request: PermissionRequest) -> str:
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
     if (call := gateway_request_gist(request)) is not None:
         return call
+    context = request_context(request)
+    if context is not None and (question := question_gist(context.tool_name, tool_input)):
+        return question
     return command if isinstance(command, str) and command else request.target_resource or ""
 
 
@@ -184,9 +190,14 @@ def find_offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
 
 def find_edited_input(request: PermissionRequest) -> Any:
     """Return the input that a person approved in place of the one asked for; None where they approved that."""
+    return find_decision_additions(request).get("updated_input")
+
+
+def find_decision_additions(request: PermissionRequest) -> dict[str, Any]:
+    """Return what the person added to their approval: an edited input, rules, an answer; empty where nothing was."""
     context = request_context(request)
     added = context.answer if context is not None else None
-    return added.get("updated_input") if isinstance(added, dict) else None
+    return added if isinstance(added, dict) else {}
 
 
 def has_edited_input(request: PermissionRequest) -> bool:
@@ -274,6 +285,21 @@ def single_use_valid_until(request: PermissionRequest, now: datetime) -> datetim
     return end if end > now else None
 
 
+def requester_name(request: PermissionRequest) -> str:
+    """Return the requester's name: the agent, else the key or person, else the plugin."""
+    context = request_context(request)
+    return (context and (context.agent_id or context.requested_by)) or request.plugin_id
+
+
+def is_denied_by_policy(request: PermissionRequest) -> bool:
+    """Say whether a rule, a brake or the like denied it as it was made, and no person."""
+    return (
+        request.status == Status.DENIED
+        and request.approved_at is not None
+        and request.approved_at == request.created_at
+    )
+
+
 def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
     """Return one sentence that tells how the request ended, for whoever came too late."""
     state, context = current_request_state(request, now), request_context(request)
@@ -285,8 +311,9 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
         return (
             f"its requester withdrew it {describe_elapsed_time(context.closed_at if context else None, now)}."
         )
+    is_answered = state.status == Status.APPROVED and "answers" in find_decision_additions(request)
     sentence = (
-        f"{request.approved_by or 'somebody'} {state.status} it"
+        f"{request.approved_by or 'somebody'} {'answered' if is_answered else state.status} it"
         f" {describe_elapsed_time(request.approved_at, now)}"
     )
     if find_edited_input(request) is not None:
@@ -307,7 +334,7 @@ def describe_elapsed_time(then: datetime | str | None, now: datetime) -> str:
 
 def decision_wait_time(request: PermissionRequest) -> timedelta | None:
     """Return how long the asker waited for a person's verdict; None where no person gave one."""
-    if request.status not in DECIDED:
+    if request.status not in DECIDED or is_denied_by_policy(request):
         return None
     if not isinstance(request.created_at, datetime) or not isinstance(request.approved_at, datetime):
         return None

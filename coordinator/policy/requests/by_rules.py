@@ -6,14 +6,25 @@ from datetime import datetime
 
 from coordinator.policy.grants import managed
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import build_requested_call_text, replace_surrogates, set_call_folder
+from coordinator.policy.rules import history_queries, tool_rules
+from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_text import (
+    CallText,
+    build_requested_call_text,
+    replace_surrogates,
+    set_call_folder,
+)
 from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 def judge_requested_call(
-    subject: PermissionSubject, agent_id: str | None, folder: str | None, now: datetime
+    subject: PermissionSubject,
+    agent_id: str | None,
+    folder: str | None,
+    now: datetime,
+    *,
+    session_id: str | None = None,
 ) -> Ruling:
     """Return what the saved rules say of the call that is asked for; no opinion where none is named."""
     if not subject.tool_name:
@@ -25,6 +36,9 @@ def judge_requested_call(
     text = build_requested_call_text(tool, subject.tool_input, subject.target_resource or "")
     program = subject.plugin_id if subject.plugin_id in AGENT_TITLES else ""
     servers = managed.load_managed_servers(now).servers
-    return tool_rules.decide_by_tool_rules(
-        rules, tool, set_call_folder(text, folder), agent_id, program, servers=servers
-    )
+    text = set_call_folder(text, folder)
+    needs = tool_rules.list_history_needs(rules, tool, text, agent_id, program, servers=servers)
+    if needs and isinstance(text, CallText):
+        moment = CallMoment(session_id or "", tool, subject.tool_input, now, folder=folder)
+        text = text.with_history(history_queries.load_call_history(needs, moment))
+    return tool_rules.decide_by_tool_rules(rules, tool, text, agent_id, program, servers=servers)

@@ -53,8 +53,8 @@ def policy_state_at_decision(tool: str | None, agent_id: str | None, now: dateti
     return policy_state
 
 
-def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, place: ServerTool) -> list[GrantRow]:
-    server_id, tool = place
+def grant_rows_for_tool(policy: AccessPolicy, agent_id: str, server_tool: ServerTool) -> list[GrantRow]:
+    server_id, tool = server_tool
     slots = policy.slots.get((agent_id, server_id), {})
     return [
         row for slot, rows in slots.items() for row in rows if slot is None or name_in_calls(slot) == tool

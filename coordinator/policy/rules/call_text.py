@@ -20,10 +20,22 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from coordinator.calls.descriptions import CallDescription, describe_call
-from coordinator.calls.tools import GUARD_LIFTING_FIELDS, TOOLS
+from coordinator.calls.descriptions import CallDescription, describe_call, follow_links
+from coordinator.calls.paths import PathLinks, join_path, parse_path_links
+from coordinator.calls.tools import (
+    COMMAND_FIELDS,
+    CONTENT_FIELDS,
+    FILE_PART_FIELDS,
+    FOLDER_FIELDS,
+    GUARD_LIFTING_FIELDS,
+    MATCH_FIELDS,
+    NOTE_FIELDS,
+    PAGE_FIELDS,
+    TOOLS,
+)
+from coordinator.policy.rules.call_history import CallHistory
 
-COMMAND_FIELDS = frozenset({"command", "cmd", "script"})
+# Those by which a call is named; `calls.tools` lists every field that may hold a path or an address.
 PATH_FIELDS = frozenset(
     {"file_path", "notebook_path", "path", "filePath", "filepath", "absolute_path", "dir_path", "source"}
 )
@@ -32,30 +44,9 @@ MAX_CLIMBING_PATHS = 5_000  # beyond MAX_FIELD_TEXTS, for each takes a moment to
 MAX_FIELD_TEXTS = 500  # beyond this a call's texts are looked at together, one a line
 
 
-def split_field_names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Words about a call, and how long and where its agent waits for it: the call does the same with or without them.
-_NOTES = split_field_names("""
-    description explanation justification timeout timeout_ms timeoutMs timeout_secs timeout_seconds yield_time_ms
-    max_output_tokens run_in_background is_background isBackground background initial_wait async
-""")
 # Where a command runs. Rules have never named it; a deny rule sees it.
-_FOLDERS = split_field_names("cwd workdir working_directory working_dir directory dir_path")
-# What is written into a file or asked about a page.
-_CONTENT = split_field_names("""
-    content contents file_text old_string new_string old_str new_str oldString newString oldText newText before after
-    edits new_source cell_type cell_id edit_mode replace_all replaceAll expected_replacements allow_multiple
-    insert_line instruction ai_proposed_content modified_by_user
-""")
-_PART_OF_FILE = split_field_names("offset limit pages view_range start_line end_line startLine endLine depth")
-_PAGE = split_field_names("prompt format max_length start_index raw")
-_MATCHES = split_field_names(
-    "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
-)
-
-UNSEEN = _NOTES | _CONTENT | _PAGE  # by deny and ask rules
+_FOLDERS = FOLDER_FIELDS | {"dir_path"}
+UNSEEN = NOTE_FIELDS | CONTENT_FIELDS | PAGE_FIELDS  # by deny and ask rules
 # What lifts a guard of the agent itself: no allow rule covers it, not even one without a pattern.
 LIFTS_GUARDS = GUARD_LIFTING_FIELDS
 # Codex takes headers that are indented, OpenCode those without a blank behind the colon.
@@ -83,23 +74,42 @@ class CallText(str):
     """
 
     def __new__(
-        cls, text: str, field: str = "", tool_input: Any = None, folder: str | None = None
+        cls,
+        text: str,
+        field: str = "",
+        tool_input: Any = None,
+        folder: str | None = None,
+        links: PathLinks | None = None,
     ) -> CallText:
         instance = super().__new__(cls, text)
+        instance.links = links
         instance.field = field
         instance.tool_input = tool_input
         instance.folder = folder
         instance._descriptions = {}
+        instance.history = None
         return instance
 
     field: str  # of the input, that holds the text; "" where the text is the whole input
     tool_input: Any
     folder: str | None  # the working directory of the agent, where it is known
+    links: PathLinks | None  # on the way to its paths, where the agent's machine reported some
     _descriptions: dict[str, CallDescription]  # by tool
+    history: CallHistory | None  # what was recorded before the call, where a rule asks about it
 
     def in_folder(self, folder: str | None) -> CallText:
         """Return the same of a call in this working directory."""
-        return type(self)(str(self), self.field, self.tool_input, folder)
+        return type(self)(str(self), self.field, self.tool_input, folder, self.links)
+
+    def with_links(self, links: PathLinks | None) -> CallText:
+        """Return the same of a call with these links on the way to its paths."""
+        return type(self)(str(self), self.field, self.tool_input, self.folder, links)
+
+    def with_history(self, history: CallHistory) -> CallText:
+        """Return the same of a call before which this was recorded."""
+        copied = type(self)(str(self), self.field, self.tool_input, self.folder, self.links)
+        copied.history, copied._descriptions = history, self._descriptions
+        return copied
 
     def describe_call(self, tool: str) -> CallDescription:
         """Return what the call does, as one of this tool. It is found out once."""
@@ -107,11 +117,24 @@ class CallText(str):
             self._descriptions[tool] = describe_call(tool, self.tool_input, self.folder)
         return self._descriptions[tool]
 
+    def describe_real_call(self, tool: str) -> CallDescription | None:
+        """Return what the call does with the real paths behind its own; None where these are the same."""
+        return follow_links(self.describe_call(tool), self.links) if self.links is not None else None
+
+    @property
+    def real_path_texts(self) -> tuple[str, ...]:
+        """The real path of the field that names the call; none where it is the same, or no path."""
+        if self.links is None or self.field not in PATH_FIELDS:
+            return ()
+        path = join_path(self.folder, str(self), self.startswith("~"))
+        real = self.links.real_path(path) if path is not None else None
+        return () if real is None or real == path else (replace_surrogates(real),)
+
     @cached_property
     def searched_texts(self) -> tuple[str, ...]:
         """Every text at which deny and ask rules look, the call's own first."""
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        texts = [str(self), *resolve_path_text(self)] if is_path else [str(self)]
+        texts = [str(self), *resolve_path_text(self), *self.real_path_texts] if is_path else [str(self)]
         if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
         unseen = UNSEEN if self.field else ()  # where no field names the call, each may be what it does
@@ -130,7 +153,7 @@ class CallText(str):
         """Return the same with a text that every engine of patterns takes."""
         if self.isascii():
             return self
-        return type(self)(replace_surrogates(self), self.field, self.tool_input, self.folder)
+        return type(self)(replace_surrogates(self), self.field, self.tool_input, self.folder, self.links)
 
     @cached_property
     def uncovered_fields(self) -> frozenset[str]:
@@ -172,6 +195,15 @@ class CallText(str):
 class PatchText(CallText):
     """The files that a patch touches, one a line; its content is seen by no rule."""
 
+    @property
+    def real_path_texts(self) -> tuple[str, ...]:
+        """The real path of each target that is behind a link."""
+        if self.links is None:
+            return ()
+        paths = [join_path(self.folder, target, target.startswith("~")) for target in self.split("\n")]
+        reals = [(path, self.links.real_path(path)) for path in paths if path is not None]
+        return tuple(replace_surrogates(real) for path, real in reals if real != path)
+
     @cached_property
     def searched_texts(self) -> tuple[str, ...]:
         """Each target by itself, as it is written and resolved, and all of them together."""
@@ -180,6 +212,7 @@ class PatchText(CallText):
             str(self),
             *targets,
             *(resolved for target in targets for resolved in resolve_path_text(target)),
+            *self.real_path_texts,
         ]
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
 
@@ -249,6 +282,12 @@ def set_call_folder(text: str, folder: str | None) -> str:
     return text.in_folder(folder) if isinstance(text, CallText) and folder else text
 
 
+def set_call_links(text: str, reported: Any) -> str:
+    """Return the text of a call with the links that `signalbox hook` found on the way to its paths, if it did."""
+    links = parse_path_links(reported)
+    return text.with_links(links) if isinstance(text, CallText) and links is not None else text
+
+
 def dump_tool_input(value: Any) -> str:
     """Return an input as rules see one that has no field of its own to name the call."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
@@ -283,12 +322,12 @@ def resolved_allow_text(text: str) -> str | None:
 
 def fields_covered_by_default(field: str) -> frozenset[str]:
     if field in COMMAND_FIELDS:
-        return _NOTES | _FOLDERS
+        return NOTE_FIELDS | _FOLDERS
     if field in PATH_FIELDS:
-        return _NOTES | _CONTENT | _PART_OF_FILE
+        return NOTE_FIELDS | CONTENT_FIELDS | FILE_PART_FIELDS
     if field in ADDRESS_FIELDS:
-        return _NOTES | _PAGE
-    return _NOTES | _MATCHES
+        return NOTE_FIELDS | PAGE_FIELDS
+    return NOTE_FIELDS | MATCH_FIELDS
 
 
 def is_empty_field_value(value: Any) -> bool:

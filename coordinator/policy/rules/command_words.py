@@ -1,71 +1,28 @@
-"""Which commands do what their arguments say, and which only read, check or test: for policy.shapes."""
+"""Which commands do what their arguments say, and which only read, check or test: for policy.suggestions."""
 
 from __future__ import annotations
 
 import re
+
+from coordinator.calls.programs import iterate_clustered_options
 
 
 def split_command_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Commands that delete, send, install, or run what they are given, and every keyword and builtin of shells that may
-# stand before another command. Below them, subcommands that do.
-EXACT_ONLY = split_command_words("""
-    rm rmdir shred dd mkfs mv cp ln install tee truncate sudo su doas sh bash zsh dash fish eval exec source . env
-    xargs parallel nohup setsid time timeout watch ssh scp sftp rsync nc ncat socat telnet curl wget http ftp kill
-    pkill killall chmod chown chgrp mount umount systemctl service crontab at apt apt-get dnf yum brew snap pip pip3
-    gem awk gawk mawk perl ruby php lua node deno bun sed find fd export set unset alias trap printf read psql mysql
-    nice ionice chrt taskset command builtin stdbuf busybox flock strace ltrace gdb unshare chroot
-    xvfb-run systemd-run systemd-inhibit setpriv runuser caffeinate unbuffer script scriptreplay expect entr watchexec
-    inotifywait daemonize start-stop-daemon chpst s6-setuidgid gosu su-exec tini dumb-init pkexec run0 sg newgrp
-    capsh prlimit numactl cgexec nsenter firejail bwrap proot fakeroot fakechroot eatmydata torsocks torify
-    proxychains proxychains4 tsocks dbus-run-session dbus-launch ssh-agent sshpass autossh mosh screen tmux byobu
-    batch sem rush gnu-parallel hyperfine perf valgrind heaptrack rr ltrace catchsegv coverage direnv dotenv
-    doppler op chamber aws-vault envdir foreman honcho nodemon watchman concurrently cross-env dotenvx with-env
-    tsx ts-node deno-run bunx rlwrap ptyprocess faketime libtool cpulimit choom ld.so linux32 linux64 setarch
-    i386 x86_64 uname26 arch wine wine64 mono dotnet java scala groovy rscript julia racket guile tclsh wish osascript
-    swift runghc ghci stack cabal elixir mix erl iex pwsh-preview wsl runas start forfiles cscript wscript mshta
-    rundll32 regsvr32 psexec schtasks launchctl sandbox-exec trickle pv setcap crash ccache distcc sccache
-    bash5 rbash ksh mksh csh tcsh nu xonsh elvish ash pdsh clush dsh ansible-playbook salt make-kpkg sponge
-    logrotate run-parts lxc lxc-attach nix nix-shell guix flatpak snap-run vagrant hatch pdm pixi rye mise asdf
-    pipenv pyenv rbenv nvm volta conda mamba micromamba
-    if then else elif fi do done for while until case esac select in function coproc ! { } [[ ]] ( ) repeat foreach
-    end begin and or not switch break continue return exit declare local typeset readonly let shift getopts wait
-    jobs fg bg disown enable hash bind complete compgen shopt ulimit umask pushd popd mapfile readarray
-    sqlite3 mongo redis-cli aws gcloud az terraform ansible helm vault gpg openssl passwd useradd osascript open
-    xdg-open powershell pwsh cmd tar zip unzip docker podman kubectl gh npx uvx pipx
-""")
-_OF_PACKAGES = split_command_words("publish install i ci add remove uninstall exec dlx x config login link")
-EXACT_ONLY_WORDS = {
-    "git": split_command_words("""
-        push reset clean rebase filter-branch config remote submodule update-ref gc prune reflog worktree checkout
-        switch restore branch tag stash clone fetch pull merge cherry-pick revert am apply rm mv init
-    """),
-    "npm": _OF_PACKAGES,
-    "yarn": _OF_PACKAGES,
-    "pnpm": _OF_PACKAGES,
-    "cargo": split_command_words("install publish login yank run"),
-    "go": split_command_words("install get generate run"),
-    "uv": split_command_words("pip add remove publish tool sync"),
-    "poetry": split_command_words("add remove publish config"),
-}
-# Whose second word says what they do; the word behind "run" belongs to that, too (npm run build, uv run pytest).
-SUBCOMMANDS = split_command_words("git npm yarn pnpm cargo go uv poetry make just tox nox")
-RUN_SOMETHING = split_command_words("npm yarn pnpm uv poetry")
-RUNS_NAMED = split_command_words("run run-script")
-INTERPRETERS = re.compile(r"python[0-9.]*")
-NO_MODULES = split_command_words(
-    "pip timeit http.server runpy venv"
-)  # of Python, that do what they are given
 # Options behind which a command names a program, a plugin or settings that it then runs.
-RUNS_OPTION = re.compile(
-    r"--?(pre|compress-program|open-files-in-pager|ext-diff|textconv|upload-pack|exec|execdir|ok|okdir|toolexec"
-    r"|plugins?|require|import|loader|rulesdir|config(-file|-path)?|rcfile|rootdir|confcutdir|override-ini|basetemp"
-    r"|init-hook|load-plugins|python-executable|python|interpreter|shell|script-shell|command|cmd|run|globalSetup"
-    r"|globalTeardown|setupFiles|resolve-plugins-relative-to|parser|preset|transform|reporters?|runner|hostname-bin"
-    r"|output|to-files?|shellcmd)(=.*)?"
+RUNS_OPTION_NAMES = tuple(
+    f"--{name}"
+    for name in split_command_words("""
+        pre compress-program open-files-in-pager ext-diff textconv upload-pack exec execdir ok okdir toolexec plugin
+        plugins require import loader rulesdir config config-file config-path rcfile rootdir confcutdir override-ini
+        basetemp init-hook load-plugins python-executable python interpreter shell script-shell command cmd run
+        globalSetup globalTeardown setupFiles resolve-plugins-relative-to parser preset transform reporter reporters
+        runner hostname-bin output to-file to-files shellcmd
+    """)
 )
+RUNS_OPTION = re.compile(rf"--?({'|'.join(name[2:] for name in RUNS_OPTION_NAMES)})(=.*)?")
 RUNS_SHORT_OPTION = {  # by program
     "git": re.compile(r"-[a-zA-Z]*O.*"),
     "pytest": re.compile(r"-[a-zA-Z]*[pco].*"),
@@ -75,29 +32,205 @@ RUNS_SHORT_OPTION = {  # by program
     "mocha": re.compile(r"-[r].*"),
     "tsc": re.compile(r"-[p].*"),
 }
-TAKES_OPTIONS_ONLY = split_command_words("uniq")  # the second file behind it is overwritten
-READS_QUOTED = split_command_words("grep egrep fgrep rg ag echo") | {"git log", "git grep", "git commit"}
+TAKES_NO_OPERAND = split_command_words("uniq date")  # the second file behind `uniq` is overwritten
+PRINTED_LINES = re.compile(r"(\d+|\$)(,(\d+|\$))?p")  # `sed -n 1,80p`
 
 
-def prefix_subcommands(program: str, words: str) -> frozenset[str]:
-    return frozenset(f"{program} {word}" for word in words.split())
+def prefix_subcommands(program: str, text: str) -> frozenset[str]:
+    return frozenset(f"{program} {word}" for word in text.split())
 
 
-# Commands that read, check or test, whatever plain words follow.
-VARIES = (
+# Commands that only read, whatever words follow.
+READING = (
     split_command_words("""
-        ls cat head tail wc grep egrep fgrep rg ag echo cd pwd sort cut file stat du df diff cmp tree basename
-        dirname realpath readlink which type mkdir touch date nl od strings pytest ruff mypy black isort flake8 pylint
-        eslint prettier tsc jest vitest mocha djangofmt mdformat shellcheck
+        ls cat head tail wc grep egrep fgrep rg ag echo pwd sort cut uniq nl file stat du df diff cmp tree basename
+        dirname realpath readlink which type date od true false test [ sleep tr column comm md5sum sha1sum
+        sha256sum find sed : seq tac rev fold printf
     """)
     | prefix_subcommands(
         "git",
-        "status log diff show add commit blame grep ls-files ls-tree rev-parse describe shortlog cat-file",
+        "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog merge-base rev-list"
+        " check-ignore diff-tree for-each-ref count-objects",
     )
-    | prefix_subcommands("cargo", "build check test clippy fmt bench doc tree")
+    | prefix_subcommands("git stash", "list show")
+    | prefix_subcommands("git worktree", "list")
+)
+# Those of them that do nothing else with any option but the dangerous ones.
+ANY_OPTION_HEADS = READING - split_command_words("sed date printf type which :")
+# Commands that check, test or build the project, or add to it, whatever plain words follow.
+CHECKING = (
+    split_command_words("""
+        pytest ruff mypy pyright black isort flake8 pylint eslint prettier tsc jest vitest mocha djangofmt mdformat
+        shellcheck hadolint yamllint markdownlint rspec rubocop phpunit phpstan ctest unittest compileall json.tool
+        mkdir touch
+    """)
+    | prefix_subcommands("git", "add commit")
+    | prefix_subcommands("playwright", "test")
+    | prefix_subcommands("cargo", "build check test clippy fmt bench doc tree nextest")
     | prefix_subcommands("go", "build test vet fmt list doc")
     | prefix_subcommands("npm", "test ls outdated view")
-    | prefix_subcommands("python -m", "pytest unittest mypy ruff black isort json.tool compileall")
-    | prefix_subcommands("uv run", "pytest ruff mypy black")
-    | prefix_subcommands("poetry run", "pytest ruff mypy black")
+    | prefix_subcommands("pnpm", "test ls outdated")
+    | prefix_subcommands("yarn", "test")
+    | prefix_subcommands("bun", "test")
+    | prefix_subcommands("deno", "test check lint fmt")
+    | prefix_subcommands("dotnet", "build test")
+    | prefix_subcommands("mvn", "test compile verify")
+    | prefix_subcommands("gradle", "test check build")
+    | prefix_subcommands("swift", "build test")
+    | prefix_subcommands("python manage.py", "test check showmigrations")
+    | prefix_subcommands("python3 manage.py", "test check showmigrations")
 )
+# Those of them that change the project instead of checking it.
+CHANGING = split_command_words("mkdir touch") | prefix_subcommands("git", "add commit")
+# Programs that start another one of the project, and change nothing but its environment.
+STARTING = (
+    prefix_subcommands("uv", "run")
+    | prefix_subcommands("poetry", "run")
+    | prefix_subcommands("pdm", "run")
+    | prefix_subcommands("pipenv", "run")
+    | prefix_subcommands("hatch", "run")
+    | prefix_subcommands("rye", "run")
+    | prefix_subcommands("pnpm", "exec")
+    | prefix_subcommands("yarn", "exec")
+    | prefix_subcommands("bundle", "exec")
+)
+STARTING_OPTIONS = split_command_words(
+    "--frozen --locked --no-sync --offline -q --quiet --silent -s -C --dir --filter"
+)
+# Commands that are allowed with exactly their own words: those of programs that may do anything else but only look, and
+# what the project itself has named.
+EXACTLY = (
+    prefix_subcommands("docker", "ps images version info")
+    | prefix_subcommands("docker compose", "ps ls version")
+    | prefix_subcommands("gh pr", "view list diff checks status")
+    | prefix_subcommands("gh issue", "view list status")
+    | prefix_subcommands("gh run", "view list")
+    | prefix_subcommands("git", "branch fetch remote tag")
+    | prefix_subcommands("terraform", "validate fmt version")
+    | prefix_subcommands("helm", "lint version")
+    | prefix_subcommands("go", "version env")
+    | prefix_subcommands("cargo", "run")
+    | prefix_subcommands("npm", "run")
+    | prefix_subcommands("pnpm", "run")
+    | prefix_subcommands("yarn", "run lint build typecheck")
+    | prefix_subcommands("bun", "run")
+    | prefix_subcommands("pre-commit", "run")
+    | split_command_words("curl jq make just task tox nox rake")
+)
+SCRIPT_PROGRAMS = re.compile(r"(python|pypy)[0-9.]*|node|ruby|php")
+HARMFUL_WORDS = re.compile(
+    r"(?i)(^|[^a-z])(deploy|publish|release|prod|production|drop|delete|destroy|purge|wipe|reset|flush|rollback|upload"
+    r"|push|uninstall|kill|nuke|truncate|migrate|downgrade|apply|force|sync|login|token|secrets?|passwords?"
+    r"|credentials?|env|flushdb|shell|exec|eval)([^a-z]|$)"
+)
+# What no suggestion and no offer ever allows, as lines of rules.
+NEVER_ALLOWED = (
+    "rm|rimraf|trash -r|-R|--recursive|-f|--force",
+    "shred|wipefs|mkfs*|dd|fdisk|parted|truncate",
+    "sed|gsed|perl|yq|ruby -i*|--in-place*",
+    "find|gfind -exec",
+    "find|gfind -execdir",
+    "find|gfind -ok",
+    "find|gfind -okdir",
+    "find|gfind -delete",
+    "find|gfind -fprint*|-fls",
+    "fd|fdfind -x|-X|--exec|--exec-batch",
+    "xargs",
+    "parallel",
+    "sudo",
+    "doas",
+    "su",
+    "pkexec",
+    "run0",
+    "eval",
+    "git push --force|--force-with-lease|--force-if-includes|-f|--mirror|--delete|-d|--prune",
+    "git push * +*",
+    "git push * :*",
+    "git reset --hard",
+    "git clean",
+    "git filter-branch|filter-repo|update-ref",
+    "git config",
+    "git -c",
+    "git --exec-path",
+    "mise|direnv trust|allow",
+    "env -S|--split-string",
+)
+SECRET_PATHS = (".env.*", "secrets.*", "*.secret", ".secrets", "id_*", ".ssh", ".aws", ".gnupg", ".kube")
+# What all the world reads, and where nobody's requests tell anything to somebody who waits for them.
+DOCUMENTATION_HOSTS = split_command_words("""
+    docs.python.org docs.djangoproject.com docs.pytest.org docs.astral.sh docs.sqlalchemy.org fastapi.tiangolo.com
+    developer.mozilla.org nodejs.org www.typescriptlang.org react.dev nextjs.org vuejs.org vite.dev tailwindcss.com
+    doc.rust-lang.org docs.rs go.dev pkg.go.dev docs.oracle.com learn.microsoft.com kubernetes.io docs.docker.com
+    www.postgresql.org sqlite.org www.sqlite.org htmx.org modelcontextprotocol.io docs.anthropic.com code.claude.com
+    docs.github.com docs.gitlab.com git-scm.com www.w3.org datatracker.ietf.org peps.python.org playwright.dev
+""")
+LOCAL_HOSTS = split_command_words("localhost 127.0.0.1 ::1 0.0.0.0")
+# Variables by which a program is made to start another, or to read other code.
+STARTS_PROGRAMS = re.compile(
+    r"PATH|LD_.*|DYLD_.*|.*_?(EDITOR|PAGER|SHELL|BROWSER|ASKPASS|COMMAND|OPTIONS|OPTS|FLAGS|WRAPPER|PRELOAD|HOME|SSH)"
+    r"|PYTHON(PATH|STARTUP|HOME|BREAKPOINT|INSPECT|USERBASE|EXECUTABLE)|NODE_(OPTIONS|PATH)|RUBY(OPT|LIB)|PERL5(OPT|LIB|DB)"
+    r"|BASH_ENV|ENV|IFS|PS4|PROMPT_COMMAND|GIT_.*|RUSTC.*|CARGO_.*|GO(FLAGS|PATH|ROOT|TOOLCHAIN)|CC|CXX|MAKEFLAGS"
+    r"|.*(TOKEN|SECRET|PASSWORD|KEY|PROXY|_URL)|.*REGISTRY|npm_config_.*|PIP_.*|UV_.*|JAVA_TOOL_OPTIONS|TMPDIR|HOME",
+    re.IGNORECASE,
+)
+# Options of programs, beside RUNS_OPTION, with which nothing is suggested.
+DANGEROUS_OPTIONS: dict[str, frozenset[str]] = {
+    "git": split_command_words(
+        "-c --config-env --git-dir --work-tree --exec-path --no-verify --amend -f --force --hard -D -d --delete"
+        " --upload-pack --author --trailer --edit -e -O --no-index"
+    ),
+    "git commit": split_command_words("-n"),
+    "go": split_command_words("-o -exec -toolexec -vettool -overlay -modfile -ldflags -gcflags -asmflags"),
+    "cargo": split_command_words("--config -Z --target-dir --out-dir --artifact-dir --fix --manifest-path"),
+    "find": split_command_words(
+        "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"
+    ),
+    "sort": split_command_words("-o -T --temporary-directory --files0-from --random-source"),
+    "wc": split_command_words("--files0-from"),
+    "du": split_command_words("--files0-from -X --exclude-from"),
+    "ag": split_command_words("--pager --path-to-ignore -p"),
+    "rg": split_command_words("--ignore-file -f --file --search-zip -z"),
+    "file": split_command_words("-C --compile -m --magic-file -f --files-from"),
+    "diff": split_command_words("--from-file --to-file -X --exclude-from"),
+    "tree": split_command_words("-o --fromfile"),
+    "date": split_command_words("-s --set"),
+    "printf": split_command_words("-v"),
+    "curl": split_command_words(
+        "-o -O -T -d -F -X -K -u -x -b -c -E -H -L --data --data-raw --data-binary --form --request --upload-file"
+        " --output --config --user --proxy --cookie --cookie-jar --cert --key --header --location --json --unix-socket"
+        " --resolve --connect-to --next"
+    ),
+    "jq": split_command_words("-n -f -L -R --null-input --from-file --rawfile --slurpfile"),
+    "prettier": split_command_words("--plugin --config"),
+}
+CLUSTERED_OPTIONS = split_command_words("git sort curl tree jq")  # `-am` is `-a -m`
+# Options that RUNS_OPTION takes for ones that start a program, and that do not.
+HARMLESS_OPTIONS: dict[str, frozenset[str]] = {
+    "go": split_command_words("-run"),
+    "vitest": split_command_words("--run"),
+    "tsc": split_command_words("-p --project"),
+    "playwright": split_command_words("--reporter=list --reporter=line --reporter=dot"),
+    "jest": split_command_words("--reporters=default"),
+}
+
+
+def is_dangerous_option(program: str, text: str) -> bool:
+    """Say whether an option of a program names another program, settings or a file to write."""
+    name = text.partition("=")[0]
+    dangerous = DANGEROUS_OPTIONS.get(program, frozenset())
+    given = {name}
+    if program in CLUSTERED_OPTIONS and not name.startswith("--"):
+        given |= {option for option, _ in iterate_clustered_options(text)}
+    is_shortened = (
+        name.startswith("--")
+        and len(name) > len("--xy")
+        and any(option.startswith(name) and option != name for option in (*dangerous, *RUNS_OPTION_NAMES))
+    )
+    if given & dangerous or is_shortened:
+        return True
+    if {text, name} & HARMLESS_OPTIONS.get(program, frozenset()):
+        return False
+    short = RUNS_SHORT_OPTION.get(program)
+    return RUNS_OPTION.fullmatch(text) is not None or (
+        short is not None and short.fullmatch(text) is not None
+    )

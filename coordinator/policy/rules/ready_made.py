@@ -5,11 +5,12 @@ A switch that is on is an ordinary rule, at the top of the list, with the name o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
 from coordinator.models.rules import RuleVerdict
+from coordinator.policy.rules.call_history import NEW_HOSTS
 from coordinator.policy.rules.terms import IGNORE_UNREADABLE, WITHOUT_SANDBOX
 from coordinator.policy.rules.tool_rules import DecisionRule
 
@@ -25,6 +26,7 @@ class ReadyMadeRule:
     touches: str = ""
     reaches: str = ""
     unreadable: str = ""
+    repeats: str = ""
 
     def build_rule(self, number: int) -> DecisionRule:
         """Return the rule that the switch adds to the list."""
@@ -38,6 +40,7 @@ class ReadyMadeRule:
             reaches=self.reaches,
             unreadable=self.unreadable,
             ready_made=self.name,
+            repeats=self.repeats,
         )
 
 
@@ -165,6 +168,12 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         reaches="*\n!localhost\n!127.*\n!::1\n!0.0.0.0",
     ),
     ReadyMadeRule(
+        "new-hosts",
+        "reaches a host of the network that nobody has approved in its project before",
+        "Reaches a new host",
+        reaches=f"{NEW_HOSTS}\n!localhost\n!127.*\n!::1\n!0.0.0.0",
+    ),
+    ReadyMadeRule(
         "own-settings",
         "changes the settings of agents, their hooks, or of Signalbox itself",
         "Changes the settings of an agent or of Signalbox",
@@ -195,16 +204,38 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "Reaches outside its directory",
         touches="outside\n!/tmp\n!/var/tmp\n!/dev",
     ),
+    ReadyMadeRule(
+        "same-call",
+        "makes the same call 5 times in 10 minutes",
+        "Repeats a call",
+        repeats="same call 5 times in 10 minutes",
+    ),
+    ReadyMadeRule(
+        "same-error",
+        "goes on after it met the same error 4 times in 10 minutes",
+        "Meets an error again and again",
+        repeats="same error 4 times in 10 minutes",
+    ),
 )
 BY_NAME = {rule.name: rule for rule in READY_MADE_RULES}
 
 
 def switch_rule_list(rules: Iterable[DecisionRule], name: str, *, is_on: bool) -> list[DecisionRule]:
-    """Return the rules with the ready-made one first, or without it. What is on already stays as people edited it."""
+    """Return the rules with the ready-made one first, or without it. What is on already stays as people edited it.
+
+    It asks, so it comes behind the denials with which the list begins: no call that they deny is asked about instead.
+    """
     listed = list(rules)
     present = [rule for rule in listed if rule.ready_made == name]
-    if is_on and not present:
-        listed.insert(0, BY_NAME[name].build_rule(1))
+    if is_on and present:
+        listed = [replace(rule, is_off=False) if rule in present else rule for rule in listed]
+    elif is_on:
+        listed.insert(count_first_denials(listed), BY_NAME[name].build_rule(1))
     elif not is_on:
         listed = [rule for rule in listed if rule.ready_made != name]
     return [replace(rule, number=number) for number, rule in enumerate(listed, 1)]
+
+
+def count_first_denials(rules: Sequence[DecisionRule]) -> int:
+    """Return with how many rules that deny the list begins."""
+    return next((place for place, rule in enumerate(rules) if rule.verdict != RuleVerdict.DENY), len(rules))

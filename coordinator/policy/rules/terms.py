@@ -3,11 +3,13 @@
 A person writes each term on a line of its own:
 
 - *runs*: `git push`, `npm publish`, `git push --force|-f`, `NODE_ENV=* pnpm exec playwright`. The program, the words
-  that follow it, and options that are given anywhere. `|` separates alternatives, `*` stands for anything in a word.
+  that follow it, and options that are given anywhere. `|` separates alternatives, `*` stands for anything in a word,
+  `#` for a number. `!*` as the last word means that no other word follows.
 - *touches*: `.env`, `writes ~/.ssh`, `deletes outside`, `!/tmp`. What is done with the path (nothing: anything), and
   the path: a name wherever it is (for a rule that lets calls go on: below the working directory), a path below the
-  working directory, the home folder or `/`, or the words `outside` and `inside` (the working directory).
-- *reaches*: `example.com`, `*.example.com`, `*`.
+  working directory, the home folder or `/`, or the words `outside` and `inside` (the working directory). `in /srv/shop`
+  is about the working directory itself: the call is made there, or below.
+- *reaches*: `example.com`, `*.example.com`, `*`, or `new hosts`: those that nobody approved in the project before.
 
 A rule that restricts (deny, ask) matches where ANY part of the call fits, and, unless it says otherwise, where a part
 cannot be read. A rule that lets a call go on covers it only where EVERY part of it fits and nothing is unreadable.
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -31,7 +33,8 @@ from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, iterate
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.uses import AddressUse, PathUse
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.rules.command_words import RUNS_OPTION, RUNS_SHORT_OPTION
+from coordinator.policy.rules.call_history import NEW_HOSTS
+from coordinator.policy.rules.command_words import is_dangerous_option
 
 MOST_LINES = 100  # of one kind in one rule
 LONGEST_LINE = 300  # characters
@@ -41,6 +44,9 @@ UNREADABLE_CHOICES = frozenset({"", MATCH_UNREADABLE, IGNORE_UNREADABLE})
 WITHOUT_SANDBOX = "without sandbox"  # a line of *runs*: the call lifts a guard of its agent
 OUTSIDE, INSIDE = "outside", "inside"
 ANY_OPTION = "-*"
+NO_OTHER_WORD = "!*"
+IN_FOLDER = "in "  # begins a line of *touches* that names working directories
+_DIGITS = re.compile(r"[0-9]+")
 USES = (READ, WRITE, DELETE, LIST)
 # What a rule's use takes in where the rule lets calls go on, and where it restricts.
 _COVERED_USES = {READ: {READ, LIST}, LIST: {LIST}, WRITE: {WRITE, READ, LIST}, DELETE: {DELETE}}
@@ -83,6 +89,7 @@ class CommandTerm:
     options: tuple[tuple[str, ...], ...]
     assignments: tuple[tuple[str, str], ...]
     allows_any_option: bool
+    has_no_other_words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,8 @@ class RuleTerms:
     paths: tuple[PathTerm, ...] = ()
     hosts: tuple[HostTerm, ...] = ()
     lifts_guards: bool = False
+    folders: tuple[str, ...] = ()
+    has_new_hosts: bool = False  # a host that nobody approved in the project before
 
     @property
     def has_commands(self) -> bool:
@@ -130,13 +139,23 @@ def parse_rule_terms(runs: str, touches: str, reaches: str) -> RuleTerms:
             raise UnprocessableRequest(
                 f"A rule may have at most {MOST_LINES} lines of one kind, of at most {LONGEST_LINE} characters each."
             )
-    programs = split_term_lines(runs)
+    programs, path_lines, host_lines = (split_term_lines(text) for text in (runs, touches, reaches))
     return RuleTerms(
         tuple(parse_command_term(line) for line in programs if line != WITHOUT_SANDBOX),
-        tuple(parse_path_term(line) for line in split_term_lines(touches)),
-        tuple(parse_host_term(line) for line in split_term_lines(reaches)),
+        tuple(parse_path_term(line) for line in path_lines if not line.startswith(IN_FOLDER)),
+        tuple(parse_host_term(line) for line in host_lines if line != NEW_HOSTS),
         WITHOUT_SANDBOX in programs,
+        tuple(parse_folder_term(line) for line in path_lines if line.startswith(IN_FOLDER)),
+        NEW_HOSTS in host_lines,
     )
+
+
+def parse_folder_term(line: str) -> str:
+    """Return the folder of a line that says where calls are made."""
+    folder = line.removeprefix(IN_FOLDER).strip()
+    if not folder.startswith(("/", "~/")) or CLIMBING.search(folder):
+        raise UnprocessableRequest(f"{line!r} names no folder. Examples: `in /srv/shop`, `in ~/work/*`.")
+    return folder.rstrip("/") or "/"
 
 
 def parse_command_term(line: str) -> CommandTerm:
@@ -151,13 +170,14 @@ def parse_command_term(line: str) -> CommandTerm:
         term_words = term_words[1:]
     if not term_words or term_words[0].startswith("-"):
         raise UnprocessableRequest(f"{line!r} names no program.")
-    rest = term_words[1:]
+    rest = [word for word in term_words[1:] if word != NO_OTHER_WORD]
     return CommandTerm(
         split_alternatives(term_words[0]),
         tuple(split_alternatives(word) for word in rest if not word.startswith("-")),
         tuple(split_alternatives(word) for word in rest if word.startswith("-") and word != ANY_OPTION),
         tuple(assignments),
         ANY_OPTION in rest,
+        NO_OTHER_WORD in term_words,
     )
 
 
@@ -191,21 +211,42 @@ def matches_pattern(text: str, pattern: str, *, folds_case: bool) -> bool:
     """Say whether a text fits a pattern in which `*` and `?` stand for anything."""
     if folds_case:
         text, pattern = text.casefold(), pattern.casefold()
+    if "*" not in pattern and "?" not in pattern:
+        return text == pattern
     return fnmatchcase(text, pattern.translate(_BRACKETS))
+
+
+def matches_word(text: str, pattern: str, *, folds_case: bool = False) -> bool:
+    """Say whether a word of a command fits one of a line, in which `#` stands for a number as well."""
+    if "#" in pattern and "#" not in text:
+        text = replace_numbers(text)
+    return matches_pattern(text, pattern, folds_case=folds_case)
+
+
+def replace_numbers(text: str) -> str:
+    """Return a word with `#` for each number in it."""
+    return _DIGITS.sub("#", text)
 
 
 # --- rules that restrict ----------------------------------------------------------------------------------
 
 
-def find_restricted_parts(terms: RuleTerms, call: CallDescription) -> TermsMatch:
-    """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit."""
+def find_restricted_parts(
+    terms: RuleTerms, call: CallDescription, known_hosts: Collection[str] = ()
+) -> TermsMatch:
+    """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit.
+
+    `known_hosts` are those that people approved in the call's project before.
+    """
     restricted: list[TermsMatch] = []
     if terms.has_commands:
         restricted.append(match_commands(terms, call))
     if terms.paths:
         restricted.append(match_paths(terms.paths, call))
-    if terms.hosts:
-        restricted.append(match_hosts(terms.hosts, call))
+    if terms.hosts or terms.has_new_hosts:
+        restricted.append(match_hosts(terms, call, known_hosts))
+    if terms.folders:
+        restricted.append(match_folders(terms.folders, call))
     if not restricted:
         return TermsMatch(Match.NO)
     worst = min(terms_match.match for terms_match in restricted)
@@ -215,6 +256,26 @@ def find_restricted_parts(terms: RuleTerms, call: CallDescription) -> TermsMatch
         worst,
         tuple(part for terms_match in restricted if terms_match.match >= worst for part in terms_match.parts),
     )
+
+
+def match_folders(folders: Sequence[str], call: CallDescription) -> TermsMatch:
+    """Return whether a part of a call may run in one of the folders."""
+    return collect_matches(
+        (
+            (Match.MAYBE, "the working directory, which is not known")
+            if used_folder is None
+            else (
+                Match.YES if is_folder_named(folders, used_folder, folds_case=True) else Match.NO,
+                used_folder,
+            )
+        )
+        for used_folder in {call.folder, *(command.folder for command in call.commands)}
+    )
+
+
+def is_folder_named(folders: Sequence[str], folder: str, *, folds_case: bool = False) -> bool:
+    path = with_home_as_tilde(folder)
+    return any(is_path_below(path, pattern, None, folds_case=folds_case) for pattern in folders)
 
 
 def collect_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
@@ -245,9 +306,14 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
     if not any(matches_pattern(program, wanted_program, folds_case=True) for wanted_program in term.program):
         return Match.NO
     parsed = command.parsed_arguments
-    return min(
+    result = min(
         match_words(term.words, parsed), match_options(term.options, parsed), match_assignments(term, command)
     )
+    if result and term.has_no_other_words and len(parsed.list_operands()) > len(term.words):
+        # One of them may be the value of an option, or be no word at all.
+        is_certain = not any(item.may_be_value or item.word.text is None for item in parsed.list_operands())
+        return Match.NO if is_certain else Match.MAYBE
+    return result
 
 
 def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
@@ -261,7 +327,7 @@ def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> M
         text = item.word.text
         if text is None or item.word.is_deceptive:
             return Match.MAYBE
-        if any(matches_pattern(text, wanted_word, folds_case=True) for wanted_word in wanted[place]):
+        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in wanted[place]):
             place += 1
         elif item.word.is_pattern:
             return Match.MAYBE
@@ -293,7 +359,7 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
         if text is None:
             continue
         if equals:
-            if item.kind == VALUE and item.option == name and matches_pattern(text, value, folds_case=False):
+            if item.kind == VALUE and item.option == name and matches_word(text, value):
                 return True
         elif item.kind == OPTION and any(
             is_same_option(given_option, name) for given_option, _ in iterate_clustered_options(text)
@@ -303,7 +369,7 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
 
 
 def is_same_option(text: str, option: str) -> bool:
-    if matches_pattern(text, option, folds_case=False):
+    if matches_word(text, option):
         return True
     # `--forc` is `--force` for most programs.
     return option.startswith("--") and len(text) > len("--x") and option.startswith(text)
@@ -437,14 +503,20 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
     )
 
 
-def match_hosts(terms: Sequence[HostTerm], call: CallDescription) -> TermsMatch:
-    excluded = [term for term in terms if term.excludes]
-    positive_terms = [term for term in terms if not term.excludes] or [HostTerm("*")]
+def match_hosts(terms: RuleTerms, call: CallDescription, known_hosts: Collection[str]) -> TermsMatch:
+    excluded = [term for term in terms.hosts if term.excludes]
+    named = [term for term in terms.hosts if not term.excludes]
+    anything = HostTerm("*")
+    positive_terms = named or ([] if terms.has_new_hosts else [anything])
     return collect_matches(
         (match_host(term, address), address.host or address.text)
         for address in call.addresses
         if address.host is None or not any(match_host(term, address) for term in excluded)
-        for term in positive_terms
+        for term in (
+            [*positive_terms, anything]
+            if terms.has_new_hosts and address.host not in known_hosts
+            else positive_terms
+        )
     )
 
 
@@ -461,7 +533,11 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
     """Say whether every part of a call is covered by the terms of a rule that lets it go on."""
     if call.unreadable or call.unknown_fields or call.lifted_guards or not call.is_known_tool:
         return False
+    if terms.has_new_hosts:
+        return False  # it is for rules that restrict
     if not (call.commands or call.paths or call.addresses):
+        return False
+    if terms.folders and not are_folders_covered(terms.folders, call):
         return False
     return (
         all(is_command_covered(terms.commands, command) for command in call.commands)
@@ -470,11 +546,22 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
     )
 
 
+def are_folders_covered(folders: Sequence[str], call: CallDescription) -> bool:
+    """Say whether the call, and each of its commands, runs in one of the folders."""
+    return all(
+        used_folder is not None and is_folder_named(folders, used_folder)
+        for used_folder in (call.folder, *(command.folder for command in call.commands))
+    )
+
+
 def is_command_covered(terms: Sequence[CommandTerm], command: SimpleCommand) -> bool:
     if command.unreadable or command.has_code or not all(map(is_word_certain, command.words)):
         return False
-    if not command.words or command.is_transparent:
-        return are_assignments_covered((), command) and (not command.words or command.has_standard_program)
+    if not command.words:
+        return are_assignments_covered((), command)
+    if command.is_transparent and command.has_standard_program:
+        return are_assignments_covered([given for term in terms for given in term.assignments], command)
+    command = command.without_started_words()
     if command.program == "cd" and not command.assignments:
         return True  # its folder is a path of the call
     return any(does_term_cover(term, command) for term in terms)
@@ -516,11 +603,14 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         return False
     parsed = command.parsed_arguments
     operands = parsed.list_operands()
-    if any(item.may_be_value for item in operands[: len(term.words)]):
+    if term.has_no_other_words:
+        if len(operands) > len(term.words):
+            return False
+    elif any(item.may_be_value for item in operands[: len(term.words)]):
         return False
     texts = [item.word.text or "" for item in operands]
     if len(texts) < len(term.words) or not all(
-        any(matches_pattern(text, one, folds_case=False) for one in word_pattern)
+        any(matches_word(text, one) for one in word_pattern)
         for text, word_pattern in zip(texts, term.words, strict=False)
     ):
         return False
@@ -536,7 +626,7 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
     if text == "--":
         return True
     name = text.partition("=")[0]
-    if any(matches_pattern(name, one, folds_case=False) for one in option_names):
+    if any(matches_word(name, one) for one in option_names):
         return are_values_covered(term, name, parsed)
     if (
         not text.startswith("--")
@@ -548,8 +638,7 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
         return True  # the folder is a path of the call
     if not term.allows_any_option:
         return False
-    short = RUNS_SHORT_OPTION.get(program.lower())
-    return RUNS_OPTION.fullmatch(text) is None and (short is None or short.fullmatch(text) is None)
+    return not is_dangerous_option(program.lower(), text)
 
 
 def are_values_covered(term: CommandTerm, name: str, parsed: ParsedArguments) -> bool:
@@ -562,14 +651,13 @@ def are_values_covered(term: CommandTerm, name: str, parsed: ParsedArguments) ->
     ]
     values = [item.word.text for item in parsed.items if item.kind == VALUE and item.option == name]
     return not value_patterns or all(
-        value is not None and any(matches_pattern(value, one, folds_case=False) for one in value_patterns)
-        for value in values
+        value is not None and any(matches_word(value, one) for one in value_patterns) for value in values
     )
 
 
 def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
     """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
-    if use.path is None or any(is_path_covered(term, use, folder) for term in terms if term.excludes):
+    if use.path is None or any(match_path(term, use, folder) for term in terms if term.excludes):
         return False
     positive_terms = [term for term in terms if not term.excludes]
     covering = [term for term in positive_terms if is_path_covered(term, use, folder)]
@@ -577,8 +665,7 @@ def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) 
         return any(names_guarded_path(term, use) for term in covering)
     if covering:
         return True
-    is_default = not positive_terms and not (use.is_redirection and use.use == WRITE)
-    return is_default and is_path_covered(PathTerm(frozenset(), INSIDE), use, folder)
+    return not positive_terms and is_path_covered(PathTerm(frozenset(), INSIDE), use, folder)
 
 
 def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
@@ -586,6 +673,8 @@ def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
         return False
     if term.uses and not any(use.use in _COVERED_USES[term_use] for term_use in term.uses):
         return False
+    if use.is_redirection and use.use == WRITE and not term.excludes and WRITE not in term.uses:
+        return False  # whatever is printed can be written there: the line must say so
     if term.pattern in {OUTSIDE, INSIDE}:
         return match_path_pattern(term.pattern, use, folder) == Match.YES
     is_name = "/" not in term.pattern and not term.pattern.startswith("~") and term.pattern != "*"

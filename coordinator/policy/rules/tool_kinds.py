@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from coordinator.calls.tools import TOOLS
+
 PREFIX = "kind:"
 EVERY_TOOL = "*"
 
@@ -21,32 +23,17 @@ class ToolKind:
     tools: tuple[str, ...]
 
 
-def build_tool_kind(title: str, tools: str) -> ToolKind:
-    return ToolKind(title, tuple(tools.split()))
-
-
-# Of each agent that has a dialect, in its present and its known earlier versions; `think` and the like do nothing.
+_TITLES = {
+    "command": "Run a command",
+    "read": "Read a file",
+    "write": "Write, move or delete a file",
+    "search": "Search files",
+    "fetch": "Fetch a web page",
+    "web-search": "Search the web",
+}
 KINDS = {
-    "command": build_tool_kind(
-        "Run a command",
-        "Bash Monitor PowerShell bash powershell run_shell_command Shell shell exec_command local_shell"
-        " developer__shell monitor background_process",
-    ),
-    "read": build_tool_kind(
-        "Read a file",
-        "Read NotebookRead read read_file read_many_files view view_image developer__read_image",
-    ),
-    "write": build_tool_kind(
-        "Write, move or delete a file",
-        "Write Edit MultiEdit NotebookEdit Delete Move StrReplace apply_patch write_file replace write edit multiedit"
-        " patch create str_replace_editor notebook_edit developer__write developer__edit developer__text_editor",
-    ),
-    "search": build_tool_kind(
-        "Search files",
-        "Grep Glob LS grep glob list grep_search search_file_content list_directory SemanticSearch developer__tree",
-    ),
-    "fetch": build_tool_kind("Fetch a web page", "WebFetch webfetch web_fetch"),
-    "web-search": build_tool_kind("Search the web", "WebSearch websearch web_search google_web_search"),
+    name: ToolKind(title, tuple(tool for tool, traits in TOOLS.items() if traits.kind == name))
+    for name, title in _TITLES.items()
 }
 
 

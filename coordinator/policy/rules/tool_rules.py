@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,13 @@ from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import UNKNOWN_SERVER, AccessPolicy, GrantRow, Verdict
 from coordinator.policy.grants.managed import ManagedServers
 from coordinator.policy.rules import terms, tool_kinds
+from coordinator.policy.rules.call_history import (
+    NEW_HOSTS,
+    CallHistory,
+    HistoryNeeds,
+    Repetition,
+    parse_repetition,
+)
 from coordinator.policy.rules.call_text import (
     CallText,
     JoinedTexts,
@@ -56,7 +63,7 @@ MOST_RULES = 200
 LONGEST_WAIT = 6 * 3600  # seconds
 # What is stored as the pattern of a rule that lets calls go on by its terms alone. It fits no text, so that a server of
 # an earlier version beside this one, which knows no terms, does not take the rule for one about all calls.
-TERMS_ALONE = r"[^\s\S]"
+TERMS_ALONE = r"[^\s\S]"  # begins the pattern of a rule that is off and lets calls go on, for the same reason
 _WILD = re.compile(r"[*?\[]")
 # A pattern's pieces: `\Q…\E`, an escape, a class ([^…] apart), the opening of a group with flags, any other character.
 _PIECES = re.compile(
@@ -72,7 +79,9 @@ class DecisionRule:
     `program` is the agent program whose calls it is for (agent_programs.AGENT_TITLES), nothing for every one.
     `runs`, `touches` and `reaches` are its terms (rules.terms), one a line. `unreadable` says whether a rule that
     restricts matches a call of which a part cannot be read: "match", "ignore", or nothing for the default, which is
-    to match where the rule has terms. `ready_made` names the switch that made the rule (rules.ready_made).
+    to match where the rule has terms. `ready_made` names the switch that made the rule (rules.ready_made). One that
+    `is_off` matches nothing. One that `repeats` is about a repetition (rules.call_history); it matches where that is
+    reached, besides what else it says. A denial of one that `stops_turn` also ends the agent's turn.
     """
 
     number: int
@@ -89,6 +98,9 @@ class DecisionRule:
     reaches: str = ""
     unreadable: str = ""
     ready_made: str = ""
+    is_off: bool = False
+    repeats: str = ""
+    stops_turn: bool = False
 
     @property
     def has_terms(self) -> bool:
@@ -97,7 +109,7 @@ class DecisionRule:
     @property
     def is_conditional(self) -> bool:
         """Whether the rule is about some calls of its tools, not all."""
-        return bool(self.pattern) or self.has_terms
+        return bool(self.pattern or self.repeats) or self.has_terms
 
     @property
     def matches_unreadable(self) -> bool:
@@ -111,6 +123,11 @@ class DecisionRule:
         """The terms, read. Raises UnprocessableRequest for those that another program wrote and nobody can read."""
         return terms.parse_rule_terms(self.runs, self.touches, self.reaches)
 
+    @property
+    def parsed_repetition(self) -> Repetition | None:
+        """The repetition that the rule is about, None for any other rule. Raises UnprocessableRequest."""
+        return parse_repetition(self.repeats)
+
     def matches_call(
         self, tool: str, text: str, agent_id: str | None, program: str = "", server: str = ""
     ) -> bool:
@@ -118,7 +135,7 @@ class DecisionRule:
 
         `server` is what calls of its server's tools begin with (mcp.names.beginning), "" where that is not known.
         """
-        if self.agents is not None and agent_id not in self.agents:
+        if self.is_off or (self.agents is not None and agent_id not in self.agents):
             return False
         if self.program and program != self.program:
             return False
@@ -135,16 +152,23 @@ class DecisionRule:
 
     def can_match_partial_call(self, call: PartialCall, server: str = "") -> bool:
         """Say whether the rule may match a call of which not everything is known."""
+        if self.is_off:
+            return False
         if self.agents is not None and call.agent_known and call.agent_id not in self.agents:
             return False
         if self.program and call.program not in {None, self.program}:
             return False
         if call.tool is not None and not self.names_rule_tool(call.tool, server):
             return False
-        return call.text is None or self.matches_call_text(call.text, call.tool or "")
+        # How often a call was made before is not known here.
+        uncounted = replace(self, repeats="") if self.repeats else self
+        return call.text is None or uncounted.matches_call_text(call.text, call.tool or "")
 
     def matches_call_text(self, text: str, tool: str) -> bool:
-        """Say whether the rule's pattern and its terms fit a call of a tool."""
+        """Say whether the rule's pattern and its terms fit a call of a tool, and a repetition is reached with it."""
+        repetition = self.parsed_repetition
+        if repetition is not None and repetition not in get_call_history(text).repetitions:
+            return False
         if self.verdict == ALLOW:
             return self.allow_pattern_matches(text) and (not self.has_terms or self.covers_call(text, tool))
         if self.verdict == OBSERVE:
@@ -155,7 +179,12 @@ class DecisionRule:
 
     def covers_call(self, text: str, tool: str) -> bool:
         """Say whether every part of a call is covered by the rule's terms."""
-        return isinstance(text, CallText) and terms.covers_call(self.parsed_terms, text.describe_call(tool))
+        if not isinstance(text, CallText):
+            return False
+        real = text.describe_real_call(tool)
+        return terms.covers_call(self.parsed_terms, text.describe_call(tool)) and (
+            real is None or terms.covers_call(self.parsed_terms, real)
+        )
 
     def restricts_call(self, text: str, tool: str) -> TermsMatch:
         """Return whether the rule, which denies or asks, matches a call, and which parts of it.
@@ -167,7 +196,16 @@ class DecisionRule:
             return by_pattern
         by_terms = UNDESCRIBED
         if isinstance(text, CallText):
-            by_terms = terms.find_restricted_parts(self.parsed_terms, text.describe_call(tool))
+            calls = [text.describe_call(tool), text.describe_real_call(tool)]
+            hosts = get_call_history(text).known_hosts
+            by_terms = max(
+                (
+                    terms.find_restricted_parts(self.parsed_terms, call, hosts)
+                    for call in calls
+                    if call is not None
+                ),
+                key=lambda found: found.match,
+            )
         if by_terms.match == Match.MAYBE and not self.matches_unreadable:
             return TermsMatch(Match.NO)
         return min(by_terms, by_pattern, key=lambda found: found.match)
@@ -202,14 +240,17 @@ class DecisionRule:
             return False
         # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
         resolved = resolved_allow_text(text)
-        return resolved is None or r"\.\." in self.pattern or bool(expression.fullmatch(resolved))
+        if resolved is not None and r"\.\." not in self.pattern and not expression.fullmatch(resolved):
+            return False
+        real_paths = text.real_path_texts if isinstance(text, CallText) else ()
+        return all(expression.fullmatch(path) for path in real_paths)
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """What is to happen with a call, and why. `by` names what decided: `rule 3`, `grant 12`, nothing.
 
-    `ground` is that rule, grant or budget itself.
+    `ground` is that rule, grant or budget itself. A denial that `stops_turn` also ends the agent's turn.
     """
 
     decision: str
@@ -218,11 +259,15 @@ class Ruling:
     wait_seconds: int | None = None
     deny_at_deadline: bool = False
     ground: DecisionRule | GrantRow | BudgetRow | None = field(default=None, compare=False, repr=False)
+    stops_turn: bool = False
 
 
 NO_OPINION = Ruling(OBSERVE)
+NO_HISTORY = CallHistory()
 UNDESCRIBED = TermsMatch(Match.MAYBE, ("the call, of which only a text is known",))
-TERM_FIELDS = frozenset({"runs", "touches", "reaches", "unreadable", "ready_made"})
+TERM_FIELDS = frozenset(
+    {"runs", "touches", "reaches", "unreadable", "ready_made", "is_off", "repeats", "stops_turn"}
+)
 MOST_PARTS_SHOWN = 2  # of a call in the reason of a ruling
 LONGEST_PART_SHOWN = 120  # characters
 UNREADABLE_REASON = "This part of the call cannot be read:"
@@ -277,13 +322,18 @@ def validate_tool_rule(rule: DecisionRule) -> None:
     if rule.unreadable not in terms.UNREADABLE_CHOICES:
         raise UnprocessableRequest(f"Rule {rule.number}: {rule.unreadable[:100]!r} is not known.")
     try:
-        parsed = rule.parsed_terms
+        parsed, repetition = rule.parsed_terms, rule.parsed_repetition
     except UnprocessableRequest as problem:
         raise UnprocessableRequest(f"Rule {rule.number}: {problem.detail}") from None
     if parsed.lifts_guards and rule.verdict in {ALLOW, OBSERVE}:
         raise UnprocessableRequest(
             f"Rule {rule.number}: `{terms.WITHOUT_SANDBOX}` is for rules that deny or ask."
         )
+    if (parsed.has_new_hosts or repetition) and rule.verdict in {ALLOW, OBSERVE}:
+        about = repetition or NEW_HOSTS
+        raise UnprocessableRequest(f"Rule {rule.number}: `{about}` is for rules that deny or ask.")
+    if rule.stops_turn and rule.verdict != DENY:
+        raise UnprocessableRequest(f"Rule {rule.number}: only a rule that denies can end the turn.")
     try:
         compile_rule_pattern(rule.pattern, rule.verdict == ALLOW)
     except re2.error as problem:
@@ -370,11 +420,13 @@ def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
     agents = row.agents
     if agents is not None:
         agents = tuple(str(agent) for agent in agents) if isinstance(agents, list) else ()
+    pattern = row.pattern.removeprefix(TERMS_ALONE) if row.is_off else row.pattern
+    has_no_pattern = pattern == TERMS_ALONE and (row.runs or row.touches or row.reaches or row.repeats)
     return DecisionRule(
         number,
         row.tool,
         row.verdict,
-        "" if row.pattern == TERMS_ALONE and (row.runs or row.touches or row.reaches) else row.pattern,
+        "" if has_no_pattern else pattern,
         agents,
         row.reason,
         row.wait_seconds,
@@ -385,6 +437,9 @@ def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
         row.reaches,
         row.unreadable,
         row.ready_made,
+        bool(row.is_off),
+        row.repeats,
+        bool(row.stops_turn),
     )
 
 
@@ -399,6 +454,45 @@ def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
     """Return a short text that two lists of rules share exactly when they are the same."""
     packed = json.dumps([list_rule_values(rule) for rule in rules])
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
+
+
+def list_history_needs(
+    rules: Sequence[DecisionRule],
+    tool: str,
+    text: str,
+    agent_id: str | None,
+    program: str = "",
+    *,
+    servers: Iterable[str] = (),
+) -> HistoryNeeds:
+    """Return what must be known of the time before a call for the first rule that fits to be found."""
+    server, needs = find_call_prefix(tool, servers), HistoryNeeds()
+    for rule in rules:
+        try:
+            repetition = rule.parsed_repetition
+            uncounted = replace(rule, repeats="") if repetition is not None else rule
+            if not uncounted.matches_call(tool, text, agent_id, program, server):
+                continue
+            has_new_hosts = rule.parsed_terms.has_new_hosts
+        except (re2.error, UnprocessableRequest):
+            break  # it decides
+        if repetition is not None:
+            needs = needs.merge_needs(HistoryNeeds(frozenset({repetition})))
+        if has_new_hosts and isinstance(text, CallText):
+            hosts = {address.host for address in text.describe_call(tool).addresses if address.host}
+            needs = needs.merge_needs(HistoryNeeds(hosts=frozenset(hosts)))
+        if repetition is None and not has_new_hosts:
+            break
+    return needs
+
+
+def has_history_rules(rules: Iterable[DecisionRule]) -> bool:
+    """Say whether a rule asks about the time before a call."""
+    return any(not rule.is_off and (rule.repeats or NEW_HOSTS in rule.reaches) for rule in rules)
+
+
+def get_call_history(text: str) -> CallHistory:
+    return (text.history if isinstance(text, CallText) else None) or NO_HISTORY
 
 
 def decide_by_tool_rules(
@@ -438,7 +532,11 @@ def find_matched_parts(rule: DecisionRule, tool: str, text: str) -> tuple[str, .
 
 def explain_rule_match(rule: DecisionRule, tool: str, text: str) -> str:
     """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
-    if rule.verdict not in {DENY, ASK} or not (rule.has_terms or rule.matches_unreadable):
+    if rule.verdict not in {DENY, ASK}:
+        return ""
+    if (repetition := rule.parsed_repetition) is not None:
+        return f"This is the {repetition}."
+    if not (rule.has_terms or rule.matches_unreadable):
         return ""
     restriction = rule.restricts_call(text, tool)
     if restriction.match != Match.MAYBE:
@@ -461,7 +559,8 @@ def ruling_for_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
         return ruling_for_unreadable_rule(rule)
     reason = rule.reason or f"{RuleVerdict(rule.verdict).label} {rule.tool}".strip()
     reason = f"{reason.rstrip('.')}. {explanation}" if explanation else reason
-    return Ruling(rule.verdict, reason, f"rule {rule.number}", rule.wait_seconds, rule.deny_at_deadline, rule)
+    by = f"rule {rule.number}"
+    return Ruling(rule.verdict, reason, by, rule.wait_seconds, rule.deny_at_deadline, rule, rule.stops_turn)
 
 
 def strictest_possible_ruling(
@@ -485,7 +584,7 @@ def ruling_for_access_verdict(verdict: Verdict) -> Ruling:
     """Return what the grants say of an MCP tool. Only a grant allows or asks."""
     if verdict.source == UNKNOWN_SERVER:
         return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
-    by = f"grant {verdict.grant.id}" if verdict.grant else f"default policy of {verdict.server_id}"
+    by = f"grant {verdict.grant.id}" if verdict.grant else f"calls without a grant to {verdict.server_id}"
     if verdict.requires_approval:
         # Who set it wants a person's word, so nobody's word is a no.
         return Ruling(ASK, verdict.reason, by, deny_at_deadline=True, ground=verdict.grant)
@@ -494,9 +593,9 @@ def ruling_for_access_verdict(verdict: Verdict) -> Ruling:
     return Ruling(ALLOW, verdict.reason, by, ground=verdict.grant) if verdict.grant else NO_OPINION
 
 
-def stricter_ruling(one: Ruling, other: Ruling) -> Ruling:
+def stricter_ruling(ruling: Ruling, other: Ruling) -> Ruling:
     """Return the ruling that lets less happen; of two that ask, one that denies at the deadline."""
-    return min(one, other, key=ruling_leniency)
+    return min(ruling, other, key=ruling_leniency)
 
 
 def ruling_leniency(ruling: Ruling) -> tuple[int, bool]:

@@ -20,19 +20,18 @@ from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.grants.lengths import default_grant_end
-from coordinator.policy.requests import approvals
+from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import text_for_allow_rules
-from coordinator.policy.rules.tool_rules import ALLOW, DENY, DecisionRule
+from coordinator.policy.rules.tool_rules import ALLOW, DENY, LONGEST_PATTERN, DecisionRule
+from coordinator.policy.suggestions.generalizing import find_refusal_reason, generalize_call
 from coordinator.policy.suggestions.history import RecordedCall
-from coordinator.policy.suggestions.search import insert_rules_after_denials
-from coordinator.policy.suggestions.shapes import (
-    LONGEST_PATTERN,
-    build_shape_pattern,
-    classify_call_shape,
-    describe_shape_pattern,
+from coordinator.policy.suggestions.search import (
+    IN_TERMS,
+    describe_recorded_call,
     escape_pattern_text,
+    insert_rules_after_denials,
 )
 from coordinator.policy.suggestions.trials import RecordedCallJudge
 from coordinator.secrets.masking import find_masks
@@ -41,8 +40,13 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 NO_TEXT = "^$"  # fits calls of which rules see no text
 GLOB = frozenset("*?[]|,")
 OF_TWO = "Two people must approve this request, so one person cannot allow it for good."
+OF_QUESTION = "A question is answered each time it is asked. No rule or grant can answer it."
 NO_CALL = "Rules and grants cannot answer such a request. Approve it for longer instead."
 MASKED = "The call holds masked secrets. No rule can name them: approve it for this one call."
+TOO_DANGEROUS = (
+    "Signalbox never offers to allow such calls for good: {}. "
+    "Approve this one call, or write a rule yourself."
+)
 TOO_LONG = "The call is too long for a rule. Approve it for a session or a folder instead."
 ANOTHER_ANSWERS = (
     "No narrow rule or grant would answer this call: another rule, or the server's policy, decides it."
@@ -90,6 +94,9 @@ def find_permanent_answers(
                 )
             )
         ]
+    description = describe_recorded_call(call)
+    if description is not None and (reason := find_refusal_reason(description)):
+        raise Conflict(TOO_DANGEROUS.format(reason))
     saved = tool_rules.load_saved_tool_rules()
     narrow = find_narrowest_answer(call, saved, build_grant_for_call(row, call, now), now)
     wide = find_wider_answer(call, saved, now) if narrow.rule is not None and not narrow.edits else None
@@ -115,6 +122,8 @@ def require_answerable_request(row: PermissionRequest, call: RecordedCall) -> No
         raise Conflict(NO_CALL)
     if row.plugin_id not in AGENT_TITLES and row.plugin_id != GATEWAY:
         raise Conflict(NO_CALL)
+    if question_requests.is_question_request(row):
+        raise Conflict(OF_QUESTION)
     if find_masks([row.target_resource, context.tool_input]):
         raise Conflict(MASKED)
 
@@ -205,15 +214,18 @@ def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: dateti
 def find_wider_answer(
     call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> PermanentAnswer | None:
-    """Return the rule for calls of the same shape, behind every rule that denies; None where there is no such shape."""
-    shape = classify_call_shape(call.field, call.about)
-    is_plain = text_for_allow_rules(call.about) == call.about  # no other field that a rule has to name
-    pattern = build_shape_pattern(shape) if is_plain and shape.key and shape.key != "any" else None
-    if pattern is None or not is_pattern_short_enough(pattern):
+    """Return the rule for calls that do the same, behind every rule that denies; None where there is none."""
+    description = describe_recorded_call(call)
+    generalized = generalize_call(call.tool, description, is_chosen=True) if description is not None else None
+    if generalized is None:
         return None
-    rule = build_allow_rule(call, pattern)
-    rules = insert_rules_after_denials(saved, [rule])
-    answer = PermanentAnswer(
-        find_numbered_rule(rules, rule), tuple(rules), wider=describe_shape_pattern(shape)
+    terms = generalized.terms
+    rule = replace(
+        build_allow_rule(call, ""),
+        runs="\n".join(terms.list_runs()),
+        touches="\n".join(terms.list_touches()),
+        reaches="\n".join(sorted(terms.reaches)),
     )
+    rules = insert_rules_after_denials(saved, [rule])
+    answer = PermanentAnswer(find_numbered_rule(rules, rule), tuple(rules), wider=IN_TERMS)
     return answer if answer_allows_call(answer, call, saved, now) else None

@@ -1,10 +1,10 @@
 """Which narrow rules and grants would have let most recorded calls run unasked, each with its evidence. Only reads.
 
 The history is walked through twice, then the requests that people answered once: first the calls that somebody may be
-asked about are grouped by what they have in common (policy.shapes), then what follows from the largest groups is tried
-on every call as the door would, and on every answer. What would let through one call that a person refused is dropped.
-Rules are for the agents that are known by name and made such calls, and for the agent program with which all of them
-were made, if it is one: what others call is not learnt from.
+asked about are grouped by what they have in common (suggestions.generalizing), then what follows from the largest
+groups is tried on every call as the endpoint would, and on every answer. What would let through one call that a person
+refused is dropped. Rules are for the agents that are registered and made such calls. Calls of agents that are not
+registered make rules for their agent program, because the endpoint knows nothing else of them.
 A person accepts what they choose (actions.tool_rules, actions.grants); nothing here decides anything.
 """
 
@@ -14,19 +14,29 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any
 
+from coordinator.calls.descriptions import CallDescription
+from coordinator.calls.paths import with_home_as_tilde
+from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.servers.names import find_call_prefix
-from coordinator.models import Agent
+from coordinator.models import Agent, DismissedSuggestion
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access import DEFAULT_POLICY
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.grants.lengths import default_grant_end
 from coordinator.policy.grants.managed import ManagedServers
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import text_for_allow_rules
+from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, DecisionRule
+from coordinator.policy.suggestions.generalizing import (
+    CallTerms,
+    add_missing,
+    find_refusal_reason,
+    generalize_call,
+)
 from coordinator.policy.suggestions.history import (
     BIGGEST_ID,
     AnsweredRequest,
@@ -34,17 +44,6 @@ from coordinator.policy.suggestions.history import (
     RecordedCall,
     WalkTimeLimit,
     iterate_history_steps,
-)
-from coordinator.policy.suggestions.shapes import (
-    LONGEST_EXACT,
-    MASK,
-    MOST_EXACT,
-    CallShape,
-    CommandPart,
-    build_shape_pattern,
-    classify_call_shape,
-    describe_shape_pattern,
-    escape_pattern_text,
 )
 from coordinator.policy.suggestions.trials import RecordedCallJudge, walked_share
 
@@ -56,11 +55,25 @@ MOST_AGENTS = 40  # for which a rule is suggested, each by name
 MOST_DECIDED_BY = 10  # rules and grants that are named as deciding a suggestion's calls now
 MOST_REFUSED = 10_000  # refused calls that are remembered one by one
 MOST_COMPARED = 2_000  # of those, and of the requests that people denied, before anything is suggested
-EXACTLY = 0.8  # the share of a group's calls from which on one text is suggested instead of a pattern
-EXAMPLES = 3
+LONGEST_EXACT = 300  # characters of a call that is suggested word for word
+MASK = "[masked:"  # how a secret stands in what is recorded: no call will ever look like this
+MOST_SUGGESTED = 25
+MOST_EXAMPLES = 5  # of calls that a suggestion would allow, and as many of the nearest that it would not
+# Tools that only plan, look things up or hand on work whose own calls are judged.
+HARMLESS_TOOLS = frozenset(
+    """
+    TodoWrite TodoRead todowrite todoread todo_write update_plan write_todos Task task Agent TaskOutput BashOutput
+    ToolSearch WebSearch websearch web_search google_web_search
+    """.split()  # noqa: SIM905 - one word of a list a word of the text
+)
 LEARN, PROVE, ANSWERS, DONE = "learn", "prove", "answers", "done"
 _NAMES_ONE = re.compile(r"[^|,*?\[\]\s]+")  # a tool that a rule can name by itself
 WORD_FOR_WORD = "Nothing else: only exactly this text."
+WHATEVER_INPUT = "Every call of this tool, whatever its input."
+IN_TERMS = (
+    "The same commands in another order, with other files there, other tests and other numbers. No other program, "
+    "sub-command or option, no other folder, no file with credentials, and nothing that is written elsewhere."
+)
 ONE_TOOL = "Every call of this tool by this agent, whatever its input."
 CLOSES = (
     " It also closes something: once there is a grant, calls of MCP servers that are not registered here are "
@@ -70,67 +83,52 @@ CLOSES = (
 
 @dataclass(slots=True)
 class CallGroup:
-    """Calls of one shape: how many, the parts that differ, the commonest texts, who made them, by which programs."""
+    """Calls of one kind: how many, the terms that cover them, who made them, by which programs."""
 
     calls: int = 0
-    parts: list[CommandPart] = field(default_factory=list)
-    texts: dict[str, int] = field(default_factory=dict)
+    terms: CallTerms = field(default_factory=CallTerms)
     agents: dict[str, int] = field(default_factory=dict)
     programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def group_from_values(cls, values: Any) -> CallGroup:
-        calls, parts, texts, agents, programs = values
-        return cls(calls, [CommandPart(*part) for part in parts], texts, agents, programs)
+        calls, terms, agents, programs = values
+        return cls(calls, CallTerms.terms_from_values(terms), agents, programs)
 
     def group_as_values(self) -> list[Any]:
-        parts = [part.part_as_values() for part in self.parts]
-        return [self.calls, parts, self.texts, self.agents, self.programs]
+        return [self.calls, self.terms.terms_as_values(), self.agents, self.programs]
 
     @property
     def common_program(self) -> str:
         """The agent program that made all of the calls; "" where several did, or nobody knows."""
         return next(iter(self.programs)) if len(self.programs) == 1 else ""
 
-    def add_call_to_group(self, call: RecordedCall, shape: CallShape) -> None:
+    def add_call_to_group(self, call: RecordedCall, terms: CallTerms) -> None:
         self.calls += 1
-        if not self.parts:
-            self.parts = shape.parts
-        else:
-            for part, seen_values in zip(self.parts, shape.parts, strict=True):
-                part.merge_part(seen_values)
+        self.terms.merge_terms(terms)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
-        count_frequent_text(self.texts, text_for_allow_rules(call.about))
-
-
-def count_frequent_text(texts: dict[str, int], text: str) -> None:
-    """Count the commonest texts (Misra and Gries 1982: what makes up more than a fifth is never lost)."""
-    if len(text) > LONGEST_EXACT or MASK in text:
-        return
-    if text in texts or len(texts) < MOST_EXACT:
-        texts[text] = texts.get(text, 0) + 1
-        return
-    for other in list(texts):
-        texts[other] -= 1
-        if not texts[other]:
-            del texts[other]
 
 
 @dataclass(slots=True)
 class RuleSuggestion:
     """A rule, or a grant (`slot`: agent, server, tool), and its evidence.
 
-    A rule is for the `program` it is all of.
+    A rule is for the `program` it is all of. It has a `pattern`, or terms (`runs`, `touches`, `reaches`).
 
     `calls` of the history would have run unasked by it: `closed` of them are denied by a server's default
     policy now, and `asked` are asked about. People `approved` and `refused` so many calls that it fits.
-    `describe_shape_pattern` says what else it would have allowed.
+    `loosely` says what else it would have allowed. `examples` are events of calls that it would have allowed, and
+    `nearest` of the most alike that it would not, with how alike they are; each by a digest of the call's text. `key`
+    names what it is about.
     """
 
     tool: str
     pattern: str = ""
+    runs: str = ""
+    touches: str = ""
+    reaches: str = ""
     agents: list[str] | None = None
     program: str = ""
     slot: list[str] | None = None
@@ -140,11 +138,18 @@ class RuleSuggestion:
     asked: int = 0
     approved: int = 0
     refused: int = 0
-    examples: list[int] = field(default_factory=list)
+    examples: dict[str, int] = field(default_factory=dict)
+    nearest: dict[str, list[float]] = field(default_factory=dict)
     callers: dict[str, int] = field(default_factory=dict)
     now: dict[str, int] = field(default_factory=dict)
     newest_us: int = 0
     oldest_us: int = 0
+    key: str = ""
+
+    @property
+    def suggestion_digest(self) -> str:
+        """What the suggestion is about, in short: whoever dismisses it dismisses every later one about the same."""
+        return blake2b(self.key.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
     def suggestion_as_values(self) -> list[Any]:
         return [getattr(self, name) for name in RuleSuggestion.__slots__]
@@ -155,7 +160,18 @@ class RuleSuggestion:
 
     def suggested_rule(self, number: int, reason: str = "") -> DecisionRule:
         agents = None if self.agents is None else tuple(self.agents)
-        return DecisionRule(number, self.tool, ALLOW, self.pattern, agents, reason, program=self.program)
+        return DecisionRule(
+            number,
+            self.tool,
+            ALLOW,
+            self.pattern,
+            agents,
+            reason,
+            program=self.program,
+            runs=self.runs,
+            touches=self.touches,
+            reaches=self.reaches,
+        )
 
     def suggested_grant_edit(
         self, now: datetime, reason: str | None = None, seen: str | None = None
@@ -194,10 +210,84 @@ class RuleSuggestion:
         name = f"{decision} {by}".strip()
         if name in self.now or len(self.now) < MOST_DECIDED_BY:
             self.now[name] = self.now.get(name, 0) + 1
-        if len(self.examples) < EXAMPLES:
-            self.examples.append(call.event_id)
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.setdefault(digest_call_text(call), call.event_id)
         self.newest_us = max(self.newest_us, call.at_us)
         self.oldest_us = min(self.oldest_us or call.at_us, call.at_us)
+
+    def note_near_call(self, call: RecordedCall, nearness: float) -> None:
+        """Keep a call that it would not have allowed, if it is one of those that are most like what it allows."""
+        digest = digest_call_text(call)
+        if digest in self.nearest:
+            return
+        self.nearest[digest] = [nearness, call.event_id]
+        if len(self.nearest) > MOST_EXAMPLES:
+            del self.nearest[min(self.nearest, key=lambda name: self.nearest[name][0])]
+
+    def measure_nearness(self, call: RecordedCall) -> float:
+        """Return how much a call is like those that it allows, from 0: the same tool, folder, programs, hosts."""
+        if call.tool != self.tool:
+            return 0.0
+        description = describe_recorded_call(call)
+        if description is None:
+            return 0.0
+        programs = {command.program for command in description.commands if command.program}
+        wanted = {
+            next(word for word in line.split() if "=" not in word).rpartition("/")[2]
+            for line in self.runs.splitlines()
+        }
+        shared = len(programs & wanted) / len(programs | wanted) if programs | wanted else 1.0
+        if (programs or wanted) and not shared:
+            return 0.0
+        hosts = {address.host for address in description.addresses if address.host}
+        is_same_site = any(
+            host.split(".")[-2:] == line.split(".")[-2:]
+            for host in hosts
+            for line in self.reaches.splitlines()
+        )
+        is_here = f"in {with_home_as_tilde(description.folder or '')}" in self.touches.splitlines()
+        return 0.1 + 2 * shared + is_here + is_same_site
+
+
+def compare_with_history(
+    rule: DecisionRule, call: RecordedCall, reader: CallHistoryReader, budget: WalkTimeLimit
+) -> RuleSuggestion:
+    """Return a rule for calls like one, with recorded calls that it allows and the nearest that it does not.
+
+    The newest recorded calls are looked at, as far as the budget goes.
+    """
+    description = describe_recorded_call(call)
+    programs = (
+        {command.program for command in description.commands if command.program} if description else set()
+    )
+    folder = with_home_as_tilde(description.folder or "") if description else ""
+    compared = RuleSuggestion(
+        rule.tool,
+        runs="\n".join(sorted(filter(None, programs))),
+        touches=f"in {folder}",
+        reaches=rule.reaches,
+    )
+    for step in iterate_history_steps(reader, BIGGEST_ID, budget):
+        for recorded in step.calls:
+            if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
+                compared.count_allowed_call(recorded, "", "")
+            elif nearness := compared.measure_nearness(recorded):
+                compared.note_near_call(recorded, nearness)
+    return compared
+
+
+def digest_call_text(call: RecordedCall) -> str:
+    return blake2b(call.about.encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def describe_recorded_call(call: RecordedCall) -> CallDescription | None:
+    """Return what a recorded call does; None where only a text of it is known."""
+    return call.about.describe_call(call.tool) if isinstance(call.about, CallText) else None
+
+
+def list_nearest_events(suggestion: RuleSuggestion) -> list[int]:
+    """Return the events of the calls that are most like what is suggested and not allowed by it, the nearest first."""
+    return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 
 
 def insert_rules_after_denials(
@@ -313,7 +403,7 @@ class SuggestionSearch:
             self.phase, self.before = PROVE, self.last + 1
 
     def sort_call_into_group(
-        self, call: RecordedCall, judge: RecordedCallJudge, known: set[str], *, was_refused: bool
+        self, call: RecordedCall, judge: RecordedCallJudge, known_names: set[str], *, was_refused: bool
     ) -> None:
         """Count one call, and put it to its like where somebody may be asked about it."""
         ruling, verdict = judge.decide_recorded_call(call), judge.cached_grant_verdict(call)
@@ -332,14 +422,15 @@ class SuggestionSearch:
                 return
         if was_refused:
             return
-        if call.agent not in known:
-            self.strangers += 1
+        is_registered = call.agent in known_names
+        if not is_registered and (not call.program or judge.managed.find_server_tools(call.tool)):
+            self.strangers += 1  # nothing that a rule or a grant could name is known of whoever called
             return
-        key, shape = call_group_key(call, judge.managed)
+        key, terms = call_group_key(call, judge.managed, is_registered=is_registered)
         if key is None:
             self.varied += 1
             return
-        self.groups.setdefault(key, CallGroup()).add_call_to_group(call, shape)
+        self.groups.setdefault(key, CallGroup()).add_call_to_group(call, terms)
 
     def drop_rare_groups(self) -> None:
         common_groups = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
@@ -388,7 +479,7 @@ class SuggestionSearch:
             now,
             [suggestion.suggested_grant_edit(now) for suggestion in self.tried if suggestion.is_grant],
         )
-        refused = set(self.refused)
+        refused, compared = set(self.refused), set[str]()
         for step in iterate_history_steps(reader, self.before, budget):
             judge.load_grants_for_calls(step.calls)
             then.load_grants_for_calls(step.calls)
@@ -397,7 +488,10 @@ class SuggestionSearch:
                     self.count_refusal_for_suggestions(call.tool, call.about, judge.managed)
                     self.refused_calls += judge.decide_recorded_call(call).decision not in {ALLOW, DENY}
                     continue
-                credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
+                credited = credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
+                if (digest := digest_call_text(call)) not in compared:
+                    compared.add(digest)
+                    note_near_calls(suggested, call, credited)
             self.before = step.floor
         if not self.before:
             self.phase, self.before = ANSWERS, BIGGEST_ID
@@ -437,10 +531,10 @@ class SuggestionSearch:
             for suggestion in self.tried
             if suggestion.is_worth_suggesting and suggestion.tool not in self.overlooked
         ]
-        sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern))
+        sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern, one.runs))
         self.openable = sum(one.closed for one in sound)
         chosen: list[RuleSuggestion] = []
-        while sound and self.unasked_share(chosen) < GOAL:
+        while sound and len(chosen) < MOST_SUGGESTED and self.unasked_share(chosen) < GOAL:
             chosen.append(sound.pop(0))
         self.tried, self.phase = chosen, DONE
 
@@ -460,21 +554,33 @@ class SuggestionSearch:
         return self.count_unasked_calls(chosen) / self.askable_call_count if self.askable_call_count else 1.0
 
 
-def call_group_key(call: RecordedCall, managed: ManagedServers) -> tuple[str | None, CallShape]:
-    """Return the name of the group that a call belongs to, None for a call that is like no others."""
+def call_group_key(
+    call: RecordedCall, managed: ManagedServers, *, is_registered: bool
+) -> tuple[str | None, CallTerms]:
+    """Return the name of the group that a call belongs to, None for a call that nothing is learnt from."""
     places = managed.find_server_tools(call.tool)
     if places:
         server, tool = places[0]
-        return join_key_parts("grant", call.tool, call.agent, server, tool), CallShape("any")
-    if not _NAMES_ONE.fullmatch(call.tool):
-        return None, CallShape("")
+        return join_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()
+    scope = "" if is_registered else call.program
+    if call.tool in HARMLESS_TOOLS:
+        return join_key_parts("any", call.tool, scope), CallTerms()
+    description = describe_recorded_call(call)
+    if description is None or not _NAMES_ONE.fullmatch(call.tool):
+        return None, CallTerms()
+    generalized = generalize_call(call.tool, description)
+    if generalized is not None:
+        return join_key_parts("terms", call.tool, scope, generalized.key), generalized.terms
+    if may_be_exact(call, description):
+        return join_key_parts("exact", call.tool, scope, text_for_allow_rules(call.about)), CallTerms()
+    return None, CallTerms()
+
+
+def may_be_exact(call: RecordedCall, description: CallDescription) -> bool:
+    """Say whether a call may be suggested word for word: one of a tool of which nobody knows what it does."""
     text = text_for_allow_rules(call.about)
-    shape = classify_call_shape(call.field, call.about) if text == call.about else CallShape("")
-    if shape.key:
-        return join_key_parts("rule", call.tool, shape.key), shape
-    if len(text) > LONGEST_EXACT or "\n" in text or MASK in text:
-        return None, shape
-    return join_key_parts("exact", call.tool, text), CallShape("")
+    is_short = len(text) <= LONGEST_EXACT and "\n" not in text and MASK not in text
+    return call.tool not in TOOLS and is_short and not find_refusal_reason(description)
 
 
 def join_key_parts(*parts: str) -> str:
@@ -484,62 +590,110 @@ def join_key_parts(*parts: str) -> str:
 def build_suggestions(
     groups: dict[str, CallGroup], refusals: Iterable[tuple[str, str]], judge: RecordedCallJudge
 ) -> list[RuleSuggestion]:
-    """Return what follows from the largest groups, narrowest first choice, without what fits a refused call."""
+    """Return what follows from the largest groups, without what fits a refused call."""
     refused: dict[str, list[str]] = {}
+    dismissed = set(DismissedSuggestion.objects.values_list("digest", flat=True))
     for tool, about in refusals:
         refused.setdefault(tool, []).append(about)
     suggestions: list[RuleSuggestion] = []
     for key, group in sorted(groups.items(), key=lambda item: (-item[1].calls, item[0])):
         if group.calls < FEWEST or len(suggestions) >= MOST_TRIED:
             break
-        for candidate in iterate_group_candidates(key, group, judge.managed.strict):
-            if can_save_suggested_rule(candidate) and not any(
-                candidate.matches_tool_call(tool, about, judge.managed)
-                for tool, texts in refused.items()
-                for about in texts
-            ):
-                suggestions.append(candidate)
-                break
+        suggestion = build_group_suggestion(key, group, judge.managed.strict)
+        if suggestion is None or suggestion.suggestion_digest in dismissed:
+            continue
+        for tool, texts in refused.items():
+            for about in texts:
+                if suggestion is not None and suggestion.matches_tool_call(tool, about, judge.managed):
+                    suggestion = exclude_refused_call(key, group, suggestion, tool, about)
+        if suggestion is not None and can_save_suggested_rule(suggestion):
+            suggestions.append(suggestion)
     return suggestions
 
 
-def can_save_suggested_rule(one: RuleSuggestion) -> bool:
+def exclude_refused_call(
+    key: str, group: CallGroup, suggestion: RuleSuggestion, tool: str, about: str
+) -> RuleSuggestion | None:
+    """Return a suggestion without the commands or files of a call that a person refused; None where that fails."""
+    if not isinstance(about, CallText):
+        return None
+    description = about.describe_call(tool)
+    if suggestion.runs:
+        generalized = generalize_call(tool, description)
+        for words in generalized.terms.commands if generalized is not None else ():
+            group.terms.commands.pop(words, None)
+        if generalized is None or not group.terms.commands:
+            return None
+    else:
+        refused_paths = [with_home_as_tilde(use.path) for use in description.paths if use.path]
+        add_missing(group.terms.touches, [f"!{path}" for path in refused_paths])
+    left = build_group_suggestion(key, group, is_strict=True)
+    if left is None or replace(left.suggested_rule(0), agents=None, program="").matches_call(
+        tool, about, None
+    ):
+        return None
+    return left
+
+
+def can_save_suggested_rule(suggestion: RuleSuggestion) -> bool:
     try:
-        tool_rules.validate_tool_rule(one.suggested_rule(1))
+        tool_rules.validate_tool_rule(suggestion.suggested_rule(1))
     except UnprocessableRequest:
         return False
     return True
 
 
-def iterate_group_candidates(key: str, group: CallGroup, is_strict: bool) -> Iterable[RuleSuggestion]:
-    """Yield what a group may suggest, the first that nobody refused counts.
+def build_group_suggestion(key: str, group: CallGroup, is_strict: bool) -> RuleSuggestion | None:
+    """Return what a group suggests; None where its calls are too varied.
 
     `is_strict`: unregistered servers are denied already (policy.managed).
     """
     kind, tool, *rest = key.split("\x1f")
     if kind == "grant":
         agent, server, name = rest
-        yield RuleSuggestion(
-            tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES
+        return RuleSuggestion(
+            tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES, key=key
         )
-        return
-    agents, program = sorted(group.agents), group.common_program
+    agents = None if rest[0] else sorted(group.agents)
+    program = rest[0] or group.common_program
+    if kind == "any":
+        return RuleSuggestion(tool, agents=agents, program=program, loosely=WHATEVER_INPUT, key=key)
     if kind == "exact":
-        yield RuleSuggestion(tool, escape_pattern_text(rest[0]), agents, program, loosely=WORD_FOR_WORD)
-        return
-    texts = sorted(group.texts.items(), key=lambda item: (-item[1], item[0]))
-    exact = [
-        RuleSuggestion(tool, escape_pattern_text(text), agents, program, loosely=WORD_FOR_WORD)
-        for text, times in texts
-        if times >= FEWEST and "\n" not in text and rest[0] != "any"
-    ]
-    if exact and texts[0][1] >= EXACTLY * group.calls:
-        yield exact[0]
-    shape = CallShape(rest[0], group.parts)
-    pattern = build_shape_pattern(shape)
-    if pattern is not None:
-        yield RuleSuggestion(tool, pattern, agents, program, loosely=describe_shape_pattern(shape))
-    yield from exact
+        return RuleSuggestion(
+            tool, escape_pattern_text(rest[1]), agents=agents, program=program, loosely=WORD_FOR_WORD, key=key
+        )
+    if group.terms.is_too_varied:
+        return None
+    return RuleSuggestion(
+        tool,
+        runs="\n".join(group.terms.list_runs()),
+        touches="\n".join(group.terms.list_touches()),
+        reaches="\n".join(sorted(group.terms.reaches)),
+        agents=agents,
+        program=program,
+        loosely=IN_TERMS,
+        key=key,
+    )
+
+
+def escape_pattern_text(text: str) -> str:
+    """Return a pattern that fits exactly this text."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text).replace("\n", r"\n")
+
+
+def note_near_calls(
+    suggested: Sequence[RuleSuggestion], call: RecordedCall, credited: RuleSuggestion | None
+) -> None:
+    """Let each suggestion that does not allow a call keep it, if it is like those that it allows."""
+    for suggestion in suggested:
+        if suggestion is credited or not (nearness := suggestion.measure_nearness(call)):
+            continue
+        is_full = len(suggestion.nearest) >= MOST_EXAMPLES
+        if is_full and nearness <= min(value for value, _ in suggestion.nearest.values()):
+            continue
+        rule = replace(suggestion.suggested_rule(0), agents=None, program="")
+        if not rule.matches_call(call.tool, call.about, None):
+            suggestion.note_near_call(call, nearness)
 
 
 def credit_allowing_suggestion(
@@ -548,14 +702,14 @@ def credit_allowing_suggestion(
     then: RecordedCallJudge,
     by_rule: dict[str, RuleSuggestion],
     by_slot: dict[tuple[str, ...], RuleSuggestion],
-) -> None:
-    """Count a call for the suggestion that would have let it run."""
+) -> RuleSuggestion | None:
+    """Count a call for the suggestion that would have let it run, and return it."""
     before = judge.decide_recorded_call(call)
     if before.decision == ALLOW:
-        return
+        return None
     after = then.decide_recorded_call(call)
     if after.decision != ALLOW:
-        return
+        return None
     suggestion = by_rule.get(after.by)
     verdict = then.cached_grant_verdict(call)
     if suggestion is None and verdict is not None and verdict.grant is not None:
@@ -565,17 +719,18 @@ def credit_allowing_suggestion(
         suggestion.closed += before.decision == DENY
         suggestion.asked += before.decision == ASK
         suggestion.count_allowed_call(call, before.decision, before.by)
+    return suggestion
 
 
 def find_newly_refused_request(
-    one: RuleSuggestion, reader: CallHistoryReader, managed: ManagedServers
+    suggestion: RuleSuggestion, reader: CallHistoryReader, managed: ManagedServers
 ) -> AnsweredRequest | None:
     """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""
     before = BIGGEST_ID
     while before:
         floor = reader.request_stretch_floor(before)
         for answer in reader.read_answered_requests(before, floor):
-            if not answer.allowed and one.matches_tool_call(answer.tool, answer.about, managed):
+            if not answer.allowed and suggestion.matches_tool_call(answer.tool, answer.about, managed):
                 return answer
         before = floor
     return None

@@ -15,7 +15,9 @@ from coordinator.mcp.servers.names import PREFIX
 from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
-from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules import history_queries, tool_rules
+from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_text import CallText
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
 from coordinator.policy.suggestions.history import (
     BIGGEST_ID,
@@ -37,6 +39,7 @@ class RecordedCallJudge:
 
     def __init__(self, rules: Sequence[DecisionRule], now: datetime, edits: Sequence[GrantEdit] = ()) -> None:
         self._rules = rules
+        self._has_history_rules = tool_rules.has_history_rules(rules)
         self._now = now
         self._edits = edits
         self.managed = managed.load_managed_servers(now)
@@ -56,16 +59,36 @@ class RecordedCallJudge:
         policy = access.load_policy_for_agents(agents, servers, self._now)
         if self._edits:
             ours = [edit for edit in self._edits if edit.agent_id in agents and edit.server_id in servers]
-            policy = preview_policy_after_edits(policy, ours, by=Actor("system", "trial"), now=self._now)
+            policy = preview_policy_after_edits(policy, ours, actor=Actor("system", "trial"), now=self._now)
         for tool, agent in unknown:
             self._verdicts[tool, agent] = self.managed.decide_call_by_grants(policy, tool, agent, self._now)
 
     def decide_recorded_call(self, call: RecordedCall) -> Ruling:
         """Return what would be decided about the call, which `learn` has seen."""
         return tool_rules.combine_rules_and_grants(
-            self.decide_call_by_rules(call.tool, call.about, call.agent, call.program),
+            self.decide_call_by_rules(call.tool, self.recall_call_history(call), call.agent, call.program),
             self.cached_grant_verdict(call),
         )
+
+    def recall_call_history(self, call: RecordedCall) -> str:
+        """Return the call's text with what rules ask about the time before it, as it was recorded."""
+        about = call.about
+        if not self._has_history_rules or not isinstance(about, CallText):
+            return about
+        needs = tool_rules.list_history_needs(
+            self._rules, call.tool, about, call.agent or None, call.program, servers=self.managed.servers
+        )
+        if not needs:
+            return about
+        moment = CallMoment(
+            call.session_id,
+            call.tool,
+            about.tool_input,
+            call.called_at,
+            event_id=call.event_id,
+            folder=about.folder,
+        )
+        return about.with_history(history_queries.load_call_history(needs, moment))
 
     def decide_call_by_rules(self, tool: str, about: str, agent: str, program: str = "") -> Ruling:
         """Return what the rules alone say."""
@@ -243,7 +266,7 @@ def list_judged_calls(
     reader: CallHistoryReader,
     now: RecordedCallJudge,
     then: RecordedCallJudge,
-    wanted: TrialCallFilter,
+    call_filter: TrialCallFilter,
     *,
     before: int,
     most: int,
@@ -257,7 +280,7 @@ def list_judged_calls(
         then.load_grants_for_calls(step.calls)
         for call in step.calls:
             judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
-            if not wanted.matches_trial_call(call, judged.before, judged.after):
+            if not call_filter.matches_trial_call(call, judged.before, judged.after):
                 continue
             if len(judged_calls) == most:
                 return JudgedCallPage(judged_calls, judged_calls[-1].call.event_id, True)

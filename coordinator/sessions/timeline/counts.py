@@ -57,12 +57,15 @@ def count_session_events(session_id: str) -> SessionEventCounts:
     }
     categories = dict.fromkeys((*CATEGORIES, "other"), 0)
     tools: dict[str, int] = {}
+    ends: dict[str, int] = {}
     for (event_type, tool_name), number in numbers.items():
         categories[category_of.get(event_type, "other")] += number
         if event_type == CALL_STARTS:
             tools[tool_name or "tool"] = tools.get(tool_name or "tool", 0) + number
         elif event_type in CATEGORIES["calls"]:
-            tools.setdefault(tool_name or "tool", 0)
+            ends[tool_name or "tool"] = ends.get(tool_name or "tool", 0) + number
+    # Some programs report only the ends of a tool's calls.
+    tools = ends | tools
     return SessionEventCounts(
         total=numbers.total(),
         categories=categories,

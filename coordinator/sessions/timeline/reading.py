@@ -23,6 +23,7 @@ from coordinator.models.fields import InstantTransform, decode_stored_json
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
 from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.rewinds import RewoundSpan, load_rewound_spans
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,
 # because cut JSON cannot be decoded; of the rest, people see the beginning.
@@ -59,12 +60,14 @@ class GatewayTimes:
     """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own.
 
     `resumed` is how often it asked the server for the rest of an answer, whose stream had ended before the result.
+    `marks` say what in the result may be instructions to the model.
     """
 
     waited_ms: float
     upstream_ms: float
     own_ms: float
     resumed: int = 0
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,7 @@ _SOURCES = {
     "tokens_out": "context__output_tokens",
     "gateway": "gateway_told",
 }
+MOST_MARKS = 10  # of a result, that are shown
 _GATEWAY_TOLD = Case(
     When(context__source=BY_GATEWAY, then=F("context__extra__text")), output_field=models.TextField()
 )
@@ -202,6 +206,11 @@ class SessionTimeline:
             self.session_events().count() == EventContext.objects.filter(session_id=self.session_id).count()
         )
 
+    @cached_property
+    def rewound_spans(self) -> list[RewoundSpan]:
+        """What a person left behind by rewinding."""
+        return load_rewound_spans(self.session_id)
+
     def session_events(self) -> Events:
         events: Events = Event.objects.filter(session_id=self.session_id)
         return events
@@ -214,15 +223,15 @@ class SessionTimeline:
         events = self.fetch_timeline_events(self.ordered_filtered_events().reverse(), limit + 1)
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=False)
 
-    def read_events_after(self, place: EventPosition, limit: int) -> EventWindow:
+    def read_events_after(self, position: EventPosition, limit: int) -> EventWindow:
         """Return what follows `place`, which itself is left out."""
-        events = self.fetch_timeline_events(self.events_after_position(place), limit + 1)
-        return EventWindow(events[:limit], older=self.has_events_until(place), newer=len(events) > limit)
+        events = self.fetch_timeline_events(self.events_after_position(position), limit + 1)
+        return EventWindow(events[:limit], older=self.has_events_until(position), newer=len(events) > limit)
 
-    def read_events_before(self, place: EventPosition, limit: int) -> EventWindow:
+    def read_events_before(self, position: EventPosition, limit: int) -> EventWindow:
         """Return what comes before `place`, which itself is left out."""
-        events = self.fetch_timeline_events(self.events_before_position(place).reverse(), limit + 1)
-        newer = self.events_from_position(place).exists()
+        events = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit + 1)
+        newer = self.events_from_position(position).exists()
         return EventWindow(events[:limit][::-1], older=len(events) > limit, newer=newer)
 
     def read_events_between(self, first: EventPosition, last: EventPosition, limit: int) -> EventWindow:
@@ -231,10 +240,10 @@ class SessionTimeline:
         inside = [event for event in events if event.event_position <= last]
         return EventWindow(inside[:limit], older=True, newer=True)
 
-    def read_events_around(self, place: EventPosition, limit: int) -> EventWindow:
+    def read_events_around(self, position: EventPosition, limit: int) -> EventWindow:
         """Return a window in which `place` stands a third of the way down."""
-        before = self.fetch_timeline_events(self.events_before_position(place).reverse(), limit // 3 + 1)
-        from_here = self.fetch_timeline_events(self.events_from_position(place), limit - limit // 3 + 1)
+        before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
+        from_here = self.fetch_timeline_events(self.events_from_position(position), limit - limit // 3 + 1)
         kept = before[: limit // 3]
         return EventWindow(
             kept[::-1] + from_here[: limit - limit // 3],
@@ -246,6 +255,20 @@ class SessionTimeline:
         """Return where an event of this session stands, whatever the filters, or None if it is not one."""
         row = self.dated_session_events().filter(id=event_id).values_list("at_us", flat=True).first()
         return None if row is None else EventPosition(row, event_id)
+
+    def find_model_before(self, position: EventPosition) -> str:
+        """Return the model of the last answer of the session's own agent before `position`; "" where none is known."""
+        answers = EventContext.objects.filter(
+            Q(instant_us__lt=position.at_us) | Q(event_id__lt=position.event_id),
+            session_id=self.session_id,
+            instant_us__lte=position.at_us,
+            subagent__isnull=True,
+            model__isnull=False,
+            event__event_type="message",
+            event__role="assistant",
+        )
+        newest = answers.order_by("-instant_us", "-event_id").values_list("model", flat=True).first()
+        return newest or ""
 
     def find_next_position(self, place: EventPosition, *, backwards: bool = False) -> EventPosition | None:
         """Return the nearest place beyond `place` (or before it) that the filters let through."""
@@ -304,19 +327,19 @@ class SessionTimeline:
         by = ("context__instant_us", "context__event_id") if self.complete else ("at_us", "id")
         return events.order_by(*by)
 
-    def events_after_position(self, place: EventPosition) -> Events:
-        later = Q(at_us__gt=place.at_us) | Q(id__gt=place.event_id)
-        return self.ordered_filtered_events().filter(later, at_us__gte=place.at_us)
+    def events_after_position(self, position: EventPosition) -> Events:
+        later = Q(at_us__gt=position.at_us) | Q(id__gt=position.event_id)
+        return self.ordered_filtered_events().filter(later, at_us__gte=position.at_us)
 
-    def events_from_position(self, place: EventPosition) -> Events:
-        return self.events_after_position(EventPosition(place.at_us, place.event_id - 1))
+    def events_from_position(self, position: EventPosition) -> Events:
+        return self.events_after_position(EventPosition(position.at_us, position.event_id - 1))
 
-    def events_before_position(self, place: EventPosition) -> Events:
-        earlier = Q(at_us__lt=place.at_us) | Q(id__lt=place.event_id)
-        return self.ordered_filtered_events().filter(earlier, at_us__lte=place.at_us)
+    def events_before_position(self, position: EventPosition) -> Events:
+        earlier = Q(at_us__lt=position.at_us) | Q(id__lt=position.event_id)
+        return self.ordered_filtered_events().filter(earlier, at_us__lte=position.at_us)
 
-    def has_events_until(self, place: EventPosition) -> bool:
-        return self.events_before_position(EventPosition(place.at_us, place.event_id + 1)).exists()
+    def has_events_until(self, position: EventPosition) -> bool:
+        return self.events_before_position(EventPosition(position.at_us, position.event_id + 1)).exists()
 
     def fetch_timeline_events(self, events: Events, limit: int | None) -> list[TimelineEvent]:
         heads = {f"{name}_head": Substr(f"{name}__text", 1, READ_UP_TO) for name in JSON_COLUMNS}
@@ -355,7 +378,11 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
         return None
     times = [stored_json.get(name) for name in ("waited_ms", "upstream_ms", "own_ms", "resumed")]
     waited, upstream, own, resumed = (float(part) if isinstance(part, int | float) else 0.0 for part in times)
-    return GatewayTimes(waited, upstream, own, int(resumed))
+    marks = stored_json.get("marks")
+    known_marks = (
+        tuple(mark for mark in marks if isinstance(mark, str))[:MOST_MARKS] if isinstance(marks, list) else ()
+    )
+    return GatewayTimes(waited, upstream, own, int(resumed), known_marks)
 
 
 def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, Session
+from coordinator.models.fields import dump_compact_json
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
 from coordinator.sessions.list_facts import annotate_last_event_instant
-from coordinator.sessions.reports import IN_BACKGROUND, TURN_END
+from coordinator.sessions.reports import IN_BACKGROUND, REWIND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import CallPairs, pair_calls_in_window
 from coordinator.sessions.timeline.places import EventPosition
@@ -25,9 +26,12 @@ from coordinator.sessions.timeline.reading import (
     TimelineEvent,
     TimelineFilters,
 )
+from coordinator.sessions.timeline.rewinds import is_left_behind
+from coordinator.usage.prices import normalize_model_name
 
 # Later than every event.
 FAR = EventPosition(2**63 - 1, 2**63 - 1)
+STARTS_SESSION = "start_agent_session"  # how the tools are called that start a child session
 MOST_BESIDE = 100  # approvals, and children, of one window
 
 # Beyond this many events before the end of a turn its calls are told when the page is read again.
@@ -38,9 +42,13 @@ CallState = Literal["done", "failed", "running", "refused", "no result"]
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    """One row. `event_id` is the anchor that permalinks name; `place` is where the row stands."""
+    """One row. `event_id` is the anchor that permalinks name; `place` is where the row stands.
+
+    `is_rewound`: a person left it behind by rewinding.
+    """
 
     place: EventPosition
+    is_rewound: bool = field(default=False, kw_only=True)
 
     row_type = "row"
 
@@ -61,9 +69,10 @@ class TimelineRow:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow(TimelineRow):
-    """What a person or an agent said."""
+    """What a person or an agent said; `model_before` is the model of the answer before, where it was another one."""
 
     event: TimelineEvent
+    model_before: str = ""
 
     row_type = "message"
 
@@ -84,7 +93,8 @@ class CallRow(TimelineRow):
     An end that says that the call goes on in the background is none until its turn ends.
 
     `refused`: its agent ended the turn in good order and told of no result, so it did not let the call run.
-    `passed` is the end as the MCP gateway told it, through which the call went.
+    `passed` is the end as the MCP gateway told it, through which the call went. `child` is the row of the session that
+    the call started.
     """
 
     start: TimelineEvent | None
@@ -92,6 +102,7 @@ class CallRow(TimelineRow):
     may_run: bool
     refused: bool = False
     passed: TimelineEvent | None = None
+    child: ChildRow | None = None
 
     row_type = "call"
 
@@ -205,11 +216,55 @@ def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: S
         over = last_call_cutoff(timeline, window.events, pairs, session)
         ended = find_ended_turns(calls_without_result(window.events, pairs), session)
         rows += iterate_event_rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
+        rows = mark_model_changes(timeline, rows)
     if not timeline.filters:
         span = window_time_lookups(window)
         rows += load_approval_rows(session, **span)
-        rows += load_child_rows(session, **span)
-    return sorted(rows, key=lambda row: row.place)
+        rows = join_child_rows(rows, list(load_child_rows(session, **span)))
+    return sorted(mark_rewound_rows(timeline, rows), key=lambda row: row.place)
+
+
+def mark_rewound_rows(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
+    """Return the rows, of which those say so that a person left behind by rewinding."""
+    if not timeline.rewound_spans:
+        return rows
+    return [
+        replace(row, is_rewound=True)
+        if is_left_behind(timeline.rewound_spans, row.place.at_us) and not is_rewind(row)
+        else row
+        for row in rows
+    ]
+
+
+def is_rewind(row: TimelineRow) -> bool:
+    return isinstance(row, MilestoneRow) and row.event.event_type == REWIND
+
+
+def join_child_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> list[TimelineRow]:
+    """Return the rows with one for each child: that of the call that started it, else one of its own."""
+    started = {
+        row.place: child
+        for child in children
+        for row in rows
+        if isinstance(row, CallRow) and has_started_child(row, child)
+    }
+    joined = {child.child.pk for child in started.values()}
+    return [
+        *(replace(row, child=started.get(row.place)) if isinstance(row, CallRow) else row for row in rows),
+        *(child for child in children if child.child.pk not in joined),
+    ]
+
+
+def has_started_child(call: CallRow, child: ChildRow) -> bool:
+    """Say whether a call started a child session: its answer names it, or it still runs and starts sessions."""
+    if call.place.at_us > child.place.at_us:
+        return False
+    if call.end is None or call.end.tool_output is None:
+        tool_name = call.naming_event.tool_name or ""
+        return call.call_state == "running" and tool_name.endswith(STARTS_SESSION)
+    return child.place.at_us <= call.row_end_us and child.child.pk in dump_compact_json(
+        call.end.tool_output.value
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +297,26 @@ def build_arrived_rows(
     completed += iterate_unanswered_calls(events, timeline, here)
     ended = find_ended_turns(calls_without_result(events, pairs), session)
     errors = [event for event in events if event.error is not None]
+    new = mark_model_changes(timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False)))
     return ArrivedRows(
-        new=list(iterate_event_rows(events, pairs, over, ended, strays=False)),
-        completed=completed,
+        new=join_started_children(new, session),
+        completed=join_started_children(completed, session),
         failed=list(iterate_event_rows(errors, pairs, over, ended, strays=True)),
     )
+
+
+def join_started_children(rows: list[TimelineRow], session: Session) -> list[TimelineRow]:
+    """Return arrived rows, of which those of calls that started a child session have the child's."""
+    starts = [
+        row
+        for row in rows
+        if isinstance(row, CallRow) and (row.naming_event.tool_name or "").endswith(STARTS_SESSION)
+    ]
+    since = min(row.place for row in starts).position_datetime if starts else None
+    if since is None:
+        return rows
+    children = list(load_child_rows(session, created_at__gte=since))
+    return [row for row in join_child_rows(rows, children) if not isinstance(row, ChildRow)]
 
 
 def iterate_event_rows(
@@ -273,6 +343,28 @@ def iterate_event_rows(
             yield MessageRow(event.event_position, event)
         else:
             yield MilestoneRow(event.event_position, event)
+
+
+def mark_model_changes(timeline: SessionTimeline, rows: list[TimelineRow]) -> list[TimelineRow]:
+    """Return the rows in which answers of the session's own agent by another model than the one before say so.
+
+    Nothing is marked of a filtered timeline: the answer before may not be in it.
+    """
+    model = None
+    marked_rows: list[TimelineRow] = []
+    for row in rows:
+        if isinstance(row, MessageRow) and is_own_answer(row.event) and not timeline.filters:
+            model = timeline.find_model_before(row.place) if model is None else model
+            if model and normalize_model_name(model) != normalize_model_name(row.event.model or ""):
+                row = replace(row, model_before=model)  # noqa: PLW2901
+            model = row.event.model or ""
+        marked_rows.append(row)
+    return marked_rows
+
+
+def is_own_answer(event: TimelineEvent) -> bool:
+    """Say whether the session's own agent gives an answer of which the model is known."""
+    return event.role == "assistant" and event.subagent is None and bool(event.model)
 
 
 def calls_without_result(events: Iterable[TimelineEvent], pairs: CallPairs) -> list[TimelineEvent]:

@@ -68,7 +68,7 @@ def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) 
     try:
         accepted_offer = parse_accepted_offer(row, user_id, request.POST.get("offer", ""), timezone.now())
         approvals.approve_permanently(
-            row.request_id, accepted_offer.answer, by=request.user, judged=accepted_offer.judged
+            row.request_id, accepted_offer.answer, person=request.user, judged=accepted_offer.judged
         )
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)

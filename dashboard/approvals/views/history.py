@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -14,9 +15,10 @@ from django.utils import timezone
 from coordinator.identity.declarations import require_GET
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests.verdicts import export_permission_request
-from dashboard.approvals.cards import CardMember
+from dashboard.approvals.cards import CardMember, load_request_agents
 from dashboard.approvals.filters import PermissionRequestFilter
 from dashboard.approvals.statistics import compute_approval_statistics as count
+from dashboard.frame.days import find_time_zone
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.choices import list_recent_values
@@ -34,10 +36,11 @@ def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
+    agents = load_request_agents(page.rows)
     context = {
         "filter": narrowed,
         "page": page,
-        "members": [CardMember(row, now) for row in page.rows],
+        "members": [CardMember(row, now, agent=agents.get(row.request_id)) for row in page.rows],
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "plugins": list_recent_values(everything, "plugin_id", chosen=request.GET.get("plugin")),
         "types": list_recent_values(everything, "permission_type", chosen=request.GET.get("type")),
@@ -64,7 +67,13 @@ def export_approval_history(request: HtmxHttpRequest) -> StreamingHttpResponse:
 def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
     day_text = request.GET.get("days", "")
     days = int(day_text) if day_text in {str(period) for period in PERIODS} else 30
-    context = {"figures": count(timezone.now(), days), "periods": PERIODS}
+    zone_name = request.GET.get("zone", "")
+    zone = find_time_zone(zone_name) if zone_name else None
+    context = {
+        "figures": count(timezone.now(), days, zone),
+        "periods": PERIODS,
+        "zone": zone_name if zone else str(settings.LOCAL_ZONE),
+    }
     return render(request, "approvals/statistics.html", context)
 
 

@@ -12,7 +12,7 @@ from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import AuditLog, PermissionRequest
-from coordinator.policy.requests.approvals import Validity, can_revoke
+from coordinator.policy.requests.approvals import can_revoke
 from coordinator.policy.requests.judged import group_requests_by_card
 from dashboard.approvals.arrangement import (
     GROUPS,
@@ -25,10 +25,9 @@ from dashboard.approvals.cards import build_approval_card, build_approval_cards
 from dashboard.approvals.inbox import load_inbox_page
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, DecisionOutcome, decide_each_request
+from dashboard.approvals.views.one_by_one import VALIDITIES, redirect_to_next_request, render_one_request
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-
-VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.ONCE]
 
 
 @require_GET
@@ -72,7 +71,10 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
             messages.error(request, refusal)
         if done:
             messages.success(request, done)
-        return redirect("approvals:inbox")
+        return redirect_to_next_request(request) if "one" in request.POST else redirect("approvals:inbox")
+    if "one" in request.POST:
+        response = render_one_request(request, after=request.POST.get("after", ""))
+        return trigger_decision_toast(response, refusals, done)
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
     now = timezone.now()
@@ -82,7 +84,8 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         rights=DecisionRights.for_person(request.user, now),
         lane=request.POST.get("lane", "")[:8],
     )
-    context = {"cards": cards, "validities": VALIDITIES, "choosable": "choosable" in request.POST}
+    choosable = "choosable" in request.POST
+    context = {"cards": cards, "validities": VALIDITIES, "choosable": choosable, "alone": not choosable}
     response = render(request, "approvals/_cards.html", context)
     return trigger_decision_toast(response, refusals, done)
 
@@ -110,7 +113,7 @@ def trigger_decision_toast(response: HttpResponse, refusals: list[str], done: st
 def mark_requests_seen_view(request: HtmxHttpRequest) -> HttpResponse:
     """Note which requests an approver has had in view, so that one that expires unseen can be told apart."""
     approvals.record_requests_seen(
-        request.POST.getlist("ids")[:MOST_ON_A_CARD], by=request.user, now=timezone.now()
+        request.POST.getlist("ids")[:MOST_ON_A_CARD], person=request.user, now=timezone.now()
     )
     return HttpResponse(status=204)
 
@@ -147,7 +150,7 @@ def revoke_approval_view(request: HtmxHttpRequest, request_id: str) -> HttpRespo
     """End an approval now and go back to where the button was."""
     find_request_or_404(request_id)
     try:
-        approvals.end_approval(request_id, by=request.user, reason=request.POST.get("reason", "")[:2000])
+        approvals.end_approval(request_id, person=request.user, reason=request.POST.get("reason", "")[:2000])
     except SignalboxError as refusal:
         messages.warning(request, str(refusal.detail))
     else:

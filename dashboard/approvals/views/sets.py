@@ -58,7 +58,7 @@ def confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
             raise BadRequest("Choose whether to approve or to deny.")
     except SignalboxError as refusal:
         return answer_triage_refusal(request, refusal)
-    listed = list_chosen_requests(chosen, now, rights)
+    listed = list_chosen_requests(chosen, now, rights, verdict)
     context = {
         "verdict": verdict,
         "listed": [chosen_request for chosen_request in listed if not chosen_request.problem],
@@ -90,7 +90,8 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
         )
     seen_digests = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
     now = timezone.now()
-    chosen_requests = list_chosen_requests(seen_digests, now, DecisionRights.for_person(request.user, now))
+    rights, verdict = DecisionRights.for_person(request.user, now), form.cleaned_data["verdict"]
+    chosen_requests = list_chosen_requests(seen_digests, now, rights, verdict)
     listed = [
         (chosen_request, outcome.refusals[chosen_request.request_id]) for chosen_request in chosen_requests
     ]
@@ -138,14 +139,20 @@ def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datet
     choice, by = request.POST.get("do", ""), request.user
     if choice in {"take", "assign"}:
         to = by.get_username() if choice == "take" else request.POST.get("to", "").strip()[:150]
-        number = approvals.assign_requests(ids, to, by=by, now=now)
+        number = approvals.assign_requests(ids, to, person=by, now=now)
         return f"{count_of(number, 'request')} assigned to {'you' if to == by.get_username() else to}.", False
     if choice == "release":
-        return f"{count_of(approvals.unassign_requests(ids, by=by, now=now), 'request')} unassigned.", False
+        return (
+            f"{count_of(approvals.unassign_requests(ids, person=by, now=now), 'request')} unassigned.",
+            False,
+        )
     if choice == "wake":
-        return f"{count_of(approvals.wake_snoozed_requests(ids, by=by), 'request')} back in your inbox.", True
+        return (
+            f"{count_of(approvals.wake_snoozed_requests(ids, person=by), 'request')} back in your inbox.",
+            True,
+        )
     until = find_snooze_end(choice, request.POST.get("zone", ""), now)
-    number = approvals.snooze_requests(ids, until, by=by, now=now)
+    number = approvals.snooze_requests(ids, until, person=by, now=now)
     return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +24,7 @@ from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp.servers import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
+from coordinator.models.agent_names import find_linked_agent, list_agent_names
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants import access, access_preview
 from coordinator.policy.grants import lengths as grant_lengths
@@ -54,6 +56,7 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, asked_verdict = timezone.now(), None
+    linked = find_linked_agent(agent)
     if agent and server:
         asked_verdict = access_sheet.build_agent_server_sheet(agent, server, now)
     elif agent:
@@ -67,10 +70,14 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
         "sheet": asked_verdict,
         "known_server": McpServer.objects.filter(pk=server).first(),
         "known_agent": Agent.objects.filter(pk=agent).first(),
+        "linked": linked,
+        "other_names": [name for name in list_agent_names(linked.agent_id) if name != agent]
+        if linked
+        else [],
         "agents": access_sheet.list_grantable_agent_ids(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
-        "validities": grant_lengths.grant_length_choices(grant_lengths.DEFAULT),
+        "default_end": grant_lengths.DEFAULT,
         "here": request.get_full_path(),
     }
     return render(request, "mcp/sheet.html", context)
@@ -84,7 +91,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     try:
         edits = parse_posted_grant_edits(request, now)
         preview = (
-            access_preview.preview_access_changes(edits, by=person_actor(request.user), now=now)
+            access_preview.preview_access_changes(edits, actor=person_actor(request.user), now=now)
             if edits
             else None
         )
@@ -98,8 +105,23 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         "preview": preview,
         "back": find_return_url(request),
         "number": len(edits),
+        "zone": access_sheet.find_form_zone(request.POST),
     }
     return render(request, choose_mcp_template(request, "preview"), context)
+
+
+@require_safe
+@require_approver
+def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with the exact time that the words in a grant's form mean, or why they mean none."""
+    now, zone = timezone.now(), access_sheet.find_form_zone(request.GET)
+    text = request.GET.get("until", "")
+    context: dict[str, object] = {"zone": zone}
+    try:
+        context["end"] = grant_lengths.parse_grant_end(text, now, zone)
+    except SignalboxError as refusal:
+        context["fault"] = refusal.detail
+    return render(request, "mcp/_exact_end.html", context)
 
 
 def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[GrantEdit]:
@@ -119,13 +141,13 @@ def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     now, edits = timezone.now(), []
     try:
         edits = access_sheet.unpack_grant_edits(request.POST.get("edits", ""))
-        done = grants.apply_grant_edits(edits, by=person_actor(request.user), now=now)
+        done = grants.apply_grant_edits(edits, actor=person_actor(request.user), now=now)
     except StaleEdit as stale:
-        grants.record_grants_refusal(edits, stale, by=person_actor(request.user), now=now)
+        grants.record_grants_refusal(edits, stale, actor=person_actor(request.user), now=now)
         context = {"clashes": stale.clashes, "back": find_return_url(request), "count": len(stale.clashes)}
         return render(request, "mcp/clash.html", context, status=409)
     except SignalboxError as refusal:
-        grants.record_grants_refusal(edits, refusal, by=person_actor(request.user), now=now)
+        grants.record_grants_refusal(edits, refusal, actor=person_actor(request.user), now=now)
         return render_grant_refusal(request, refusal)
     message = (
         "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
@@ -154,7 +176,10 @@ def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 @require_safe
 @require_viewer
 def explain_access(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer why an agent may or may not call a tool: every rule in its order, and the one that decided."""
+    """Answer why an agent may or may not call a tool: every rule in its order, and the one that decided.
+
+    Without a tool the answer is about the server as a whole: its resources, prompts and sampling.
+    """
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, text_parameter = timezone.now(), read_text_parameter(request, "at")
     at = (
@@ -163,7 +188,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
         else instants.parse_instant(f"{text_parameter}:00")
     )
     context: dict[str, object] = {"agent": agent, "server": server, "tool": tool, "at": at, "now": now}
-    if agent and server and tool:
+    if agent and server:
         verdict = access.resolve_tool_access(agent, server, tool, now, at=at)
         context |= {
             "verdict": verdict,
@@ -177,7 +202,12 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
             "server_target": f"{agent} {server} *",
             "odd_at": bool(text_parameter) and at is None,
         }
-    context |= {"agents": access_sheet.list_grantable_agent_ids() if not wants_fragment(request) else []}
+    context |= {
+        "agents": access_sheet.list_grantable_agent_ids() if not wants_fragment(request) else [],
+        "known_agent": Agent.objects.filter(pk=agent).exists(),
+        "back": request.htmx.current_url_abs_path if wants_fragment(request) else request.get_full_path(),
+        "slot": json.dumps([agent, server, tool, access_sheet.CHOICE_OF_NO_SHEET, None]),
+    }
     return render(request, choose_mcp_template(request, "why"), context)
 
 
@@ -205,6 +235,7 @@ def list_access_steps(
             ("tool", tool, access.TOOL_GRANT),
             ("server", None, access.SERVER_GRANT),
         )
+        if kind == "server" or tool
     ]
 
 
@@ -266,8 +297,9 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
     name = event.session.agent_name or ""
     mcp_server_rows = McpServer.objects.exclude(name=None).values_list("name", flat=True)
     called = calls.find_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
+    linked = find_linked_agent(name)
     return WantedToolCall(
-        agent or calls.find_agent_id(name, set(Agent.objects.values_list("pk", flat=True))) or name,
+        agent or (linked.agent_id if linked else name),
         server or called[0],
         tool or called[1],
         event.session_id,
@@ -291,7 +323,7 @@ def create_access_request(request: HtmxHttpRequest, wanted: WantedToolCall) -> P
         agent_id=wanted.agent,
         event_id=wanted.event,
     )
-    return approvals.request_permission(ask, by=person_actor(request.user), now=timezone.now()).request
+    return approvals.request_permission(ask, actor=person_actor(request.user), now=timezone.now()).request
 
 
 @require_safe
@@ -311,9 +343,7 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
         "faults": access.find_grant_problems(row),
         "ended": ended if isinstance(ended, dict) else None,
         # A grant on top of another is not made permanent by leaving the form as it is.
-        "validities": grant_lengths.grant_length_choices(
-            "1h" if access.covered_grant_ids(row) else grant_lengths.RENEWAL
-        ),
+        "default_end": "1 hour" if access.covered_grant_ids(row) else grant_lengths.RENEWAL,
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }
@@ -330,10 +360,10 @@ def revoke_mcp_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpRespon
     try:
         grants.revoke_grant(
             grant_id,
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=timezone.now(),
             reason=read_text_parameter(request, "why")[:2000] or None,
-            seen=request.POST.get("version") or None,
+            seen_version=request.POST.get("version") or None,
         )
     except SignalboxError as refusal:
         messages.error(request, refusal_message(refusal))
@@ -349,11 +379,15 @@ def extend_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     try:
         done = grants.prolong_grant(
             grant_id,
-            until=grant_lengths.parse_grant_end(request.POST.get("until", grant_lengths.RENEWAL), now),
-            by=person_actor(request.user),
+            until=grant_lengths.parse_grant_end(
+                request.POST.get("until", grant_lengths.RENEWAL),
+                now,
+                access_sheet.find_form_zone(request.POST),
+            ),
+            actor=person_actor(request.user),
             now=now,
             reason=read_text_parameter(request, "why") or None,
-            seen=request.POST.get("version") or None,
+            seen_version=request.POST.get("version") or None,
         )
     except SignalboxError as refusal:
         messages.error(request, refusal_message(refusal))

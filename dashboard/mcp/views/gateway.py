@@ -38,7 +38,7 @@ def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
         )
         command = form.get("command", "")
         mcp_upstreams.save_upstream_config(
-            name, upstream_config, by=person_actor(request.user), now=timezone.now(), seen=command
+            name, upstream_config, actor=person_actor(request.user), now=timezone.now(), seen_version=command
         )
         messages.success(request, "Saved.")
     return redirect("mcp:server", name)
@@ -56,7 +56,7 @@ def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse
     with refusals.show_refusal_as_message(request):
         confirmed = request.POST.get("confirm", "").strip()
         mcp_upstreams.change_server_isolation(
-            name, is_off, confirmed=confirmed, by=person_actor(request.user), now=timezone.now()
+            name, is_off, confirmed=confirmed, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "Isolation is switched off." if is_off else "Isolation is switched on.")
     return redirect("mcp:server", name)
@@ -69,7 +69,7 @@ def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpRespo
     with refusals.show_refusal_as_message(request):
         command = request.POST.get("command", "")
         mcp_upstreams.accept_changed_command(
-            name, seen=command, by=person_actor(request.user), now=timezone.now()
+            name, seen_version=command, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "Accepted. The server starts with the next call.")
     return redirect("mcp:server", name)
@@ -85,7 +85,7 @@ def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResp
             kind,
             variable,
             request.POST.get("value", ""),
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=timezone.now(),
         )
         messages.success(request, f"{variable} was set. Its value is not shown again.")
@@ -98,7 +98,7 @@ def delete_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpRe
     kind, _, variable = request.POST.get("credential", "").partition(" ")
     with refusals.show_refusal_as_message(request):
         mcp_credentials.remove_credential(
-            name, kind, variable, by=person_actor(request.user), now=timezone.now()
+            name, kind, variable, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, f"{variable} was removed.")
     return redirect("mcp:server", name)

@@ -38,12 +38,13 @@ def show_access_matrix(request: HtmxHttpRequest) -> HttpResponse:
     context = {
         "window": window,
         "number_of_agents": len(axes.agents),
-        "number_of_tools": len(axes.tools),
+        "number_of_tools": axes.number_of_tools,
+        "number_of_columns": len(axes.tools),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "filtered": any(query.get(name) for name in ("agents", "tools", "server", "only")),
         "pages": find_neighbour_windows(window),
         "choices": CHOICES,
-        "validities": grant_lengths.grant_length_choices(grant_lengths.DEFAULT),
+        "default_end": grant_lengths.DEFAULT,
     }
     return render(
         request, "mcp/_window.html" if query.get("part") == "window" else "mcp/matrix.html", context

@@ -26,6 +26,7 @@ from coordinator.errors import Forbidden, NotFound, SignalboxError, Unprocessabl
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.result_marks import find_value_marks
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import calls, commands, discovery
@@ -40,12 +41,12 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.mcp import gateway_parts
+from dashboard.mcp import call_charts, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
 
 POLICIES = (
-    (DefaultPolicy.OPT_IN.value, "Deny (opt-in)"),
-    (DefaultPolicy.OPT_OUT.value, "Allow (opt-out)"),
+    (DefaultPolicy.OPT_IN.value, "Deny"),
+    (DefaultPolicy.OPT_OUT.value, "Allow"),
 )
 MOST_AGENTS_NAMED = 8  # of those that lose access with a server
 NOTHING_NEW = "No changes: all tools are already known."
@@ -66,7 +67,9 @@ class McpServerEditForm(forms.Form):
         "server's page.",
     )
     description = forms.CharField(required=False, max_length=2000)
-    default_policy = forms.ChoiceField(choices=POLICIES, widget=forms.RadioSelect, label="Without a grant")
+    default_policy = forms.ChoiceField(
+        choices=POLICIES, widget=forms.RadioSelect, label="Calls without a grant"
+    )
     script_content = forms.CharField(
         required=False,
         label="Script",
@@ -102,6 +105,7 @@ class McpServerRow:
     server: McpServer
     tools: int
     changed: int
+    needed_sign_ins: int
     allowed: int
     asked: int
     denied: int
@@ -153,11 +157,13 @@ def load_mcp_server_rows(servers: list[McpServer]) -> list[McpServerRow]:
         server_id: (allowed, ask_count, rows - allowed - ask_count)
         for server_id, allowed, ask_count, rows in grant_rows
     }
+    needed_sign_ins = sign_in_parts.count_needed_sign_ins()
     return [
         McpServerRow(
             server,
             len(tools.get(server.name, [])),
             sum(tools.get(server.name, [])),
+            needed_sign_ins.get(server.name, 0),
             *grant_counts.get(server.name, (0, 0, 0)),
         )
         for server in servers
@@ -209,6 +215,8 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
         "odd_args": None if isinstance(server.args, list) else server.args,
         "odd_policy": server.default_policy not in DefaultPolicy.values,
         **gateway_parts.build_gateway_context(server, now),
+        **sign_in_parts.build_sign_in_context(server, request.user),
+        **limit_parts.build_limits_context(name, "", now),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=name).exists(),
         "changed": changed,
         "changed_named": changed[:MOST_TOOLS_NAMED],
@@ -230,7 +238,12 @@ def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any
     if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
         return None
     tools = entry.metadata.get("tools", [])
-    return {"tools": tools, "more": entry.metadata.get("count", 0) - len(tools), "at": entry.timestamp}
+    return {
+        "tools": tools,
+        "more": entry.metadata.get("count", 0) - len(tools),
+        "cut_off": entry.metadata.get("cut_off", ""),
+        "at": entry.timestamp,
+    }
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -242,7 +255,7 @@ def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
         try:
             name = form.cleaned_data["name"]
             mcp_servers.create_mcp_server(
-                name, by=person_actor(request.user), now=timezone.now(), **form.server_columns()
+                name, actor=person_actor(request.user), now=timezone.now(), **form.server_columns()
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
@@ -263,8 +276,8 @@ def edit_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
             mcp_servers.update_mcp_server(
                 name,
                 form.server_columns(server),
-                by=person_actor(request.user),
-                seen=form.cleaned_data["version"] or None,
+                actor=person_actor(request.user),
+                seen_version=form.cleaned_data["version"] or None,
                 now=timezone.now(),
             )
         except SignalboxError as refusal:
@@ -295,7 +308,7 @@ def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     active = request.POST.get("active") == "on"
     try:
         mcp_servers.update_mcp_server(
-            name, {"is_active": active}, by=person_actor(request.user), now=timezone.now()
+            name, {"is_active": active}, actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
@@ -309,7 +322,7 @@ def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpRes
     is_wanted = request.POST.get("accepted_only") == "on"
     with refusals.show_refusal_as_message(request):
         mcp_servers.restrict_to_accepted_tools(
-            name, is_wanted, by=person_actor(request.user), now=timezone.now()
+            name, is_wanted, actor=person_actor(request.user), now=timezone.now()
         )
     return redirect("mcp:server", name)
 
@@ -324,7 +337,11 @@ def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
             version = request.POST.get("version") or None
             reason = request.POST.get("reason", "").strip()[:2000] or None
             mcp_servers.delete_server_with_grants(
-                name, by=person_actor(request.user), reason=reason, seen=version, now=timezone.now()
+                name,
+                actor=person_actor(request.user),
+                reason=reason,
+                seen_version=version,
+                now=timezone.now(),
             )
         except SignalboxError as refusal:
             messages.error(request, str(refusal.detail))
@@ -353,7 +370,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
         try:
             listing = mcp_tools.parse_listing(text)
             tool_listing = tool_actions.store_tool_listing(
-                name, listing, by=person_actor(request.user), now=timezone.now()
+                name, listing, actor=person_actor(request.user), now=timezone.now()
             )
         except SignalboxError as refusal:
             fault = str(refusal.detail)
@@ -376,7 +393,7 @@ def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
             server.command, [str(arg) for arg in server.args], find_accepted_isolation(server)
         )
         tool_listing = tool_actions.store_tool_listing(
-            name, listing, by=person_actor(request.user), now=timezone.now()
+            name, listing, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, describe_tool_changes(tool_listing))
     return redirect("mcp:server", name)
@@ -389,15 +406,21 @@ def find_accepted_isolation(server: McpServer) -> Isolation:
     return isolation.build_isolation(upstream if is_accepted else None)
 
 
-def describe_tool_changes(taken: tool_actions.ToolChanges) -> str:
+def describe_tool_changes(changes: tool_actions.ToolChanges) -> str:
     left_out = ""
-    if taken.left_out:
-        names = [tool.name for tool in taken.left_out[:MOST_TOOLS_NAMED]]
-        more = len(taken.left_out) - len(names)
+    if changes.left_out:
+        names = [tool.name for tool in changes.left_out[:MOST_TOOLS_NAMED]]
+        more = len(changes.left_out) - len(names)
         left_out = f" Left out: {', '.join(names)}{f' and {more} more' if more else ''}."
-    if taken.has_no_changes:
+    left_out += f" {changes.cut_off}" if changes.cut_off else ""
+    if changes.has_no_changes:
         return f"No changes: all other tools are already known.{left_out}" if left_out else NOTHING_NEW
-    parts = (("new", taken.new), ("changed", taken.changed), ("gone", taken.gone), ("back again", taken.back))
+    parts = (
+        ("new", changes.new),
+        ("changed", changes.changed),
+        ("gone", changes.gone),
+        ("back again", changes.back),
+    )
     return f"Tools imported: {', '.join(f'{len(names)} {word}' for word, names in parts if names)}.{left_out}"
 
 
@@ -409,7 +432,7 @@ def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: dat
         raise Forbidden(deciders.ADMINS_EDIT)
     reason = f"{tool} of {server} changed after somebody accepted it."
     is_new = deny_tool_to_all_agents(
-        build_tool_name(server, tool), reason, by=person_actor(request.user), now=now
+        build_tool_name(server, tool), reason, actor=person_actor(request.user), now=now
     )
     messages.success(
         request,
@@ -432,6 +455,10 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "tool": row,
         "definition": json.dumps(mcp_tools.build_definition_content(row), indent=2, ensure_ascii=False),
         "deny_changed": settings.DENY_CHANGED_TOOLS,
+        **limit_parts.build_limits_context(server, tool, timezone.now()),
+        "charts": call_charts.build_call_charts(server, timezone.now(), tool),
+        "last_error": call_charts.find_last_errors({tool: build_tool_name(server, tool)}).get(tool),
+        "marks": find_value_marks(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
     }
@@ -454,10 +481,12 @@ def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     by, now = person_actor(request.user), timezone.now()
     with refusals.show_refusal_as_message(request):
         if choice == "accept":
-            tool_actions.accept_tool_changes(server, [tool], by=by, now=now, seen=seen_digest or None)
+            tool_actions.accept_tool_changes(
+                server, [tool], actor=by, now=now, seen_version=seen_digest or None
+            )
             messages.success(request, f"The new definition of {tool} is accepted.")
         elif choice == "keep":
-            tool_actions.decline_tool_change(server, tool, seen=seen_digest, by=by, now=now)
+            tool_actions.decline_tool_change(server, tool, seen_version=seen_digest, actor=by, now=now)
             messages.success(request, f"Agents are shown the accepted definition of {tool}.")
         elif choice == "deny":
             deny_tool_by_rule(request, server, tool, now)

@@ -29,7 +29,11 @@ class ReadyMadeSwitch:
 
 
 def list_ready_made_switches() -> list[ReadyMadeSwitch]:
-    numbers = {rule.ready_made: rule.number for rule in reversed(load_saved_tool_rules()) if rule.ready_made}
+    numbers = {
+        rule.ready_made: rule.number
+        for rule in reversed(load_saved_tool_rules())
+        if rule.ready_made and not rule.is_off
+    }
     return [ReadyMadeSwitch(rule, numbers.get(rule.name)) for rule in READY_MADE_RULES]
 
 
@@ -40,10 +44,12 @@ def switch_ready_made_rule(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Switch a ready-made rule on or off, and lead back to the page."""
     is_on = request.POST.get("is_on") == "1"
     try:
-        actions.switch_ready_made_rule(name, is_on=is_on, by=person_actor(request.user), now=timezone.now())
+        actions.switch_ready_made_rule(
+            name, is_on=is_on, actor=person_actor(request.user), now=timezone.now()
+        )
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
     else:
-        state = "on: it is the first rule of the list" if is_on else "off"
+        state = "on: it stands at the top of the list" if is_on else "off"
         messages.success(request, f"“{BY_NAME[name].mark}” is {state}.")
     return redirect("rules:list")

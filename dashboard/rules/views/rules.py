@@ -28,7 +28,9 @@ from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules import tool_rules as policy
+from coordinator.policy.rules.call_history import LONGEST_REPETITION, parse_repetition
 from coordinator.policy.rules.call_text import build_named_call_text
+from coordinator.policy.rules.rule_checks import convert_to_terms, list_rule_warnings
 from coordinator.policy.rules.terms import (
     IGNORE_UNREADABLE,
     LONGEST_TERMS,
@@ -38,16 +40,18 @@ from coordinator.policy.rules.terms import (
 from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_approver, require_viewer
-from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.stored_choices import KeptChoiceField, KeptMultipleChoiceField, offer_choices
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
+from dashboard.rules.sentences import SentencePart, describe_rule
 from dashboard.rules.views.ready_made import list_ready_made_switches
 from dashboard.rules.views.trials import build_first_trial_context
 
 MOST_OFFERED = 300
 EVERY_AGENT = "*"
 TERM_FIELDS = ("runs", "touches", "reaches")
+IN_TERMS = "in-terms-"  # what a button sends that says a rule's pattern in terms, before the rule's number
 UNREADABLE_LABELS = (
     ("", "Counts as a match where this rule says what a call does, else not"),
     (MATCH_UNREADABLE, "Counts as a match"),
@@ -81,6 +85,9 @@ class ToolRuleForm(forms.Form):
     reaches = build_terms_field()
     unreadable = KeptChoiceField(required=False)
     ready_made = forms.CharField(max_length=100, required=False, widget=forms.HiddenInput)
+    is_off = forms.BooleanField(required=False)
+    repeats = forms.CharField(max_length=LONGEST_REPETITION, required=False)
+    stops_turn = forms.BooleanField(required=False)
 
     def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,14 +119,14 @@ class ToolRuleForm(forms.Form):
     @property
     def has_terms(self) -> bool:
         """Say whether one of the fields that say what a call does is filled in."""
-        return any(self[name].value() for name in (*TERM_FIELDS, "unreadable"))
+        return any(self[name].value() for name in (*TERM_FIELDS, "unreadable", "repeats"))
 
     @property
     def has_folded_values(self) -> bool:
         """Say whether one of the fields that are folded away is filled in."""
         is_for_some = self["agents"].value() != [EVERY_AGENT]
         return is_for_some or any(
-            self[name].value() for name in ("program", "wait_seconds", "deny_at_deadline")
+            self[name].value() for name in ("program", "wait_seconds", "deny_at_deadline", "stops_turn")
         )
 
 
@@ -131,6 +138,25 @@ RuleForms = forms.formset_factory(
     max_num=policy.MOST_RULES,
     absolute_max=policy.MOST_RULES + 1,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCard:
+    """One form of the list, with its rule as a sentence and what is doubtful about it.
+
+    `position` is its place in the formset, `rule` None for the empty form and for one that cannot be read.
+    """
+
+    form: ToolRuleForm
+    position: int
+    rule: DecisionRule | None = None
+    sentence: Sequence[SentencePart] = ()
+    warnings: Sequence[str] = ()
+    can_be_in_terms: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        return self.rule is None and not self.form.errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +199,7 @@ def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
         build_tool_rule_forms(saved),
         policy.tool_rules_version(saved),
         RulesOnTrial(),
-        asked=asked_call,
+        tested_call=asked_call,
     )
 
 
@@ -203,23 +229,26 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Try the edited rules out, or save them; what cannot be saved is shown with the reason."""
     named_agents = sorted({agent for rule in policy.load_saved_tool_rules() for agent in rule.agents or ()})
     forms_ = RuleForms(request.POST, form_kwargs={"named_agents": named_agents})
-    version = request.POST.get("version", "")
+    version, do = request.POST.get("version", ""), request.POST.get("do", "")
     if not forms_.is_valid():
         return render_tool_rules_page(request, forms_, version, None, status=422)
     posted_tool_rules = read_posted_tool_rules(forms_)
-    if request.POST.get("do") == "save" and not deciders.can_user_edit_policy(request.user):
+    if do == "save" and not deciders.can_user_edit_policy(request.user):
         return render_tool_rules_page(
             request, forms_, version, None, problem=deciders.ADMINS_EDIT, status=403
         )
     try:
         for rule in posted_tool_rules:
             policy.validate_tool_rule(rule)
-        if request.POST.get("do") != "save":
+        if do.startswith(IN_TERMS):
+            posted_tool_rules = convert_one_rule(posted_tool_rules, do.removeprefix(IN_TERMS))
+            forms_ = build_tool_rule_forms(posted_tool_rules)
+        if do != "save":
             return render_tool_rules_page(
                 request, forms_, version, question.build_trial_of_rules(posted_tool_rules)
             )
         tool_rules.replace_tool_rules(
-            posted_tool_rules, seen=version, by=person_actor(request.user), now=timezone.now()
+            posted_tool_rules, seen_version=version, actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:
         return render_tool_rules_page(
@@ -236,6 +265,58 @@ def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
         for rule in saved
     ]
     return RuleForms(initial=initial)
+
+
+def convert_one_rule(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
+    """Return the rules, of which one says in terms what its pattern says; nothing is saved."""
+    return [(convert_to_terms(rule) or rule) if str(rule.number) == number else rule for rule in rules]
+
+
+def build_rule_cards(forms_: Any) -> list[RuleCard]:
+    """Return the forms in the order in which their rules decide, each with its rule as it would be."""
+    if not forms_.is_bound:
+        return build_cards_of_rules(forms_, read_initial_tool_rules(forms_), list(forms_))
+    if not forms_.is_valid():
+        return [RuleCard(form, place) for place, form in enumerate(forms_)]
+    deleted = set(map(id, forms_.deleted_forms))
+    filled = [form for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()]
+    rest = [form for form in forms_ if form not in filled and id(form) not in deleted]
+    return build_cards_of_rules(forms_, read_posted_tool_rules(forms_), [*filled, *rest])
+
+
+def build_cards_of_rules(
+    forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
+) -> list[RuleCard]:
+    positions = {id(form): place for place, form in enumerate(forms_)}
+    warnings = list_rule_warnings(rules)
+    cards = [
+        RuleCard(
+            form,
+            positions[id(form)],
+            rule,
+            describe_rule(rule),
+            warnings.get(rule.number, ()),
+            convert_to_terms(rule) is not None,
+        )
+        for form, rule in zip(listed, rules, strict=False)
+    ]
+    return [*cards, *(RuleCard(form, positions[id(form)]) for form in listed[len(rules) :])]
+
+
+def read_initial_tool_rules(forms_: Any) -> list[DecisionRule]:
+    """Return the rules of which the forms were made."""
+    return [
+        DecisionRule(
+            number,
+            **{
+                name: value
+                for name, value in values.items()
+                if name in DecisionRule.__slots__ and name != "agents"
+            },
+            agents=None if values["agents"] == [EVERY_AGENT] else tuple(values["agents"]),
+        )
+        for number, values in enumerate(forms_.initial or (), 1)
+    ]
 
 
 def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
@@ -259,9 +340,20 @@ def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
             join_term_lines(rule_fields["reaches"]),
             rule_fields["unreadable"],
             rule_fields["ready_made"],
+            rule_fields["is_off"],
+            normalize_repetition(rule_fields["repeats"]),
+            rule_fields["stops_turn"],
         )
         for number, rule_fields in enumerate(filled, 1)
     ]
+
+
+def normalize_repetition(text: str) -> str:
+    """Return a repetition in the words in which it is stored; what cannot be read as it is, to be refused."""
+    try:
+        return str(parse_repetition(text) or "")
+    except SignalboxError:
+        return text
 
 
 def join_term_lines(text: str) -> str:
@@ -311,12 +403,21 @@ def render_tool_rules_page(
     question_: RulesOnTrial | None,
     *,
     problem: str = "",
-    asked: TestedCall | None = None,
+    tested_call: TestedCall | None = None,
     status: int = 200,
 ) -> HttpResponse:
     """Draw the page; without a question the rules cannot be tried out as they are."""
-    context = {
-        "asked": asked,
+    context: dict[str, Any] = {
+        "tried": question_ is not None and question_.has_unsaved_edits,
+        "problem": problem,
+    }
+    if question_ is not None:
+        query_dict = QueryDict("changed=1" if question_.has_unsaved_edits else "")
+        context |= build_first_trial_context(question_, query_dict)
+    if wants_fragment(request):
+        return render(request, "rules/_tried.html", context | {"forms": forms_}, status=status)
+    context |= {
+        "asked": tested_call,
         "agents": Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name"),
         "programs": AGENT_TITLES.items(),
         "cannot_ask": get_text_list(
@@ -328,10 +429,6 @@ def render_tool_rules_page(
         "forms": forms_,
         "ready_made": list_ready_made_switches(),
         "version": version,
-        "tried": question_ is not None and question_.has_unsaved_edits,
-        "problem": problem,
+        "cards": build_rule_cards(forms_),
     }
-    if question_ is not None:
-        query_dict = QueryDict("changed=1" if question_.has_unsaved_edits else "")
-        context |= build_first_trial_context(question_, query_dict)
     return render(request, "rules/list.html", context, status=status)

@@ -16,12 +16,14 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django_htmx.http import trigger_client_event
 
-from coordinator.actions.policy import grants, tool_rules
+from coordinator.actions.policy import grants
+from coordinator.actions.policy import suggestions as actions
 from coordinator.errors import Conflict, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import instants
+from coordinator.models import DismissedSuggestion
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as policy
@@ -37,7 +39,8 @@ from dashboard.rules import question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.counts import WORDS
 from dashboard.rules.question import RulesOnTrial
-from dashboard.rules.recorded import PIECE, READER
+from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
+from dashboard.rules.sentences import SentencePart, describe_rule
 
 SEARCH, ACCEPT, SINCE = "suggestions", "suggestion", "accepted-since"
 SHORT = 200
@@ -50,7 +53,9 @@ class SuggestionCard:
     place: int
     one: RuleSuggestion
     packed: str
+    sentence: list[SentencePart]
     examples: list[RecordedCall]
+    nearest: list[RecordedCall]
     question: RulesOnTrial
     callers: list[tuple[str, int]]
     now: str
@@ -80,7 +85,9 @@ def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
         context = {"problem": str(refusal.detail)}
         template = "_trial_refused" if wants_fragment(request) else "suggestions"
         return render(request, f"rules/{template}.html", context, status=422)
-    search.continue_search(READER, saved, timezone.now(), WalkTimeLimit(PIECE))
+    is_first = request.method != "POST"
+    reader = replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if is_first else READER
+    search.continue_search(reader, saved, timezone.now(), WalkTimeLimit(FIRST_PIECE if is_first else PIECE))
     template = "_suggestions" if wants_fragment(request) else "suggestions"
     context = build_suggestions_context(user_id, search, saved) | {
         "may_try": has_role(request.user, APPROVER)
@@ -129,6 +136,7 @@ def build_suggestions_context(
         "unasked": search.count_unasked_calls(chosen),
         "reached": int(100 * search.unasked_share(chosen)),
         "reached_now": int(100 * search.unasked_share([])),
+        "dismissed": DismissedSuggestion.objects.count() if search.is_done else 0,
         "left": search.askable_call_count - search.count_unasked_calls(chosen),
     }
 
@@ -136,10 +144,12 @@ def build_suggestions_context(
 def build_suggestion_cards(
     whose: int, chosen: Sequence[RuleSuggestion], saved: Sequence[DecisionRule]
 ) -> list[SuggestionCard]:
-    examples = {
-        call.event_id: call
-        for call in READER.read_calls_by_id([event for suggestion in chosen for event in suggestion.examples])
-    }
+    shown_events = [
+        event
+        for suggestion in chosen
+        for event in (*suggestion.examples.values(), *suggestions.list_nearest_events(suggestion))
+    ]
+    calls = {call.event_id: call for call in READER.read_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
     cards, version = [], policy.tool_rules_version(saved)
     for place, suggestion in enumerate(chosen, 1):
@@ -149,11 +159,6 @@ def build_suggestion_cards(
             seen_version = grants.compute_grants_version(slot_grants)
         packed = carried.sign_values_for_person(
             whose, ACCEPT, [suggestion.suggestion_as_values(), seen_version, version]
-        )
-        calls = list(
-            {
-                examples[event].about: examples[event] for event in suggestion.examples if event in examples
-            }.values()
         )
         suggestion_trial = build_suggestion_trial(suggestion, saved)
         callers = sorted(
@@ -166,7 +171,9 @@ def build_suggestion_cards(
                 place,
                 suggestion,
                 packed,
-                calls,
+                describe_rule(suggestion.suggested_rule(0)),
+                [calls[event] for event in suggestion.examples.values() if event in calls],
+                [calls[event] for event in suggestions.list_nearest_events(suggestion) if event in calls],
                 suggestion_trial,
                 callers,
                 describe_current_decisions(suggestion),
@@ -176,10 +183,10 @@ def build_suggestion_cards(
     return cards
 
 
-def describe_current_decisions(one: RuleSuggestion) -> str:
+def describe_current_decisions(suggestion: RuleSuggestion) -> str:
     """Return how the calls are decided as things stand: "now 3 asked by rule 2, 5 observed"."""
     parts = []
-    for name, number in sorted(one.now.items()):
+    for name, number in sorted(suggestion.now.items()):
         decision, _, by = name.partition(" ")
         word = WORDS.get(decision, decision).lower()
         parts.append(f"{number:,} {word} by {by}" if by else f"{number:,} {word}")
@@ -191,12 +198,12 @@ def split_suggestion_slots(chosen: Sequence[RuleSuggestion]) -> tuple[list[str],
     return [slot[0] for slot in slots], [slot[1] for slot in slots]
 
 
-def build_suggestion_trial(one: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
+def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
     """Return the question what the suggestion alone would change: the calls behind its number."""
-    if one.is_grant:
-        return question.build_trial_of_edits([one.suggested_grant_edit(timezone.now())])
+    if suggestion.is_grant:
+        return question.build_trial_of_edits([suggestion.suggested_grant_edit(timezone.now())])
     return question.build_trial_of_rules(
-        suggestions.insert_rules_after_denials(saved, [one.suggested_rule(0)])
+        suggestions.insert_rules_after_denials(saved, [suggestion.suggested_rule(0)])
     )
 
 
@@ -204,12 +211,17 @@ def build_suggestion_trial(one: RuleSuggestion, saved: Sequence[DecisionRule]) -
 @never_cache
 @require_policy_editor
 def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
-    """Make one suggestion a rule or a grant, as the person who pressed the button."""
+    """Make suggestions rules and grants, all of them or none, as the person who pressed the button."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     try:
-        suggestion, slot, version = unpack_accepted_suggestion(user_id, request.POST.get("suggestion", ""))
+        accepted = [unpack_accepted_suggestion(user_id, text) for text in request.POST.getlist("suggestion")]
+        if not accepted:
+            raise UnprocessableRequest("Select a suggestion first.")
+        version = accepted[0][2]
         seen_version = expected_rules_version(user_id, version, request.POST.get("since", ""))
-        message, url, after = apply_suggestion(suggestion, slot, seen_version, by, now)
+        message, url, after = apply_suggestions(
+            [(suggestion, slot) for suggestion, slot, _ in accepted], seen_version, by, now
+        )
     except SignalboxError as refusal:
         detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
         if not request.htmx:
@@ -221,9 +233,44 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
         messages.success(request, message)
         return redirect(url)
     since = carried.sign_values_for_person(user_id, SINCE, [version, after])
-    return render(
-        request, "rules/_accepted.html", {"words": message, "url": url, "one": suggestion, "since": since}
-    )
+    context = {
+        "words": message,
+        "url": url,
+        "since": since,
+        "sentence": describe_rule(accepted[0][0].suggested_rule(0)),
+    }
+    return render(request, "rules/_accepted.html", context | {"one": accepted[0][0]})
+
+
+@require_POST
+@never_cache
+@require_policy_editor
+def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Never make a suggestion again, or let all that were dismissed be made again."""
+    by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
+    if request.POST.get("restore"):
+        restored = actions.restore_suggestions(actor=by, now=now)
+        messages.success(request, f"{restored} dismissed suggestions can be made again.")
+        return redirect("rules:suggestions")
+    try:
+        suggestion, _, _ = unpack_accepted_suggestion(user_id, request.POST.get("suggestion", ""))
+    except SignalboxError as refusal:
+        messages.error(request, str(refusal.detail))
+        return redirect("rules:suggestions")
+    label = describe_suggestion(suggestion)
+    actions.dismiss_suggestion(suggestion.suggestion_digest, label, actor=by, now=now)
+    if not request.htmx:
+        messages.success(request, "The suggestion is dismissed and will not be made again.")
+        return redirect("rules:suggestions")
+    return render(request, "rules/_dismissed.html", {"label": label})
+
+
+def describe_suggestion(suggestion: RuleSuggestion) -> str:
+    """Return what is suggested, as plain text."""
+    if suggestion.slot is not None:
+        agent, server, tool = suggestion.slot
+        return f"Grant {agent} the tool {tool} of {server}"
+    return " ".join(part.text for part in describe_rule(suggestion.suggested_rule(0)))
 
 
 def unpack_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
@@ -250,41 +297,48 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
     return str(after) if before == version else version
 
 
-def apply_suggestion(
-    one: RuleSuggestion, slot: str | None, seen: str, by: Actor, now: datetime
+def apply_suggestions(
+    accepted: Sequence[tuple[RuleSuggestion, str | None]], seen: str, actor: Actor, now: datetime
 ) -> tuple[str, str, str]:
     """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
-    if suggestions.find_newly_refused_request(one, READER, managed.load_managed_servers(now)) is not None:
-        raise Conflict(
-            "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
+    servers = managed.load_managed_servers(now)
+    added: list[DecisionRule] = []
+    edits: list[GrantEdit] = []
+    for suggestion, slot in accepted:
+        if suggestions.find_newly_refused_request(suggestion, READER, servers) is not None:
+            raise Conflict(
+                "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
+            )
+        approved_text = (
+            f"people approved {suggestion.approved}" if suggestion.approved else "nobody approved any"
         )
-    approved_text = f"people approved {one.approved}" if one.approved else "nobody approved any"
-    reason = f"Suggested from {one.calls} recorded calls; {approved_text}, and nobody refused one."
-    if one.is_grant:
-        return *save_suggested_grant(one.suggested_grant_edit(now, reason, slot), by, now), seen
-    return save_suggested_rule(one, reason, seen, by, now)
-
-
-def save_suggested_grant(edit: GrantEdit, by: Actor, now: datetime) -> tuple[str, str]:
+        reason = f"Suggested from {suggestion.calls} recorded calls; {approved_text}, and nobody refused one."
+        if suggestion.is_grant:
+            edits.append(suggestion.suggested_grant_edit(now, reason, slot))
+        else:
+            added.append(suggestion.suggested_rule(0, reason))
     try:
-        grants.apply_grant_edits([edit], by=by, now=now)
+        numbered = actions.accept_suggestions(added, edits, seen_version=seen, actor=actor, now=now)
     except SignalboxError as refusal:
-        grants.record_grants_refusal([edit], refusal, by=by, now=now)
+        if edits:
+            grants.record_grants_refusal(edits, refusal, actor=actor, now=now)
         raise
-    query_text = urlencode({"agent": edit.agent_id, "server": edit.server_id}, quote_via=quote)
-    return f"{edit.agent_id} may now call {edit.tool_name}.", f"{reverse('mcp:sheet')}?{query_text}"
+    version = policy.tool_rules_version(policy.load_saved_tool_rules())
+    return describe_accepted(numbered, edits), find_accepted_url(numbered, edits), version
 
 
-def save_suggested_rule(
-    one: RuleSuggestion, reason: str, seen: str, by: Actor, now: datetime
-) -> tuple[str, str, str]:
-    saved = policy.load_saved_tool_rules()
-    number = suggestions.count_rules_through_denials(saved) + 1
-    rule = one.suggested_rule(number, reason)
-    if any(replace(old, number=number, reason=reason) == rule for old in saved):
-        raise Conflict("This rule already exists.")
-    if policy.tool_rules_version(saved) != seen:
-        raise Conflict(tool_rules.CHANGED_MEANWHILE)
-    rules = suggestions.insert_rules_after_denials(saved, [rule])
-    tool_rules.replace_tool_rules(rules, seen=seen, by=by, now=now)
-    return f"Rule {number} allows it from now on.", reverse("rules:list"), policy.tool_rules_version(rules)
+def describe_accepted(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
+    if len(added) == 1 and not edits:
+        return f"Rule {added[0].number} allows it from now on."
+    if len(edits) == 1 and not added:
+        return f"{edits[0].agent_id} may now call {edits[0].tool_name}."
+    parts = [f"{len(added)} rules"] if added else []
+    parts += [f"{len(edits)} grants"] if edits else []
+    return f"{' and '.join(parts)} are saved and apply from now on."
+
+
+def find_accepted_url(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
+    if added:
+        return reverse("rules:list")
+    query_text = urlencode({"agent": edits[0].agent_id, "server": edits[0].server_id}, quote_via=quote)
+    return f"{reverse('mcp:sheet')}?{query_text}"

@@ -5,6 +5,7 @@ Viewers count by what is saved; what is not saved is for approvers to try.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponse, QueryDict
@@ -17,7 +18,7 @@ from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.policy.suggestions import trials
-from coordinator.policy.suggestions.history import WalkTimeLimit
+from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLimit
 from coordinator.policy.suggestions.trials import RuleTrial, TrialCallFilter
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -25,12 +26,12 @@ from dashboard.frame.proofs import allow_without_proof
 from dashboard.rules import counts, question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
-from dashboard.rules.recorded import PIECE, READER
+from dashboard.rules.recorded import FIRST_PIECE, FIRST_STRETCH, PIECE, READER
 
 PURPOSE = "trial"
 PAGE = 50  # calls
 # What a page shows of a trial when it is drawn; it goes on by itself, and a page of their own has all calls.
-AT_ONCE = 0.25  # seconds of counting, and of looking for calls
+AT_ONCE = FIRST_PIECE  # seconds of counting, and of looking for calls
 SHOWN = 20  # calls
 SHORT = 300
 
@@ -52,10 +53,10 @@ def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-def build_first_trial_context(asked: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
+def build_first_trial_context(trial: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
     """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
-    return build_trial_context(asked, seconds=AT_ONCE) | build_trial_calls_context(
-        asked, wanted, most=SHOWN, seconds=AT_ONCE
+    return build_trial_context(trial, seconds=AT_ONCE) | build_trial_calls_context(
+        trial, wanted, most=SHOWN, seconds=AT_ONCE
     )
 
 
@@ -63,13 +64,18 @@ def build_trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = 
     """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
     trial = resume_trial(so_far)
     now, then = asked.build_trial_judges(timezone.now())
-    trial.continue_trial(READER, now, then, WalkTimeLimit(seconds))
+    trial.continue_trial(choose_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": asked,
         "trial": counts.build_trial_view(trial, is_open=asked.has_unsaved_edits),
         "carried": "" if trial.is_done else carried.sign_carried_values(PURPOSE, trial.trial_as_values()),
         "step": trial.before,
     }
+
+
+def choose_reader(seconds: float) -> CallHistoryReader:
+    """Return what reads recorded calls: little at a time for a page that is to be shown at once."""
+    return replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if seconds < PIECE else READER
 
 
 def resume_trial(so_far: str) -> RuleTrial:
@@ -106,17 +112,23 @@ def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_trial_calls_context(
-    asked: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
+    trial: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return what a list of calls shows: those that the query wants, from its `before` back."""
     wanted_calls = parse_wanted_calls(query)
-    now, then = asked.build_trial_judges(timezone.now())
+    now, then = trial.build_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
     listed = trials.list_judged_calls(
-        READER, now, then, wanted_calls, before=before, most=most, budget=WalkTimeLimit(seconds)
+        choose_reader(seconds),
+        now,
+        then,
+        wanted_calls,
+        before=before,
+        most=most,
+        budget=WalkTimeLimit(seconds),
     )
     return {
-        "question": asked,
+        "question": trial,
         "listed": listed,
         "wanted": wanted_calls,
         "wanted_words": describe_wanted_calls(wanted_calls),
@@ -133,12 +145,14 @@ def parse_wanted_calls(query: QueryDict) -> TrialCallFilter:
     return TrialCallFilter(**text, agent=agent, changed=query.get("changed") == "1")
 
 
-def describe_wanted_calls(wanted: TrialCallFilter) -> list[str]:
-    text_parts = [counts.WORDS.get(wanted.decision, wanted.decision)] if wanted.decision else []
-    text_parts += ["answered differently"] if wanted.changed else []
-    text_parts += [f"by {wanted.by}"] if wanted.by else []
-    text_parts += [f"of {wanted.agent or 'no agent'}"] if wanted.agent is not None else []
-    return [*text_parts, *([f"in the week from {wanted.week} (UTC)"] if wanted.week else [])]
+def describe_wanted_calls(call_filter: TrialCallFilter) -> list[str]:
+    text_parts = (
+        [counts.WORDS.get(call_filter.decision, call_filter.decision)] if call_filter.decision else []
+    )
+    text_parts += ["answered differently"] if call_filter.changed else []
+    text_parts += [f"by {call_filter.by}"] if call_filter.by else []
+    text_parts += [f"of {call_filter.agent or 'no agent'}"] if call_filter.agent is not None else []
+    return [*text_parts, *([f"in the week from {call_filter.week} (UTC)"] if call_filter.week else [])]
 
 
 def parse_event_id(text: str) -> int:

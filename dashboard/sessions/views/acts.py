@@ -26,7 +26,7 @@ from dashboard.frame.htmx import HtmxHttpRequest
 def stop_session_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     assert request.user.is_authenticated
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        stopped = runs.request_session_stop(session_id, by=person_actor(request.user), now=timezone.now())
+        stopped = runs.request_session_stop(session_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, stopped.message or f"The session is {stopped.status}.")
     return redirect("sessions:detail", session_id)
 
@@ -53,7 +53,7 @@ def rename_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
     form = SessionTitleForm(request.POST or None, initial={"title": session_title})
     if request.method == "POST" and form.is_valid():
         called = titles.save_person_title(
-            session_id, form.cleaned_data["title"], by=person_actor(request.user), now=timezone.now()
+            session_id, form.cleaned_data["title"], actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(
             request, f"The session is now called “{called}”." if called else "The session now has no title."
@@ -94,7 +94,7 @@ def delete_session_view(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 def delete_session_or_explain(request: HtmxHttpRequest, session_id: str) -> str:
     assert request.user.is_authenticated
     try:
-        removal = sessions.remove_session(session_id, by=person_actor(request.user), now=timezone.now())
+        removal = sessions.remove_session(session_id, actor=person_actor(request.user), now=timezone.now())
     except SignalboxError as refusal:
         return str(refusal.detail)
     messages.success(

@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from datetime import datetime
+from typing import Any
 
-from django.db import connection
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.models import Session
+from coordinator.lib import instants
+from coordinator.models import SavedSessionView, Session, SessionListChoice, SessionPin
+from coordinator.models.agent_names import list_agent_choices
+from coordinator.models.sessions import list_session_values
 from coordinator.search import files
 from coordinator.sessions import titles
 from coordinator.sessions.statuses import ENDED, LIVE
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.lists.exports import build_csv_response, build_ndjson_response
 from dashboard.lists.paginator import CappedPaginator, ScannedPaginator
 from dashboard.lists.status_facets import build_query_with, load_status_facets, select_query_values
 from dashboard.sessions.filters import SessionFilter
 from dashboard.sessions.rows import SessionRow, load_session_rows
-from dashboard.sessions.tables import SessionTable
+from dashboard.sessions.tables import COLUMN_LABELS, ORDERS, SHOWN_BY_DEFAULT, SessionTable
 
 PAGE = 25
 MOST_CHOICES = 300
 MOST_CHILDREN = 100
 MOST_FOLLOWED = 16  # running sessions whose rows a list follows beside the topics of the page
 STATUSES = (*LIVE, *ENDED)
+KEPT = ("status", "dir", "parent", "errors", "waiting", "archived")  # by the form of filters
+EXPORTED_AT_ONCE = 200
+EXPORT_COLUMNS = (
+    "session_id",
+    "title",
+    "status",
+    "agent_name",
+    "executor_profile",
+    "hostname",
+    "project_dir",
+    "parent_session_id",
+    "started_by",
+    "started_at",
+    "duration_seconds",
+    "cost_usd",
+    "unpriced_tokens",
+    "tokens",
+    "files_changed",
+    "children",
+    "events",
+    "errors",
+    "waiting",
+    "tags",
+    "archived",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +68,87 @@ class FilterToggle:
     query: str
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnChoice:
+    name: str
+    label: str
+    is_shown: bool
+
+
 @require_safe
 @vary_on_headers("HX-Request")
 @require_viewer
 def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     """List sessions, newest first: those that nobody's session started, or whatever the filters ask for."""
-    narrowed = SessionFilter(request.GET, queryset=Session.objects.all())
-    table = SessionTable(narrowed.qs)
-    table.order_by = request.GET.get("sort") or "-started"
-    paginator = ScannedPaginator if narrowed.needs_full_scan else CappedPaginator
-    page = paginator(table.data.data, PAGE).get_page(request.GET.get("page"))
-    rows = load_session_rows(page.object_list)
-    context = {"filter": narrowed, "table": table, "page": page, "rows": rows}
+    assert request.user.is_authenticated
+    narrowed, context = build_results_context(request)
     if wants_fragment(request):
         return render(request, "sessions/_results.html", context)
+    query = request.GET
+    condition = "{}EXISTS (SELECT 1 FROM sbx_archived_sessions a WHERE a.session_id = sessions.session_id)"
     context |= {
-        "followed": select_followed_sessions(rows),
-        "parent_title": titles.load_session_title(request.GET.get("parent", "")),
-        "statuses": load_status_facets("sessions", STATUSES, request.GET),
-        "kept": select_query_values(request.GET, "status", "dir", "parent", "sort", "errors", "waiting"),
+        "followed": select_followed_sessions([*context["pinned_rows"], *context["rows"]]),
+        "parent_title": titles.load_session_title(query.get("parent", "")),
+        "statuses": load_status_facets(
+            "sessions", STATUSES, query, condition.format("" if narrowed.lists_archive else "NOT ")
+        ),
+        "kept": select_query_values(query, *KEPT),
         "switches": [
-            build_filter_toggle(request.GET, "waiting", "Waiting for a person", "approvals"),
-            build_filter_toggle(request.GET, "errors", "With errors", "st-cross"),
+            build_filter_toggle(query, "waiting", "Waiting for a person", "approvals"),
+            build_filter_toggle(query, "errors", "With errors", "st-cross"),
+            build_filter_toggle(query, "archived", "Archive", "archive"),
         ],
-        "agents": list_column_values("agent_name"),
-        "hosts": list_column_values("hostname"),
+        "orders": [
+            *ORDERS,
+            *[(name, name) for name in [query.get("sort")] if name and name not in dict(ORDERS)],
+        ],
+        "agents": list_agent_choices(query.get("agent")),
+        "hosts": list_session_values("hostname", MOST_CHOICES),
+        "people": list_session_values("person", MOST_CHOICES, "sbx_session_figures"),
+        "tags": list_session_values("tag", MOST_CHOICES, "sbx_session_tags"),
         "tools": files.list_called_tools(),
+        "views": list(SavedSessionView.objects.filter(user_id=request.user.pk).order_by("name")),
+        "here": query.urlencode(),
     }
     return render(request, "sessions/list.html", context)
+
+
+def build_results_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict[str, Any]]:
+    """Return the filters of the request's query, and what `sessions/_results.html` draws by them."""
+    assert request.user.is_authenticated
+    query = request.GET
+    narrowed = SessionFilter(query, queryset=Session.objects.all())
+    pins = SessionPin.objects.filter(user_id=request.user.pk)
+    pinned_ids = set(pins.values_list("session_id", flat=True))
+    # Pinned sessions stand before all pages of the plain list, in the same order.
+    pinned_first = bool(pinned_ids) and not narrowed.has_any_filter
+    listed = narrowed.qs.exclude(pk__in=pinned_ids) if pinned_first else narrowed.qs
+    table = build_session_table(listed, query)
+    paginator = ScannedPaginator if narrowed.needs_full_scan else CappedPaginator
+    page = paginator(table.data.data, PAGE).get_page(query.get("page"))
+    pinned: list[Session] = []
+    if pinned_first and page.number == 1:
+        kept = Session.objects.filter(pk__in=pinned_ids, archived__isnull=True)
+        pinned = list(build_session_table(kept, query).data.data)
+    rows = load_session_rows([*pinned, *page.object_list], pinned_ids)
+    choice = SessionListChoice.objects.filter(pk=request.user.pk).first()
+    shown = set(choice.columns) if choice and isinstance(choice.columns, list) else set(SHOWN_BY_DEFAULT)
+    return narrowed, {
+        "filter": narrowed,
+        "table": table,
+        "page": page,
+        "pinned_rows": rows[: len(pinned)],
+        "rows": rows[len(pinned) :],
+        "columns": [ColumnChoice(name, label, name in shown) for name, label in COLUMN_LABELS.items()],
+        "list_query": query.urlencode(),
+    }
+
+
+def build_session_table(rows: Any, query: QueryDict) -> SessionTable:
+    """Return the table of these sessions in the order that the query asks for."""
+    table = SessionTable(rows)
+    table.order_by = query.get("sort") or "-started"
+    return table
 
 
 @require_safe
@@ -80,12 +162,76 @@ def list_current_session_rows(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_viewer
 def list_child_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Return the rows of the sessions that one started, the oldest first, and how many more there are."""
+    assert request.user.is_authenticated
     sessions = Session.objects.filter(parent_session_id=session_id).order_by("created_at", "session_id")
-    return render(
-        request,
-        "sessions/_children.html",
-        {"rows": load_session_rows(sessions[:MOST_CHILDREN]), "parent": session_id},
-    )
+    listed = list(sessions[: MOST_CHILDREN + 1])
+    pins = SessionPin.objects.filter(user_id=request.user.pk)
+    context = {
+        "rows": load_session_rows(listed[:MOST_CHILDREN], set(pins.values_list("session_id", flat=True))),
+        "parent": session_id,
+        "more": sessions.count() - MOST_CHILDREN if len(listed) > MOST_CHILDREN else 0,
+    }
+    return render(request, "sessions/_children.html", context)
+
+
+@require_safe
+@require_viewer
+def export_session_list_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    """Return the sessions that the same filters list, all pages of them and in the same order, as CSV."""
+    return build_csv_response("sessions", EXPORT_COLUMNS, walk_exported_sessions(request))
+
+
+@require_safe
+@require_viewer
+def export_session_list_ndjson(request: HtmxHttpRequest) -> StreamingHttpResponse:
+    """Return the sessions that the same filters list as one JSON object a line."""
+    return build_ndjson_response("sessions", walk_exported_sessions(request))
+
+
+def walk_exported_sessions(request: HtmxHttpRequest) -> Iterator[dict[str, Any]]:
+    narrowed = SessionFilter(request.GET, queryset=Session.objects.all())
+    listed = build_session_table(narrowed.qs, request.GET).data.data
+    ids = list(
+        listed.values_list("pk", flat=True)
+    )  # at once: a server-side cursor would stay open for minutes
+    for start in range(0, len(ids), EXPORTED_AT_ONCE):
+        some = ids[start : start + EXPORTED_AT_ONCE]
+        sessions = Session.objects.in_bulk(some)
+        for row in load_session_rows(sessions[pk] for pk in some if pk in sessions):
+            yield export_session_row(row)
+
+
+def export_session_row(row: SessionRow) -> dict[str, Any]:
+    session, facts, began = row.session, row.facts, row.began_at
+    seconds = None
+    if isinstance(began, datetime) and isinstance(facts.last, datetime):
+        seconds = round((facts.last - began).total_seconds(), 3)
+    return {
+        "session_id": session.pk,
+        "title": facts.title,
+        "status": row.shown_state,
+        "agent_name": session.agent_name,
+        "executor_profile": session.executor_profile,
+        "hostname": session.hostname,
+        "project_dir": session.project_dir,
+        "parent_session_id": session.parent_session_id,
+        "started_by": facts.person,
+        "started_at": instants.format_canonical_instant(session.created_at)
+        if isinstance(session.created_at, datetime)
+        else str(session.created_at),
+        "duration_seconds": seconds,
+        "cost_usd": round(facts.usage.cost, 6) if facts.usage else None,
+        "unpriced_tokens": facts.usage.unpriced_tokens if facts.usage else None,
+        "tokens": facts.usage.total_tokens if facts.usage else None,
+        "files_changed": facts.files_changed,
+        "children": facts.children,
+        "events": facts.events,
+        "errors": facts.errors,
+        "waiting": facts.waiting,
+        "tags": facts.tags,
+        "archived": facts.is_archived,
+    }
 
 
 def select_followed_sessions(rows: Iterable[SessionRow]) -> list[str]:
@@ -98,21 +244,3 @@ def select_followed_sessions(rows: Iterable[SessionRow]) -> list[str]:
 def build_filter_toggle(query: QueryDict, name: str, label: str, icon: str) -> FilterToggle:
     on = query.get(name) == "true"
     return FilterToggle(label, icon, on, build_query_with(query, **{name: "" if on else "true"}))
-
-
-# From one value to the next: DISTINCT would read the index of every session from end to end.
-CHOICES = """
-WITH RECURSIVE found (value) AS (
-    SELECT min({column}) FROM sessions
-    UNION ALL
-    SELECT (SELECT min({column}) FROM sessions WHERE {column} > found.value) FROM found WHERE found.value IS NOT NULL
-)
-SELECT CAST(value AS TEXT) FROM found WHERE value IS NOT NULL LIMIT {most}
-"""
-
-
-def list_column_values(column: Literal["agent_name", "hostname"]) -> list[str]:
-    """Return what a column holds anywhere, in order, for a filter's choices."""
-    with connection.cursor() as cursor:
-        cursor.execute(CHOICES.format(column=column, most=MOST_CHOICES))
-        return [row[0] for row in cursor.fetchall()]

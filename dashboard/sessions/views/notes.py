@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from coordinator.actions.sessions import notes as notes_of
-from coordinator.errors import SignalboxError
+from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
+from coordinator.lib.body_limits import UPLOAD, limit_body
 from coordinator.models import Session
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
+from dashboard.sessions.views.steering import render_composer_parts
 
 
 @require_safe
@@ -29,19 +31,20 @@ def show_session_notes(request: HtmxHttpRequest, session_id: str) -> HttpRespons
 
 @require_POST
 @require_approver
+@limit_body(UPLOAD)
 def write_session_note_view(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Write a note. What is wrong with it is said beside the field, and its text stays there."""
+    """Write a note. A script gets what is around the field, or what is wrong with the note."""
     session = get_object_or_404(Session, pk=session_id)
-    text, problem, status = request.POST.get("text", ""), "", 200
     try:
-        notes_of.write_note(session_id, text, by=person_actor(request.user), now=timezone.now())
-        text = ""
+        if request.FILES:
+            raise BadRequest("Notes carry no images. Queue it as a prompt.")
+        text = request.POST.get("text", "")
+        notes_of.write_note(session_id, text, actor=person_actor(request.user), now=timezone.now())
     except SignalboxError as refusal:
-        problem, status = str(refusal.detail), refusal.status
+        if wants_fragment(request):
+            return JsonResponse({"detail": str(refusal.detail)}, status=refusal.status)
+        messages.error(request, str(refusal.detail))
+        return redirect("sessions:detail", session_id)
     if wants_fragment(request):
-        session.refresh_from_db()
-        context = build_notes_context(session) | {"note_text": text, "note_problem": problem}
-        return render(request, "sessions/_notes.html", context, status=status)
-    if problem:
-        messages.error(request, problem)
+        return render_composer_parts(request, session)
     return redirect("sessions:detail", session_id)

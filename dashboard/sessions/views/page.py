@@ -12,7 +12,6 @@ from django.utils import timezone
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.lib import instants
 from coordinator.models import Session
 from coordinator.search import events as search
 from coordinator.search.index import IndexWalkResult
@@ -40,11 +39,11 @@ from dashboard.sessions.notes import build_notes_context
 from dashboard.timeline.draft import build_draft_context
 from dashboard.timeline.heading import build_session_header, session_page_url
 from dashboard.timeline.minimap import Minimap, build_minimap
-from dashboard.timeline.query import WINDOW, TimelineQuery, load_query_window
+from dashboard.timeline.query import TimelineQuery, load_query_window
 from dashboard.timeline.rows import prepare_timeline_rows
 from dashboard.timeline.updates import load_request_rows
-from dashboard.timeline.waterfall import build_waterfall
 
+SHORTEST_WITH_MINIMAP = 25  # events: fewer are read at one look
 NESTED = 60  # events of a child that are read inside its parent
 
 
@@ -121,7 +120,7 @@ def show_nested_session(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 @require_safe
 @require_viewer
 def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Return the strip of the whole session as it was seconds ago; nothing while it fits on its page."""
+    """Return the strip of the whole session as it was seconds ago; nothing while it is short."""
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
     drawn = build_session_minimap(session, query, load_recent_event_counts(session.pk))
@@ -131,11 +130,18 @@ def show_session_minimap(request: HtmxHttpRequest, session_id: str) -> HttpRespo
 def build_session_minimap(
     session: Session, query: TimelineQuery, counts: SessionEventCounts, window: EventWindow | None = None
 ) -> Minimap | None:
-    """Return the strip of a session that is longer than a page, framing the window."""
-    if counts.total <= WINDOW:
+    """Return the strip of a session that is longer than a screen, framing the window."""
+    if counts.total < SHORTEST_WITH_MINIMAP:
         return None
     slots = load_session_density(session.pk, total=counts.total, errors=counts.errors)
-    return build_minimap(slots, query, window, session_began_us(session))
+    frame = (window.events[0].at_us, window.events[-1].at_us) if window and window.events else None
+    return build_minimap(
+        slots,
+        lambda slot: query.query_at_position(after=EventPosition(slot.from_us, 0)),
+        session_page_url(session),
+        frame,
+        session_began_us(session),
+    )
 
 
 @require_safe
@@ -205,12 +211,7 @@ def build_window_context(session: Session, query: TimelineQuery) -> dict[str, An
         "newer_url": query.query_at_position(after=window.events[-1].event_position)
         if window.newer and window.events
         else "",
-        "waterfall": build_waterfall(rows, current_time_us()),
         "since": since,
         "is_live": session.status in LIVE,
         **build_draft_context(session.pk),
     }
-
-
-def current_time_us() -> int:
-    return instants.to_microseconds(timezone.now())

@@ -22,6 +22,7 @@ from coordinator.runs.statuses import ACTIVE, RESUME
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.sessions.notes import build_notes_context
 from dashboard.sessions.steering import build_steering_context
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -46,7 +47,7 @@ def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespon
             session_id=session_id,
             prompt=text,
             parameters={"prompt": text, "images": images} if images else None,
-            by=person_actor(request.user),
+            actor=person_actor(request.user),
             now=timezone.now(),
         )
     except SignalboxError as refusal:
@@ -55,9 +56,7 @@ def send_session_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespon
         messages.error(request, str(refusal.detail))
         return redirect("sessions:detail", session_id)
     if wants_fragment(request):
-        return render(
-            request, "sessions/_steer_now.html", {"session": session, **build_steering_context(session)}
-        )
+        return render_composer_parts(request, session)
     return redirect(f"{reverse('sessions:detail', args=[session_id])}?from=end")
 
 
@@ -76,6 +75,13 @@ def read_prompt_images(request: HtmxHttpRequest) -> list[dict[str, str]]:
     return images
 
 
+def render_composer_parts(request: HtmxHttpRequest, session: Session) -> HttpResponse:
+    """Return what has changed around the field after something was sent."""
+    session.refresh_from_db()
+    context = build_steering_context(session) | build_notes_context(session)
+    return render(request, "sessions/_steer_sent.html", context)
+
+
 @require_POST
 @require_approver
 def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
@@ -87,7 +93,9 @@ def stop_session_turn(request: HtmxHttpRequest, session_id: str) -> HttpResponse
         if working is None:
             messages.info(request, "No turn is running.")
         else:
-            stopped = runs.request_run_stop(working.run_id, by=person_actor(request.user), now=timezone.now())
+            stopped = runs.request_run_stop(
+                working.run_id, actor=person_actor(request.user), now=timezone.now()
+            )
             messages.success(request, stopped.message or "The turn is being stopped.")
     return redirect("sessions:detail", session_id)
 
@@ -101,7 +109,7 @@ def remove_queued_prompt(request: HtmxHttpRequest, session_id: str) -> HttpRespo
         run = get_object_or_404(Run, pk=request.POST.get("run", ""), session_id=session_id)
         if run.status != Run.Status.PENDING:
             raise BadRequest("This prompt is no longer waiting.")
-        runs.request_run_stop(run.run_id, by=person_actor(request.user), now=timezone.now())
+        runs.request_run_stop(run.run_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The prompt was removed from the queue.")
     return redirect("sessions:detail", session_id)
 
@@ -115,7 +123,7 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     with refusals.show_refusal_as_message(request, missing_is_404=True):
         session_command = parse_session_command(request.POST.get("what", ""))
         commands.order_session_command(
-            session_id, session_command, by=person_actor(request.user), now=timezone.now()
+            session_id, session_command, actor=person_actor(request.user), now=timezone.now()
         )
         is_about_files = "remove_worktree" in session_command
         messages.success(request, "Sent to the runner." if is_about_files else "Sent to the agent.")

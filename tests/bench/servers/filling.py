@@ -31,7 +31,7 @@ def main() -> None:
         data = random.randbytes(SIZES[number % len(SIZES)])
         upload = chat.ChatUpload(io.BytesIO(data), f"{number}.bin", "application/octet-stream")
         posted = chat.submit_chat_message(
-            agent.id, [{"type": "text", "text": "A file"}], by=speaker, files=[upload]
+            agent.id, [{"type": "text", "text": "A file"}], speaker=speaker, files=[upload]
         )
         digests[posted.id] = hashlib.sha256(data).hexdigest()
     print(json.dumps(digests))

@@ -1,0 +1,131 @@
+"""Answering an agent's question, and approving its plan: decisions like any other, with what the person said."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.actions.approvals.deciding import decide_request
+from coordinator.actions.approvals.rows import Person
+from coordinator.errors import BadRequest, UnprocessableRequest
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests import question_requests, questions
+from coordinator.policy.requests.questions import (
+    ANSWERED,
+    HIDDEN_TEXT,
+    MODE,
+    OPTION,
+    SEALED_TEXT,
+    AgentOption,
+    AskedOptions,
+    AskedPlan,
+    AskedQuestions,
+    GivenAnswer,
+    PlanMode,
+    Question,
+)
+from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
+
+SEALED_AS = "question-answer"
+ANSWERED_BY_ONE = (
+    "Two people must approve such requests, and a question has one answer."
+    " Deny it, or answer it where the agent runs."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswer:
+    """What a person says to a question: one answer for each part, how an agent goes on with its plan, or its option."""
+
+    given: Sequence[GivenAnswer] = ()
+    mode: str = ""
+    option: str = ""
+
+
+def answer_request(
+    request_id: str, answer: RequestAnswer, *, person: Person, judged: str, reason: str | None = None
+) -> PermissionRequest:
+    """Answer a waiting question, or approve a waiting plan.
+
+    `judged` is the digest of what the person saw, as for every decision. The answer is checked against the stored
+    questions while the row is locked. Raises UnprocessableRequest for an answer that does not fit them, BadRequest for
+    a request that is no question, and what `decide_request` raises.
+    """
+    row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
+    asked = question_requests.find_asked(row) if row is not None else None
+    chosen = find_chosen_option(asked, answer.option) if isinstance(asked, AskedOptions) else None
+    return decide_request(
+        request_id,
+        person=person,
+        verdict="denied" if chosen is not None and not chosen.allows else "approved",
+        judged=judged,
+        reason=reason,
+        added=functools.partial(collect_answer, answer),
+        is_answer=True,
+    )
+
+
+def collect_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
+    """Return the answer as it is stored with the decision."""
+    asked = question_requests.find_asked(row)
+    if asked is None:
+        raise BadRequest("This request is not a question. Approve or deny it.")
+    if rules.required_approver_count(row) > 1:
+        raise BadRequest(ANSWERED_BY_ONE)
+    if isinstance(asked, AskedPlan):
+        return {MODE: check_plan_mode(asked, answer.mode)}
+    if isinstance(asked, AskedOptions):
+        chosen = find_chosen_option(asked, answer.option)
+        return {OPTION: chosen.option_id, "name": chosen.name}
+    if isinstance(asked, AskedQuestions):
+        stored = questions.validate_answers(asked, answer.given)
+        if rules.request_subject(row).tool_name == questions.ELICITATION:
+            stored = [
+                seal_secret_text(question, stored_answer)
+                for question, stored_answer in zip(asked.questions, stored, strict=True)
+            ]
+        return {ANSWERED: stored}
+    return {ANSWERED: []}  # an address that the person opened
+
+
+def find_chosen_option(asked: AskedOptions, option_id: str) -> AgentOption:
+    chosen = next((option for option in asked.options if option.option_id == option_id), None)
+    if chosen is None:
+        raise UnprocessableRequest("Choose one of the options that the agent offers.")
+    return chosen
+
+
+def check_plan_mode(plan: AskedPlan, mode: str) -> str:
+    if not plan.modes:
+        return ""
+    if mode not in plan.modes:
+        raise UnprocessableRequest("Choose how the agent goes on.")
+    return PlanMode(mode).value
+
+
+def seal_secret_text(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a form's answer as it is stored: a text that is, or may be, a secret can be read by its asker alone."""
+    text = stored_answer["text"]
+    if not text or not (question.is_secret or mask_secrets(text) != text):
+        return stored_answer
+    sealed = seal_for_purpose(SEALED_AS, text.encode()).decode()
+    return stored_answer | {"text": HIDDEN_TEXT, SEALED_TEXT: sealed}
+
+
+def unseal_answers(stored: Any) -> Any:
+    """Return stored answers as their asker needs them. Raises ValueError where one cannot be opened any more."""
+    if not isinstance(stored, list):
+        return stored
+    return [
+        {
+            **answer,
+            "text": unseal_for_purpose(SEALED_AS, str(answer[SEALED_TEXT]).encode()).decode(),
+        }
+        if isinstance(answer, dict) and SEALED_TEXT in answer
+        else answer
+        for answer in stored
+    ]

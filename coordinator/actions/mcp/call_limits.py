@@ -1,0 +1,268 @@
+"""Limits of calls through the MCP gateway: set by administrators, counted and held for all workers at once."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from coordinator.actions.audit import audit
+from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, system_actor
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CircuitBreaker
+from coordinator.mcp.gateway.limited_results import MAX_RESULT_BYTES, MIN_RESULT_BYTES
+from coordinator.models import McpCallLimit, McpCallRate, McpCircuitBreaker, McpServer, McpTool, StoredResult
+from coordinator.secrets.masking import SecretMasker
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
+
+BY = system_actor("gateway")
+ONLY_PEOPLE = "An API key cannot change limits of calls. A person must sign in to do it."
+MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1, 86_400
+MAX_CALLS_PER_MINUTE = 100_000
+MAX_BREAKER_FAILURES, MAX_BREAKER_SECONDS = 1_000, 86_400
+MINUTE = 60.0
+STORED_FOR = timedelta(days=1)
+MAX_STORED_PER_AGENT = 100  # results; the oldest go first
+SEALED_AS = "rest of an MCP result"
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimitSettings:
+    """What an administrator sets for a server, or for one tool. None: the server's, or no limit."""
+
+    call_seconds: int | None = None
+    calls_per_minute: int | None = None
+    result_bytes: int | None = None
+    masks_secrets: bool | None = None
+    breaker_failures: int | None = None
+    breaker_seconds: int | None = None
+
+
+NOTHING_SET = CallLimitSettings()
+
+
+def save_call_limits(
+    server_id: str, tool_name: str, new: CallLimitSettings, *, actor: Actor, now: datetime
+) -> bool:
+    """Set the limits of a server, or of a tool; return whether anything changed.
+
+    Raises Forbidden for an API key, NotFound, UnprocessableRequest.
+    """
+    if actor.kind == "key":
+        raise Forbidden(ONLY_PEOPLE)
+    validate_call_limits(tool_name, new)
+    with transaction.atomic():
+        if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
+            raise NotFound("This server no longer exists.")
+        if tool_name and not McpTool.objects.filter(server_id=server_id, name=tool_name).exists():
+            raise NotFound("This tool no longer exists.")
+        rows = McpCallLimit.objects.filter(server_id=server_id, tool_name=tool_name)
+        row = rows.first()
+        before = read_call_limits(row)
+        if before == new:
+            return False
+        if new == NOTHING_SET:
+            rows.delete()
+        else:
+            McpCallLimit.objects.update_or_create(
+                server_id=server_id,
+                tool_name=tool_name,
+                defaults=asdict(new) | {"changed_by": str(actor), "changed_at": now},
+            )
+        if before.calls_per_minute != new.calls_per_minute:
+            McpCallRate.objects.filter(server_id=server_id, tool_name=tool_name).delete()
+        if (before.breaker_failures, before.breaker_seconds) != (new.breaker_failures, new.breaker_seconds):
+            McpCircuitBreaker.objects.filter(pk=server_id).delete()
+        audit.record_audit_entry(
+            "MCP_CALL_LIMITS_CHANGED",
+            actor=actor,
+            target=server_id,
+            result="success",
+            metadata={"tool": tool_name or None, "before": asdict(before), "after": asdict(new)},
+            now=now,
+        )
+    return True
+
+
+def read_call_limits(row: McpCallLimit | None) -> CallLimitSettings:
+    """Return what a row says."""
+    if row is None:
+        return NOTHING_SET
+    return CallLimitSettings(
+        row.call_seconds,
+        row.calls_per_minute,
+        row.result_bytes,
+        row.masks_secrets,
+        row.breaker_failures,
+        row.breaker_seconds,
+    )
+
+
+def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
+    ranges = (
+        (new.call_seconds, MIN_CALL_SECONDS, MAX_CALL_SECONDS, "A call may take {} to {} seconds."),
+        (new.calls_per_minute, 1, MAX_CALLS_PER_MINUTE, "A rate is {} to {} calls a minute."),
+        (new.result_bytes, MIN_RESULT_BYTES, MAX_RESULT_BYTES, "A result may have {} to {} bytes."),
+        (new.breaker_failures, 1, MAX_BREAKER_FAILURES, "A circuit breaker opens after {} to {} failures."),
+        (new.breaker_seconds, 1, MAX_BREAKER_SECONDS, "A circuit breaker is open for {} to {} seconds."),
+    )
+    for number, least, most, text in ranges:
+        if number is not None and not least <= number <= most:
+            raise UnprocessableRequest(text.format(f"{least:,}", f"{most:,}"))
+    if (new.breaker_failures is None) != (new.breaker_seconds is None):
+        raise UnprocessableRequest("Say after how many failures the circuit breaker opens, and for how long.")
+    if tool_name and new.breaker_failures is not None:
+        raise UnprocessableRequest("A circuit breaker is set for the whole server.")
+
+
+def take_call_rate(server_id: str, tool_name: str, calls_per_minute: int, now: datetime) -> float:
+    """Count a call; return 0, or the seconds after which it may be tried again where the rate is used up.
+
+    Each call moves the row's time on by its share of a minute, none further than a minute ahead.
+    """
+    seconds = now.timestamp()
+    with transaction.atomic():
+        row, _ = McpCallRate.objects.select_for_update().get_or_create(
+            server_id=server_id, tool_name=tool_name, defaults={"used_until": 0.0}
+        )
+        used_until = max(row.used_until, seconds) + MINUTE / calls_per_minute
+        if used_until - seconds > MINUTE + 0.001:
+            return used_until - seconds - MINUTE
+        row.used_until = used_until
+        row.save(update_fields=["used_until"])
+    return 0.0
+
+
+def claim_breaker_trial(server_id: str, lasts: timedelta, now: datetime) -> bool:
+    """Take the one call that is tried once an open breaker's time is over; False where another call is it.
+
+    True also where the breaker closed meanwhile.
+    """
+    with transaction.atomic():
+        row = McpCircuitBreaker.objects.select_for_update().filter(pk=server_id).first()
+        if row is None or not isinstance(row.open_until, datetime):
+            return True
+        if row.open_until > now or (isinstance(row.trial_until, datetime) and row.trial_until > now):
+            return False
+        row.trial_until = now + lasts
+        row.save(update_fields=["trial_until"])
+    return True
+
+
+def record_call_failure(server_id: str, breaker: CircuitBreaker, problem: str, now: datetime) -> None:
+    """Count a failure; open the server's breaker at the last one of a row, and again after a failed trial."""
+    text = (SecretMasker().mask_text(problem) or "")[:500]
+    with transaction.atomic():
+        row, is_new = McpCircuitBreaker.objects.select_for_update().get_or_create(
+            pk=server_id, defaults={"failures": 1, "last_problem": text, "last_failed_at": now}
+        )
+        was_open = row.open_until is not None
+        if not is_new:
+            row.failures, row.last_problem, row.last_failed_at = row.failures + 1, text, now
+        is_late = (
+            isinstance(row.open_until, datetime) and row.open_until > now
+        )  # it was sent before it opened
+        if row.failures >= breaker.max_failures and not is_late:
+            row.open_until, row.trial_until = now + timedelta(seconds=breaker.seconds), None
+        row.save()
+        if row.open_until is not None and not was_open:
+            audit.record_audit_entry(
+                "MCP_BREAKER_OPENED",
+                actor=BY,
+                target=server_id,
+                result="success",
+                metadata={"failures": row.failures, "problem": text, "seconds": breaker.seconds},
+                now=now,
+            )
+
+
+def record_call_success(server_id: str, now: datetime) -> None:
+    """Close the server's breaker, and forget its failures."""
+    with transaction.atomic():
+        row = McpCircuitBreaker.objects.select_for_update().filter(pk=server_id).first()
+        if row is None:
+            return
+        row.delete()
+        if row.open_until is not None:
+            audit.record_audit_entry(
+                "MCP_BREAKER_CLOSED",
+                actor=BY,
+                target=server_id,
+                result="success",
+                metadata={},
+                now=now,
+            )
+
+
+def close_circuit_breaker(server_id: str, *, actor: Actor, now: datetime) -> bool:
+    """Close a server's breaker for a person; return whether it was open. Raises Forbidden for an API key."""
+    if actor.kind == "key":
+        raise Forbidden(ONLY_PEOPLE)
+    with transaction.atomic():
+        deleted, _ = McpCircuitBreaker.objects.filter(pk=server_id, open_until__isnull=False).delete()
+        if deleted:
+            audit.record_audit_entry(
+                "MCP_BREAKER_CLOSED", actor=actor, target=server_id, result="success", metadata={}, now=now
+            )
+    return bool(deleted)
+
+
+def new_stored_id() -> str:
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOwner:
+    """Who may read the rest of a result: the key and the agent that called."""
+
+    key_id: int
+    agent_id: str
+
+
+def store_result_rest(
+    stored_id: str,
+    content: str,
+    owner: ResultOwner,
+    *,
+    server_id: str,
+    tool_name: str,
+    part_bytes: int,
+    now: datetime,
+) -> None:
+    """Store the rest of a result for a day; the oldest of the agent's go where it has too many."""
+    StoredResult.objects.create(
+        id=stored_id,
+        server_id=server_id,
+        tool_name=tool_name if tool_name != WHOLE_SERVER else "",
+        agent_id=owner.agent_id,
+        key_id=owner.key_id,
+        content=seal_for_purpose(SEALED_AS, content.encode("utf-8", "surrogatepass")).decode(),
+        size=len(content),
+        part_bytes=part_bytes,
+        created_at=now,
+        expires_at=now + STORED_FOR,
+    )
+    own = StoredResult.objects.filter(agent_id=owner.agent_id).order_by("-created_at")
+    too_many = list(own.values_list("pk", flat=True)[MAX_STORED_PER_AGENT : MAX_STORED_PER_AGENT + 50])
+    if too_many:
+        StoredResult.objects.filter(pk__in=too_many).delete()
+
+
+def find_stored_result(stored_id: str, owner: ResultOwner, now: datetime) -> StoredResult | None:
+    """Return a stored result of this key and agent; None where there is none, or it is another's."""
+    rows = StoredResult.objects.filter(
+        pk=stored_id, key_id=owner.key_id, agent_id=owner.agent_id, expires_at__gt=now
+    )
+    return rows.first()
+
+
+def unseal_stored_result(row: StoredResult) -> str:
+    """Return a stored result's text. Raises ValueError where it cannot be opened any more."""
+    return unseal_for_purpose(SEALED_AS, row.content.encode()).decode("utf-8", "surrogatepass")
+
+
+def delete_old_results(now: datetime) -> None:
+    """Delete stored results whose day is over."""
+    StoredResult.objects.filter(expires_at__lt=now).delete()

@@ -1,0 +1,61 @@
+"""Writes which hosts calls of a project may reach without being new: those of the calls that people approved."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from coordinator.models import KnownHost, PermissionRequest
+from coordinator.policy.requests import approvals
+from coordinator.policy.rules.call_text import CallText, build_requested_call_text, set_call_folder
+from coordinator.policy.rules.history_queries import MOST_HOSTS, find_project_folder
+
+MOST_EARLIER = 1_000  # approvals from before such a rule that are looked at, the newest
+
+
+def record_known_hosts(row: PermissionRequest, now: datetime) -> None:
+    """Note the hosts that the call of an approved request reaches. Must be called in the approval's transaction."""
+    context = approvals.request_context(row)
+    subject = approvals.request_subject(row)
+    if context is None or not subject.tool_name:
+        return
+    edited = approvals.find_edited_input(row)
+    tool_input: Any = subject.tool_input if edited is None else edited
+    text = set_call_folder(
+        build_requested_call_text(subject.tool_name, tool_input, subject.target_resource or ""),
+        context.folder,
+    )
+    if not isinstance(text, CallText):
+        return
+    call = text.describe_call(subject.tool_name)
+    hosts = sorted({address.host for address in call.addresses if address.host})[:MOST_HOSTS]
+    if not hosts:
+        return
+    folder = find_project_folder(context.session_id, context.folder)
+    KnownHost.objects.bulk_create(
+        [
+            KnownHost(
+                folder=folder,
+                host=host,
+                request_id=row.request_id,
+                approved_by=row.approved_by or "",
+                approved_at=row.approved_at or now,
+            )
+            for host in hosts
+        ],
+        ignore_conflicts=True,
+    )
+
+
+def forget_known_hosts(row: PermissionRequest) -> None:
+    """Forget the hosts that are known by a request whose approval is revoked."""
+    KnownHost.objects.filter(request_id=row.request_id).delete()
+
+
+def record_earlier_hosts(now: datetime) -> None:
+    """Note the hosts of what people approved before there was a rule about new hosts, as far as it is looked at."""
+    rows = PermissionRequest.objects.with_context().filter(
+        status="approved", context__tool_name__isnull=False, context__revoked_at=None
+    )
+    for row in rows.order_by("-id")[:MOST_EARLIER].iterator(50):
+        record_known_hosts(row, now)

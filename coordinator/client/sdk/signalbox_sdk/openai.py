@@ -1,0 +1,107 @@
+"""OpenAI Agents SDK: a guardrail of a tool, and the interruptions of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from agents import (
+    RunResult,
+    RunState,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailData,
+)
+
+from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.connection import Connection
+
+
+def approve_tool(
+    conversation: str, *, timeout: float | None = None, connection: Connection | None = None
+) -> ToolInputGuardrail[Any]:
+    """Return an item of a tool's `tool_input_guardrails`: a person decides each call while the run waits.
+
+    A guardrail cannot change a call. One that a person edited does not run; the model reads what was approved.
+    """
+
+    async def ask_person(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        call = data.context
+        verdict = await ask_about(
+            call.tool_name,
+            call.tool_arguments,
+            call.tool_call_id,
+            conversation=conversation,
+            timeout=timeout,
+            connection=connection,
+        )
+        if verdict.is_approved and not verdict.is_edited:
+            return ToolGuardrailFunctionOutput.allow()
+        return ToolGuardrailFunctionOutput.reject_content(rejection_message(verdict))
+
+    return ToolInputGuardrail(ask_person, name="signalbox")
+
+
+async def answer_interruptions(
+    state: RunState[Any, Any] | RunResult,
+    conversation: str,
+    *,
+    timeout: float | None = None,
+    connection: Connection | None = None,
+) -> RunState[Any, Any]:
+    """Return the state with which `Runner.run` goes on, after a person decided each interruption (`needs_approval`).
+
+    The state may be that of an earlier process (`RunState.from_json`): a call is known by its id.
+    """
+    state = state if isinstance(state, RunState) else state.to_state()
+    items = state.get_interruptions()
+    verdicts = await asyncio.gather(
+        *(
+            ask_about(
+                item.tool_name or "",
+                getattr(item.raw_item, "arguments", None),
+                getattr(item.raw_item, "call_id", None),
+                conversation=conversation,
+                timeout=timeout,
+                connection=connection,
+            )
+            for item in items
+        )
+    )
+    for item, verdict in zip(items, verdicts, strict=True):
+        if verdict.is_approved and not verdict.is_edited:
+            state.approve(item)
+        else:
+            state.reject(item, rejection_message=rejection_message(verdict))
+    return state
+
+
+async def ask_about(
+    tool: str,
+    arguments: str | None,
+    call_id: str | None,
+    *,
+    conversation: str,
+    timeout: float | None,
+    connection: Connection | None,
+) -> ApproverVerdict:
+    """Return the verdict about a call, whose arguments are JSON text."""
+    try:
+        decoded = json.loads(arguments or "")
+    except ValueError:
+        decoded = None
+    if not isinstance(decoded, dict) or not call_id or not tool:
+        return ApproverVerdict(
+            "refused", reason="The call's arguments are not a JSON object, or it has no id."
+        )
+    question = ToolQuestion(tool, decoded, conversation=conversation, key=f"{conversation}:{call_id}")
+    return await ask_async(question, timeout=timeout, connection=connection)
+
+
+def rejection_message(verdict: ApproverVerdict) -> str:
+    """Return what the model reads about a call that does not run as it asked for."""
+    if verdict.is_edited:
+        arguments = json.dumps(verdict.arguments)
+        return f"The call did not run. A person would approve it with these arguments instead: {arguments}"
+    return verdict.message

@@ -1,0 +1,172 @@
+"""What logs and traces of OpenTelemetry share: plain values of OTLP's, who sends, and what becomes of a record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.dialects import claude_code, codex_telemetry, gemini_telemetry
+from coordinator.dialects.hooks import make_event_origin, replace_unstorable_text
+from coordinator.dialects.otlp_names import AGENT_NAME, CONVERSATION
+from coordinator.dialects.otlp_records import TelemetryRecord
+from coordinator.sessions.events import DedupedEvent
+from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
+from coordinator.sessions.reports import ANYWHERE, SessionLocation
+
+MOST_NAMED, MOST_NAME = 5, 200  # of what was left out: names, and characters of each
+# Agents whose log records are understood each in its own way.
+BY_PREFIX = {one.PREFIX: one for one in (codex_telemetry, gemini_telemetry)}
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReport:
+    """What one record says: of which session (by its executor's id), running where, and as which events.
+
+    The events' `session_id` is still to be filled in. One that is `only_known` makes no session. `thread` is the origin
+    that another session has claimed where this is a sub-agent of it. `trace` is the id of the trace that it is from.
+    """
+
+    session: str
+    where: SessionLocation
+    events: list[DedupedEvent]
+    only_known: bool = False
+    thread: str | None = None
+    trace: str | None = None
+
+
+@dataclass(slots=True)
+class ReadingNotes:
+    """What of an export was left out, by emitter, kind and name. Its sender is told, and so are people."""
+
+    omissions: Counter[tuple[TelemetryEmitter, OmissionKind, str]] = field(default_factory=Counter)
+    emitter: TelemetryEmitter = field(default_factory=TelemetryEmitter)  # of the record that is being read
+
+    def add_omission(self, kind: OmissionKind, name: str, emitter: TelemetryEmitter | None = None) -> None:
+        """Count what is left out; of the record that is being read, or of `emitter`."""
+        self.omissions[emitter or self.emitter, kind, name[:MOST_NAME]] += 1
+
+    def count_omissions(self, kind: OmissionKind) -> int:
+        return sum(count for (_, of_kind, _), count in self.omissions.items() if of_kind == kind)
+
+    @property
+    def message(self) -> str:
+        """What was left out in words; nothing where all was understood."""
+        parts = []
+        for kind, value_kind in (
+            (OmissionKind.SPAN, "spans were not understood"),
+            (OmissionKind.ATTRIBUTE, "attributes could not be read"),
+        ):
+            if count := self.count_omissions(kind):
+                names = dict.fromkeys(name for (_, of_kind, name) in self.omissions if of_kind == kind)
+                parts.append(f"{count} {value_kind} and left out: {', '.join(list(names)[:MOST_NAMED])}.")
+        return " ".join(parts)
+
+
+def plain_otlp_value(any_value: Any) -> Any:
+    """Return an OTLP value as plain JSON. Raises ValueError for a whole number that is none."""
+    if not isinstance(any_value, dict):
+        return None
+    for kind, value in any_value.items():
+        if kind == "intValue":
+            return parse_otlp_integer(value)
+        if kind == "arrayValue":
+            return [plain_otlp_value(inner_value) for inner_value in otlp_list_field(value, "values")]
+        if kind == "kvlistValue":
+            return plain_otlp_attributes(otlp_list_field(value, "values"))
+        return value
+    return None
+
+
+def parse_otlp_integer(value: Any) -> int:
+    """Return a whole number, which JSON may have as a text. Raises ValueError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("no whole number")
+    return int(value)
+
+
+def plain_otlp_attributes(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
+    """Return OTLP's list of pairs as an object. One that cannot be read is left out, and noted."""
+    plain_values: dict[str, Any] = {}
+    for pair in pairs if isinstance(pairs, list) else []:
+        if not isinstance(pair, dict) or "key" not in pair:
+            continue
+        name = str(pair["key"])
+        try:
+            plain_values[name] = plain_otlp_value(pair.get("value"))
+        except (ValueError, TypeError, OverflowError):
+            if notes is not None:
+                notes.add_omission(OmissionKind.ATTRIBUTE, name)
+    return plain_values
+
+
+def otlp_list_field(holder: Any, name: str) -> list[Any]:
+    inner_values = holder.get(name) if isinstance(holder, dict) else None
+    return inner_values if isinstance(inner_values, list) else []
+
+
+def parse_nanoseconds(value: Any) -> int:
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError):
+        return 0
+
+
+def iterate_otlp_records(
+    request: Any, outer: str, middle: str, inner: str, notes: ReadingNotes
+) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """Yield each record of a request with its resource's attributes and the name of the library that made it."""
+    for group in otlp_list_field(replace_unstorable_text(request), outer):
+        pairs = otlp_list_field(group.get("resource"), "attributes") if isinstance(group, dict) else []
+        service = str(plain_otlp_attributes(pairs).get("service.name") or "")
+        notes.emitter = TelemetryEmitter(service)
+        resource = plain_otlp_attributes(pairs, notes)
+        for scope in otlp_list_field(group, middle):
+            library = scope.get("scope") if isinstance(scope, dict) else None
+            scope_name = str(library.get("name") or "") if isinstance(library, dict) else ""
+            notes.emitter = TelemetryEmitter(service, scope_name)
+            for record in otlp_list_field(scope, inner):
+                if isinstance(record, dict):
+                    yield resource, scope_name, record
+
+
+def telemetry_session_location(record: TelemetryRecord, agent: str | None = None) -> SessionLocation:
+    """Return where a record's session runs; `agent` names its agent where the record itself may name another."""
+    service = record.resource.get("service.name")
+    host = record.resource.get("host.name")
+    program = find_sending_program(record)
+    name = agent or record.text_attribute(*AGENT_NAME) or (str(service) if service else None)
+    return SessionLocation(
+        hostname=str(host) if host else None,
+        agent_name=program or name,
+        profile=program or (str(service) if service else "telemetry"),
+    )
+
+
+def find_sending_program(record: TelemetryRecord) -> str | None:
+    """Return which of the agents that we know sends the record."""
+    service = str(record.resource.get("service.name") or "")
+    if service == claude_code.SOURCE or record.name.startswith("claude_code."):
+        return claude_code.SOURCE
+    programs = (module.PROGRAM for module in BY_PREFIX.values() if service.startswith(module.SERVICE))
+    return next(programs, None)
+
+
+def trace_session_name(trace: str) -> str:
+    """Return the executor's id of the session that a trace is, where nothing in it names a conversation."""
+    return f"trace:{trace}"
+
+
+def trace_origin(trace: str) -> str:
+    """Return the origin that the session of a trace claims, by which parts that do not name it are known to be its."""
+    return f"{ANYWHERE}{make_event_origin('trace', trace)}"
+
+
+def fallback_session_name(record: TelemetryRecord) -> str:
+    """Return the executor's id of the session of a record that names none: its process's, else its trace's own.
+
+    A process names its session by `OTEL_RESOURCE_ATTRIBUTES=session.id=…`, where its library has no name for it.
+    """
+    named = (record.resource.get(name) for name in CONVERSATION)
+    return next((name for name in named if isinstance(name, str) and name), trace_session_name(record.trace))

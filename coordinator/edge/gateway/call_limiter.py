@@ -1,0 +1,170 @@
+"""Limits of calls on their way: rates and circuit breakers before a server is asked, sizes and masks after.
+
+Rates and breakers stand in the database, so they hold for all workers together. A worker knows from its copy of the
+server whether there are any: without limits nothing is read or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from django.utils import timezone
+
+from coordinator.actions.mcp import call_limits, result_marks
+from coordinator.actions.mcp.call_limits import ResultOwner
+from coordinator.client import sse
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.http.bodies import SLOW_TO_DECODE
+from coordinator.errors import SignalboxError
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, find_strictest_limits
+from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response
+from coordinator.mcp.gateway.result_marks import find_response_marks
+from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
+
+T = TypeVar("T")
+TRIAL_MARGIN = timedelta(seconds=5)  # after the time that a trial may take, for which no other one is sent
+
+
+class CallLimiter:
+    """One a process."""
+
+    def __init__(self, records: CallRecords) -> None:
+        self._records = records
+
+    async def require_call_within_limits(self, exchange: Exchange) -> None:
+        """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy."""
+        server, tool = exchange.server, exchange.called_tool
+        if server.breaker is not None and server.breaker.open_until is not None:
+            await self.require_closed_breaker(exchange, server.breaker.open_until)
+        if not server.limits:
+            return
+        rates = {
+            name: server.limits[name].calls_per_minute for name in {WHOLE_SERVER, tool} & server.limits.keys()
+        }
+        for name, rate in sorted(rates.items()):
+            if rate is None:
+                continue
+            take = functools.partial(call_limits.take_call_rate, server.name, name, rate, timezone.now())
+            wait = await self._records.perform_record_write(take)
+            if wait > 0:
+                subject = f"of {name} " if name else ""
+                raise RequestNotSent(
+                    f"may get {rate} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
+                )
+
+    async def require_closed_breaker(self, exchange: Exchange, open_until: datetime) -> None:
+        breaker, now = exchange.server.breaker, timezone.now()
+        assert breaker is not None
+        lasts = timedelta(seconds=exchange.call_seconds) + TRIAL_MARGIN
+        if open_until <= now:
+            claim = functools.partial(call_limits.claim_breaker_trial, exchange.server.name, lasts, now)
+            if await self._records.perform_record_write(claim):
+                return
+            raise RequestNotSent("failed before and is being tried by another call. Try it again in a moment")
+        left = (open_until - now).total_seconds()
+        raise RequestNotSent(
+            f"failed {breaker.failures} times in a row and gets no calls for {left:.0f} seconds. "
+            f"Last failure: it {breaker.last_problem}"
+        )
+
+    async def watch_upstream(self, exchange: Exchange, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what asks the server; count for its circuit breaker whether it answered."""
+        breaker = exchange.server.breaker
+        if breaker is None:
+            return await work()
+        try:
+            answer = await work()
+        except RequestNotSent:
+            raise
+        except UpstreamFailed as problem:
+            if not problem.is_fault:
+                raise
+            record = functools.partial(
+                call_limits.record_call_failure, exchange.server.name, breaker, str(problem), timezone.now()
+            )
+            await self._records.perform_record_write(record)
+            raise
+        if breaker.failures:
+            await self._records.perform_record_write(
+                functools.partial(call_limits.record_call_success, exchange.server.name, timezone.now())
+            )
+        return answer
+
+    async def mark_response(self, exchange: Exchange, response: bytes) -> None:
+        """Note what in a response may be instructions to the model. Raises Busy where that cannot be written."""
+        if len(response) >= SLOW_TO_DECODE:
+            marks = await asyncio.to_thread(find_response_marks, response)
+        else:
+            marks = find_response_marks(response)
+        if not marks:
+            return
+        if exchange.record is not None:
+            exchange.record.marks = tuple(marks)
+            session_id = exchange.record.session_id
+        else:  # a question about a task, whose call has ended
+            session_id = await self._records.find_timeline_session(exchange)
+        note = functools.partial(
+            result_marks.record_result_marks, session_id, exchange.server.name, marks, timezone.now()
+        )
+        await self._records.perform_record_write(note)
+
+    async def limit_result(
+        self, exchange: Exchange, response: bytes, event: bytes | None
+    ) -> tuple[bytes, bytes | None]:
+        """Return a call's response marked and within its limits, and its event.
+
+        Raises UpstreamFailed where its marks, or the rest of it, cannot be written.
+        """
+        limits = exchange.server.find_tool_limits(exchange.called_tool)
+        try:
+            await self.mark_response(exchange, response)
+            changed = await self.apply_limits(exchange, response, limits)
+        except SignalboxError as problem:
+            raise UpstreamFailed(
+                f"answered, but Signalbox could not keep the answer ({str(problem.detail).rstrip('.')})",
+                may_have_run=True,
+            ) from None
+        if changed is response:
+            return response, event
+        return changed, sse.replace_event_data(event, changed) if event is not None else None
+
+    async def limit_read_answer(self, exchange: Exchange, response: bytes) -> bytes:
+        """Return the response to another request marked and within the limits of its server. Raises Busy."""
+        await self.mark_response(exchange, response)
+        return await self.apply_limits(exchange, response, exchange.server.find_tool_limits(WHOLE_SERVER))
+
+    async def limit_task_answer(self, exchange: Exchange, response: bytes) -> bytes:
+        """Return the response about a server's task marked, within the strictest limits of its server's tools.
+
+        Raises Busy.
+        """
+        await self.mark_response(exchange, response)
+        return await self.apply_limits(exchange, response, find_strictest_limits(exchange.server.limits))
+
+    async def apply_limits(self, exchange: Exchange, response: bytes, limits: CallLimits) -> bytes:
+        if not limits.changes_results:
+            return response
+        stored_id = call_limits.new_stored_id()
+        limited: LimitedResult
+        if len(response) >= SLOW_TO_DECODE:
+            limited = await asyncio.to_thread(limit_response, response, limits, stored_id)
+        else:
+            limited = limit_response(response, limits, stored_id)
+        if limited.rest is not None:
+            store = functools.partial(
+                call_limits.store_result_rest,
+                stored_id,
+                limited.rest,
+                ResultOwner(exchange.caller_key.id, exchange.agent_id),
+                server_id=exchange.server.name,
+                tool_name=exchange.called_tool,
+                part_bytes=limits.result_bytes or MIN_RESULT_BYTES,
+                now=timezone.now(),
+            )
+            await self._records.perform_record_write(store)
+        return limited.response

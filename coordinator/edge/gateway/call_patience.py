@@ -1,0 +1,32 @@
+"""How long an MCP client can be made to wait on its line."""
+
+from __future__ import annotations
+
+from coordinator.actions.approvals.pending_calls import pending_call_lifetime
+from coordinator.edge.gateway.exchange import Exchange
+
+# Seconds after which a client that asked for no progress would give up: many do after 60.
+WITHOUT_PROGRESS = 50.0
+ROUND = 50.0  # seconds for which one try of a stateless client is held
+WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
+BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: whatever it is told, it waits no longer
+
+
+def calculate_wait_limit(exchange: Exchange) -> float:
+    """Return for how many seconds this client can be made to wait on its line."""
+    if not exchange.accepts_event_stream:
+        return WITHOUT_EVENTS
+    if exchange.message.is_stateless and can_open_urls(exchange):
+        return ROUND
+    if exchange.program in BREAKS_OFF_AFTER:
+        return BREAKS_OFF_AFTER[exchange.program]
+    return (
+        WITHOUT_PROGRESS
+        if exchange.message.progress_token is None
+        else pending_call_lifetime().total_seconds()
+    )
+
+
+def can_open_urls(exchange: Exchange) -> bool:
+    elicitation = exchange.message.declared_capabilities.get("elicitation")
+    return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)

@@ -1,0 +1,357 @@
+"""Questions of servers in the middle of a call, answered by people in Signalbox or by the client's own person.
+
+Whoever has the call's line to the server makes the card, waits for its decision and sends the answer. The card and the
+decision stand in the database, so any worker may take in either. What ends the wait otherwise (the client's patience,
+the end of the call, a key that is revoked, a failure) cancels the question and never accepts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Coroutine
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from coordinator.actions.approvals.pending_calls import pending_call_lifetime
+from coordinator.actions.mcp import elicitations
+from coordinator.actions.mcp.elicitations import (
+    ACCEPT,
+    CANCEL,
+    DECLINE,
+    ClientAnswer,
+    ElicitationRequest,
+    ElicitationResult,
+    OpenElicitation,
+)
+from coordinator.client import sse
+from coordinator.edge.gateway.call_patience import calculate_wait_limit
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.freshness import FreshnessCheck
+from coordinator.edge.gateway.keep_alive import ClientKeepAlive
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient
+from coordinator.edge.polling.waits import LongPollWaiters
+from coordinator.errors import SignalboxError
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway import answers, elicitation
+from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, RequiredInput, ServerElicitation
+from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import INVALID_PARAMS, McpMessage
+from coordinator.policy.limits.brakes import ActiveBrake
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 2_700.0  # seconds: a stream of a server is passed on for an hour in all
+MAX_QUESTIONS = 20  # of one call, one after the other
+UNANSWERABLE = "The question has a form that MCP does not allow, or that is too large for a person to read."
+CALL_OVER = "The call in whose middle it was asked has ended."
+TAKEN_BACK = "The server needs no answer any more."
+NOT_IN_TIME = "Nobody answered in time."
+FAILED = "The question could not be kept open."
+ANSWERED_HERE = "Answered in Signalbox."
+
+
+class ElicitationHandler:
+    """One a process."""
+
+    def __init__(
+        self,
+        waits: LongPollWaiters,
+        threads: EdgeThreads,
+        records: CallRecords,
+        upstreams: UpstreamClient,
+        *,
+        instant: FreshnessCheck,
+    ) -> None:
+        self._instant = instant
+        self._waits = waits
+        self._threads = threads
+        self._records = records
+        self._upstreams = upstreams
+        self._keep_alive = ClientKeepAlive()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def open_call(self, exchange: Exchange, line: ResponseStream | None) -> CallElicitations:
+        """Return what takes in the questions of one call, as long as its block lasts."""
+        return CallElicitations(self, exchange, line)
+
+    async def find_brake(self, exchange: Exchange) -> ActiveBrake | None:
+        """Return the brake that is on for the agent at this instant; None where none is."""
+        _, brake = await self._instant.check_freshness(exchange.brake_names)
+        return brake
+
+    async def settle_client_answer(self, exchange: Exchange, server_id: str, message: McpMessage) -> bool:
+        """Say whether a client's response goes on to its server; one to a question closes the card before that."""
+        if exchange.client is None:
+            return True
+        link = exchange.client.links.get(server_id)
+        key = elicitations.build_elicitation_key(
+            exchange.client.session_id, server_id, link.upstream_session if link else None, message.id
+        )
+        settle = functools.partial(
+            elicitations.settle_client_answer,
+            key,
+            message.value.get("result"),
+            exchange.caller_key.caller_actor,
+            timezone.now(),
+        )
+        return await self._threads.run_in_thread(settle) in {ClientAnswer.UNKNOWN, ClientAnswer.FIRST}
+
+    async def open_question(
+        self, exchange: Exchange, line: ResponseStream | None, params: dict[str, Any], number: Any
+    ) -> OpenElicitation | None:
+        """Put a question before people; None where a rule denies that. Raises SignalboxError and DatabaseError."""
+        record = exchange.record
+        event_id = await self._records.write_call_begin(record) if record is not None else None
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
+        now = timezone.now()
+        request = ElicitationRequest(
+            key=elicitations.build_elicitation_key(
+                exchange.client.session_id if exchange.client else exchange.admission.caller.name,
+                exchange.server.name,
+                link.upstream_session if link else None,
+                number,
+            ),
+            server=exchange.server,
+            params=params,
+            tool=exchange.message.target_name or "",
+            call_id=record.call_id if record is not None else "",
+            timeline_call_id=record.timeline_call_id if record is not None else "",
+            actor=exchange.caller_key.caller_actor,
+            caller=exchange.caller,
+            session_id=record.session_id if record is not None else None,
+            event_id=event_id,
+            client=exchange.client_name,
+        )
+        return await self._threads.run_in_thread(
+            elicitations.request_elicitation_answer,
+            request,
+            until=now + timedelta(seconds=find_patience(exchange, line)),
+            now=now,
+        )
+
+    async def wait_for_result(
+        self,
+        exchange: Exchange,
+        line: ResponseStream | None,
+        card: OpenElicitation,
+        params: dict[str, Any],
+    ) -> ElicitationResult:
+        """Return what the server is sent, empty where its client answers it. Closes the card, however that ends."""
+        reason, patience, is_decided = CALL_OVER, find_patience(exchange, line), False
+        ends_at = asyncio.get_running_loop().time() + patience
+        try:
+            if line is not None and exchange.accepts_event_stream:
+                await line.open_event_stream()
+            with self._keep_alive.keep_client_alive(exchange, f"Waits for an answer: {card.link}"):
+                result = await self._waits.wait_until(
+                    functools.partial(find_result, card.request_id, params),
+                    topics=[f"permission_requests:{card.pk}"],
+                    timeout=patience,
+                    still_allowed=exchange.admission.require_still_allowed,
+                )
+            is_decided = result is not None
+            reason = NOT_IN_TIME if asyncio.get_running_loop().time() >= ends_at else FAILED
+            return {"action": CANCEL} if result is None else result
+        except (SignalboxError, DatabaseError):
+            reason = FAILED
+            return {"action": CANCEL}
+        finally:
+            if not is_decided:
+                self.run_in_background(self.withdraw_card(exchange, card, reason))
+
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done, whatever becomes of its call meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def withdraw_card(self, exchange: Exchange, card: OpenElicitation, reason: str) -> None:
+        """Close a card; one that is decided stays as it is."""
+        withdraw = functools.partial(
+            elicitations.withdraw_elicitation,
+            card.request_id,
+            exchange.caller_key.caller_actor,
+            reason,
+            timezone.now(),
+        )
+        try:
+            await self._threads.run_in_thread(withdraw)
+        except DatabaseError:
+            log.exception("The card of %s could not be closed; it expires at its deadline.", card.request_id)
+
+    async def remove_sent_secrets(self, card: OpenElicitation) -> None:
+        try:
+            await self._threads.run_in_thread(elicitations.remove_sent_secrets, card.request_id)
+        except DatabaseError:
+            log.exception("The sealed answer of %s could not be removed.", card.request_id)
+
+    async def send_response(self, exchange: Exchange, number: Any, **response: Any) -> None:
+        """Send the server the response to its request. Raises UpstreamFailed."""
+        link = exchange.client.links.get(exchange.server.name) if exchange.client else None
+        headers = [BOTH, ("Content-Type", "application/json")]
+        if link is not None:
+            headers.append(("Mcp-Protocol-Version", link.protocol_version))
+        body = json.dumps({"jsonrpc": "2.0", "id": number, **response}).encode()
+        answer = await self._upstreams.send_to_server(
+            exchange.server,
+            headers,
+            body,
+            session=link.upstream_session if link else None,
+            caller=exchange.agent_id,
+        )
+        answer.close()
+
+    async def answer_required_input(
+        self, exchange: Exchange, line: ResponseStream | None, required: RequiredInput
+    ) -> dict[str, ElicitationResult]:
+        """Return people's answers to the questions in the result of a call."""
+        with exchange.call_timeouts.pause_timeouts(find_patience(exchange, line)):
+            results = await asyncio.gather(
+                *(
+                    self.answer_required_question(exchange, line, name, params)
+                    for name, params in required.questions.items()
+                )
+            )
+        return dict(zip(required.questions, results, strict=True))
+
+    async def answer_required_question(
+        self, exchange: Exchange, line: ResponseStream | None, name: str, params: dict[str, Any] | None
+    ) -> ElicitationResult:
+        if params is None:
+            return {"action": DECLINE}
+        try:
+            card = await self.open_question(exchange, line, params, f"{name} {timezone.now().timestamp()}")
+        except (SignalboxError, DatabaseError) as problem:
+            log.warning("A question of %s could not be asked: %s", exchange.server.name, problem)
+            return {"action": CANCEL}
+        if card is None:
+            return {"action": DECLINE}
+        result = await self.wait_for_result(exchange, line, card, params)
+        self.run_in_background(self.remove_sent_secrets(card))
+        return result or {"action": CANCEL}
+
+
+class CallElicitations:
+    """The questions that one call's server has asked on its line, until the call ends."""
+
+    def __init__(self, handler: ElicitationHandler, exchange: Exchange, line: ResponseStream | None) -> None:
+        self._handler = handler
+        self._exchange = exchange
+        self._line = line
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._count = 0
+
+    async def __aenter__(self) -> CallElicitations:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._open.values():
+            task.cancel()
+        if self._open:
+            await asyncio.wait(self._open.values())
+
+    async def take_server_message(self, data: bytes) -> bool:
+        """Take in what a server sends before its response; say whether its client is not to receive it."""
+        asked = elicitation.parse_server_elicitation(data)
+        if asked is not None:
+            return await self.take_question(asked)
+        number = elicitation.parse_taken_back_number(data)
+        task = self._open.get(json.dumps(number)) if number is not None else None
+        if task is not None:
+            task.cancel(TAKEN_BACK)
+        return False
+
+    async def take_question(self, asked: ServerElicitation) -> bool:
+        is_client_asked = self.can_client_ask(asked.mode)
+        self._count += 1
+        is_too_many = self._count > MAX_QUESTIONS or len(self._open) >= MAX_QUESTIONS_AT_ONCE
+        if asked.params is None or is_too_many or json.dumps(asked.number) in self._open:
+            if not is_client_asked:
+                await self.refuse_question(asked)
+            return not is_client_asked
+        try:
+            card = await self._handler.open_question(self._exchange, self._line, asked.params, asked.number)
+        except (SignalboxError, DatabaseError) as problem:
+            log.warning("A question of %s could not be asked: %s", self._exchange.server.name, problem)
+            if not is_client_asked:
+                await self.try_sending(asked.number, result={"action": CANCEL})
+            return not is_client_asked
+        if card is None:
+            await self.try_sending(asked.number, result={"action": DECLINE})
+            return True
+        is_client_asked = is_client_asked and card.is_findable
+        key = json.dumps(asked.number)
+        task = asyncio.ensure_future(self.answer_question(asked, card, is_client_asked))
+        self._open[key] = task
+        task.add_done_callback(lambda _: self._open.pop(key, None))
+        return not is_client_asked
+
+    def can_client_ask(self, mode: str) -> bool:
+        """Say whether the call's client can put the question to its own person, and send the answer on."""
+        exchange = self._exchange
+        if exchange.client is None or exchange.message.is_stateless or self._line is None:
+            return False
+        return not exchange.gone.happened and elicitation.can_client_ask(exchange.client.capabilities, mode)
+
+    async def refuse_question(self, asked: ServerElicitation) -> None:
+        if asked.params is None:
+            await self.try_sending(asked.number, error={"code": INVALID_PARAMS, "message": UNANSWERABLE})
+        else:
+            await self.try_sending(asked.number, result={"action": CANCEL})
+
+    async def answer_question(
+        self, asked: ServerElicitation, card: OpenElicitation, is_client_asked: bool
+    ) -> None:
+        """Wait for the answer and send it; a call that ends meanwhile cancels the question."""
+        assert asked.params is not None
+        result: ElicitationResult = {"action": CANCEL}
+        try:
+            with self._exchange.call_timeouts.pause_timeouts(find_patience(self._exchange, self._line)):
+                result = await self._handler.wait_for_result(self._exchange, self._line, card, asked.params)
+            if result.get("action") == ACCEPT and await self.is_braked():
+                result = {"action": CANCEL}
+        finally:
+            if result:
+                if is_client_asked and self._line is not None:
+                    taken_back = {"requestId": asked.number, "reason": ANSWERED_HERE}
+                    await self._line.try_send_event(
+                        sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))
+                    )
+                await self.try_sending(asked.number, result=result)
+                self._handler.run_in_background(self._handler.remove_sent_secrets(card))
+
+    async def is_braked(self) -> bool:
+        """Say whether a brake is on for the agent; where that cannot be found out, it is."""
+        try:
+            return await self._handler.find_brake(self._exchange) is not None
+        except (SignalboxError, DatabaseError):
+            return True
+
+    async def try_sending(self, number: Any, **response: Any) -> None:
+        try:
+            await self._handler.send_response(self._exchange, number, **response)
+        except UpstreamFailed as problem:
+            log.warning(
+                "The answer to a question of %s was not sent: it %s", self._exchange.server.name, problem
+            )
+
+
+def find_patience(exchange: Exchange, line: ResponseStream | None) -> float:
+    """Return for how many seconds a question can be kept open: as long as its client waits for the call."""
+    limit = pending_call_lifetime().total_seconds() if line is None else calculate_wait_limit(exchange)
+    return min(LONGEST_WAIT, limit)
+
+
+def find_result(request_id: str, params: dict[str, Any]) -> ElicitationResult | None:
+    return elicitations.find_elicitation_result(request_id, params, timezone.now())

@@ -1,0 +1,111 @@
+"""What a server asks of its client, in either generation of MCP: to use its model (sampling), its person, its folders.
+
+Until 2025-11-25 each is a request on a stream to the client. Since 2026-07-28 they stand in the result of a request
+(`inputRequests`). Names of members are compared as the most lenient clients do. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from coordinator.mcp.gateway.elicitation import FORM_FIELDS, decode_message
+from coordinator.policy.requests.questions import ELICITATION
+
+SAMPLING = "sampling/createMessage"
+UNREADABLE = "(unreadable request)"
+FREE_METHODS = frozenset({"ping"})  # which read and use nothing of the client
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode = msgspec.json.decode
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRequest:
+    """One request of a server. `number` is its id, None where it stands in a result."""
+
+    method: str
+    params: dict[str, Any]
+    number: Any = None
+
+    def build_rule_arguments(self, server: str) -> dict[str, Any]:
+        """Return what patterns of rules see of it."""
+        if self.method == ELICITATION:
+            shown = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
+            return shown | {"server": server}
+        return {name: value for name, value in self.params.items() if name != "_meta"}
+
+
+def parse_server_request(data: bytes) -> ServerRequest | None:
+    """Return the request that a message on a stream is; None for another message, and for one that is always free."""
+    try:
+        fields = _fields(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    folded = {name.casefold(): raw for name, raw in fields.items()}
+    if "method" not in folded or "id" not in folded:
+        return None
+    number = decode_number(folded["id"])
+    if len(folded) != len(fields):  # clients disagree about which of two members counts
+        return ServerRequest(UNREADABLE, {}, number)
+    method = decode_text(folded["method"])
+    if method in FREE_METHODS:
+        return None
+    value = decode_message(data)
+    if value is None:
+        return ServerRequest(UNREADABLE, {}, number)
+    return build_server_request({name.casefold(): inner for name, inner in value.items()}, number)
+
+
+def find_required_requests(response: bytes) -> list[ServerRequest]:
+    """Return what the result of a request asks of the client."""
+    found: list[ServerRequest] = []
+    try:
+        for raw in select_members(_fields(response), "result"):
+            for requests in select_members(_fields(raw), "inputrequests"):
+                found += list_required_requests(requests)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return found  # a result that is no object asks nothing
+    return found
+
+
+def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:
+    value = decode_message(b'{"requests":' + bytes(raw) + b"}")
+    if value is None:
+        return [ServerRequest(UNREADABLE, {})]
+    requests = value["requests"]
+    if not isinstance(requests, dict):
+        return []
+    return [
+        build_server_request({name.casefold(): inner for name, inner in request.items()}, None)
+        for request in requests.values()
+        if isinstance(request, dict)
+    ]
+
+
+def build_server_request(members: dict[str, Any], number: Any) -> ServerRequest:
+    method, params = members.get("method"), members.get("params")
+    if not isinstance(method, str):
+        return ServerRequest(UNREADABLE, {}, number)
+    return ServerRequest(method, params if isinstance(params, dict) else {}, number)
+
+
+def select_members(fields: dict[str, msgspec.Raw], folded_name: str) -> list[msgspec.Raw]:
+    return [raw for name, raw in fields.items() if name.casefold() == folded_name]
+
+
+def decode_number(raw: msgspec.Raw) -> Any:
+    try:
+        number = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return number if isinstance(number, str | int | float) and not isinstance(number, bool) else None
+
+
+def decode_text(raw: msgspec.Raw) -> str | None:
+    try:
+        text = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,136 @@
+"""Limits of calls through the MCP gateway: what administrators set, and what all workers must know of its use."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from coordinator.models.fields import IsoTextField, JsonTextField
+
+
+class McpCallLimit(models.Model):
+    """Limits of a server's calls, or of one tool's where `tool_name` is not empty. NULL: the server's, or none.
+
+    The server is a plain id, as in grants. `call_seconds` is how long a call may take. `calls_per_minute` counts all
+    callers together. `result_bytes` is how much of a result reaches the agent at once. `masks_secrets`: secrets in
+    results are masked. `breaker_failures` in a row open the server's circuit breaker for `breaker_seconds`; both
+    stand in the server's row alone.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    tool_name = models.TextField(blank=True, default="")
+    call_seconds = models.IntegerField(null=True, blank=True)
+    calls_per_minute = models.IntegerField(null=True, blank=True)
+    result_bytes = models.IntegerField(null=True, blank=True)
+    masks_secrets = models.BooleanField(null=True, blank=True)
+    breaker_failures = models.IntegerField(null=True, blank=True)
+    breaker_seconds = models.IntegerField(null=True, blank=True)
+    changed_by = models.TextField()
+    changed_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_call_limits"
+        verbose_name = "limit of MCP calls"
+        verbose_name_plural = "limits of MCP calls"
+        constraints = [
+            models.UniqueConstraint(fields=["server_id", "tool_name"], name="sbx_mcp_call_limits_tool")
+        ]
+
+    def __str__(self) -> str:
+        return f"limits of {self.server_id} {self.tool_name or '*'}"
+
+
+class McpCallRate(models.Model):
+    """How far the calls of a server, or of one tool, have used up their rate.
+
+    `used_until` is when the rate is unused again, in seconds since 1970: each call moves it on by its share of a
+    minute, and none may move it further than a minute ahead.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    tool_name = models.TextField(blank=True, default="")
+    used_until = models.FloatField()
+
+    class Meta:
+        db_table = "mcp_call_rates"
+        verbose_name = "rate of MCP calls"
+        verbose_name_plural = "rates of MCP calls"
+        constraints = [
+            models.UniqueConstraint(fields=["server_id", "tool_name"], name="sbx_mcp_call_rates_tool")
+        ]
+
+    def __str__(self) -> str:
+        return f"rate of {self.server_id} {self.tool_name or '*'}"
+
+
+class McpCircuitBreaker(models.Model):
+    """How a server's circuit breaker stands. A server without a row has had no failure since its last answer.
+
+    `failures` is how many calls in a row failed. `open_until` is set while it is open: no call is sent before. After
+    it one call at a time is tried, until `trial_until` at most; its answer closes the breaker. `last_problem` is how
+    the last call failed, as the end of "The server …".
+    """
+
+    server_id = models.TextField(primary_key=True)
+    failures = models.IntegerField()
+    last_problem = models.TextField()
+    last_failed_at = IsoTextField()
+    open_until = IsoTextField(null=True, blank=True)
+    trial_until = IsoTextField(null=True, blank=True)
+
+    class Meta:
+        db_table = "mcp_circuit_breakers"
+        verbose_name = "circuit breaker of an MCP server"
+        verbose_name_plural = "circuit breakers of MCP servers"
+
+    def __str__(self) -> str:
+        return f"circuit breaker of {self.server_id}"
+
+
+class StoredResult(models.Model):
+    """The rest of a result that was longer than its limit, for the key and the agent that called.
+
+    `content` is sealed. `part_bytes` is how much of it is read at once.
+    """
+
+    id = models.TextField(primary_key=True)
+    server_id = models.TextField()
+    tool_name = models.TextField()
+    agent_id = models.TextField()
+    key_id = models.BigIntegerField()
+    content = models.TextField()
+    size = models.BigIntegerField()
+    part_bytes = models.IntegerField()
+    created_at = IsoTextField()
+    expires_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_stored_results"
+        verbose_name = "stored result"
+        indexes = [models.Index(fields=["agent_id", "created_at"], name="sbx_mcp_stored_results_agent")]
+
+    def __str__(self) -> str:
+        return f"rest of a result of {self.tool_name} of {self.server_id}"
+
+
+class McpResultMark(models.Model):
+    """A result of a session in which something may be instructions to the model (mcp.gateway.result_marks).
+
+    Rules ask for it, so it is written before the agent gets the result.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    session_id = models.TextField()
+    server_id = models.TextField()
+    marks = JsonTextField(default=list)
+    marked_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_result_marks"
+        verbose_name = "mark of an MCP result"
+        verbose_name_plural = "marks of MCP results"
+        indexes = [models.Index(fields=["session_id", "marked_at"], name="sbx_mcp_result_marks_session")]
+
+    def __str__(self) -> str:
+        return f"marked result of {self.server_id} in {self.session_id}"

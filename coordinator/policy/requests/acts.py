@@ -1,0 +1,53 @@
+"""What a permission request is about, as a headline: "Run git push origin main in shop"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coordinator.calls.acts import CallAct, describe_call_act, shorten_subject
+from coordinator.models import PermissionRequest
+from coordinator.policy.grants.access_requests import parse_access_request
+from coordinator.policy.requests import approvals, question_requests
+from coordinator.policy.requests.gateway_requests import gateway_request_gist
+from coordinator.policy.requests.questions import (
+    Asked,
+    AskedOptions,
+    AskedPlan,
+    AskedQuestions,
+    is_question_tool,
+)
+
+RequestAct = CallAct
+LONGEST_TARGET = 80  # characters of a target behind the headline of a call
+
+
+def describe_asked(asked: Asked) -> RequestAct:
+    """Return the headline of a question or a plan."""
+    if isinstance(asked, AskedPlan) or (isinstance(asked, AskedOptions) and asked.plan):
+        return CallAct("Review a plan")
+    count = len(asked.questions) if isinstance(asked, AskedQuestions) else 1
+    if count == 0:
+        return CallAct("Answer a confirmation")
+    return CallAct("Answer a question" if count == 1 else f"Answer {count} questions")
+
+
+def describe_request_act(request: PermissionRequest) -> RequestAct:
+    """Return the headline of what `request` asks for."""
+    context, target = approvals.request_context(request), request.target_resource or ""
+    tool = (context and context.tool_name) or ""
+    if is_question_tool(tool) and (asked := question_requests.find_asked(request)) is not None:
+        return describe_asked(asked)
+    if (gist := gateway_request_gist(request)) is not None:
+        return CallAct("Call", shorten_subject(gist))
+    if parse_access_request(request) is not None:
+        return CallAct("Grant", shorten_subject(request.plugin_id), f"access to {shorten_subject(target)}")
+    if context is None or not tool:
+        return CallAct(
+            "Allow",
+            shorten_subject(request.permission_type),
+            f"for {shorten_subject(target)}" if target else "",
+        )
+    act = describe_call_act(tool, approvals.load_listed_input(request), context.folder)
+    if act.whole_field or not target or target in act.text or len(target) > LONGEST_TARGET:
+        return act
+    return replace(act, rest=f"{act.rest} ({shorten_subject(target)})".strip())

@@ -1,0 +1,99 @@
+"""Which permission requests are questions, and what each asks: see `questions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests.agent_options import (
+    has_ambiguous_options,
+    is_driven_agent_request,
+    parse_request_options,
+)
+from coordinator.policy.requests.approvals import request_subject
+from coordinator.policy.requests.questions import (
+    ELICITATION,
+    PLAN_TOOLS,
+    AgentOption,
+    Asked,
+    AskedAddress,
+    AskedOptions,
+    AskedPlan,
+    PlanMode,
+    is_question_tool,
+    parse_asked,
+)
+from coordinator.policy.requests.tool_calls import GATEWAY
+from coordinator.secrets.masking import mask_secrets
+from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
+from coordinator.sessions.agent_programs import AGENT_TITLES
+
+ADDRESS = "sealed_address"  # in a request's metadata
+ADDRESS_SEALED_AS = "elicitation-address"
+MODE_HOOKS = frozenset({"PermissionRequest"})  # Claude Code's: its answer can also set the mode
+
+
+def find_asked(request: PermissionRequest) -> Asked | None:
+    """Return what a request asks a person; None where it is to be approved or denied as any other.
+
+    Only requests that a hook, a runner or the gateway made count: nobody else would receive the answer.
+    """
+    metadata = request.metadata if isinstance(request.metadata, dict) else {}
+    hook = metadata.get("hook")
+    if not isinstance(hook, str):
+        return None
+    subject = request_subject(request)
+    tool = subject.tool_name or ""
+    if is_driven_agent_request(request) and tool != ELICITATION:
+        return find_asked_options(metadata, tool, subject.tool_input)
+    if not is_question_tool(tool) or not (
+        request.plugin_id in {*AGENT_TITLES, GATEWAY} or is_driven_agent_request(request)
+    ):
+        return None
+    asked = parse_asked(tool, subject.tool_input)
+    if isinstance(asked, AskedAddress):
+        return replace(asked, link=unseal_address(metadata) or asked.address)
+    if isinstance(asked, AskedPlan) and hook in MODE_HOOKS:
+        return replace(asked, modes=tuple(PlanMode))
+    return asked
+
+
+def seal_address(params: Mapping[str, Any]) -> dict[str, str]:
+    """Return what keeps a server's address beside its masked form, which opens nothing; empty where none is masked."""
+    address = params.get("url")
+    if not isinstance(address, str) or mask_secrets(address, judged=True) == address:
+        return {}
+    return {ADDRESS: seal_for_purpose(ADDRESS_SEALED_AS, address.encode()).decode()}
+
+
+def unseal_address(metadata: Mapping[str, Any]) -> str:
+    """Return the address that `seal_address` kept; nothing where there is none that can be opened."""
+    try:
+        return unseal_for_purpose(ADDRESS_SEALED_AS, str(metadata.get(ADDRESS, "")).encode()).decode()
+    except ValueError:
+        return ""
+
+
+def find_asked_options(metadata: Mapping[str, Any], tool: str, tool_input: Any) -> AskedOptions | None:
+    """Return the options of a driven agent's question where one must be chosen by name; those of plans always are."""
+    options = parse_request_options(metadata.get("options"))
+    plan = parse_asked(tool, tool_input) if tool in PLAN_TOOLS else None
+    if not options or (plan is None and not has_ambiguous_options(options)):
+        return None
+    offered = tuple(
+        AgentOption(
+            option["optionId"],
+            option["name"],
+            allows=not option["kind"].startswith("reject"),
+            lasts=option["kind"].endswith("_always"),
+        )
+        for option in options
+    )
+    return AskedOptions(offered, plan.text if isinstance(plan, AskedPlan) else "")
+
+
+def is_question_request(request: PermissionRequest) -> bool:
+    """Say whether a request is answered: it is not approved with others, for longer, or by a rule."""
+    return find_asked(request) is not None

@@ -1,0 +1,275 @@
+"""What is doubtful about rules: allow patterns that fit more than they seem to, and rules that can never decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import re2
+
+from coordinator.calls.tools import TOOLS
+from coordinator.errors import UnprocessableRequest
+from coordinator.mcp.servers.names import PREFIX
+from coordinator.policy.rules import tool_kinds
+from coordinator.policy.rules.tool_rules import (
+    ALLOW,
+    ASK,
+    DENY,
+    OBSERVE,
+    DecisionRule,
+    compile_rule_pattern,
+    matches_tool_name,
+    may_run_commands,
+)
+
+# What may stand behind a command that a pattern was written for, and what it does there.
+ADDITIONS = (
+    (" > x", "a redirection into a file"),
+    ("; rm x", "a second command"),
+    (" && rm x", "a second command"),
+    (" | sh", "a pipe into another program"),
+    (" $(rm x)", "a substitution, which runs a command"),
+    (" `rm x`", "a substitution, which runs a command"),
+)
+MOST_SAMPLE_STEPS = 2_000  # parts of a pattern from which a sample is made
+_LITERAL_CATEGORIES = {
+    "CATEGORY_DIGIT": "1",
+    "CATEGORY_SPACE": " ",
+    "CATEGORY_WORD": "a",
+    "CATEGORY_NOT_SPACE": "a",
+}
+_PLAIN_TOKEN = re.compile(r"[A-Za-z0-9_.:/=-]+")
+_GROUP_TOKEN = re.compile(r"\((?:\?:)?([A-Za-z0-9_:/=-]+(?:\|[A-Za-z0-9_:/=-]+)*)\)")
+_FILE_PATTERN = re.compile(r"\(\^\|/\)((?:[A-Za-z0-9_-]|\\\.)+)(\$?)")
+
+
+def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
+    """Return what is doubtful about each rule, by its number; rules that are off are not looked at."""
+    warnings: dict[int, list[str]] = {}
+    for place, rule in enumerate(rules):
+        if rule.is_off:
+            continue
+        found = [
+            warning
+            for warning in (
+                find_wide_pattern(rule),
+                find_impossible_rule(rule),
+                find_shadowing_rule(rule, rules[:place]),
+            )
+            if warning
+        ]
+        if found:
+            warnings[rule.number] = found
+    return warnings
+
+
+def find_wide_pattern(rule: DecisionRule) -> str:
+    """Return what a pattern that allows commands lets stand behind them; "" where nothing does."""
+    if (
+        rule.verdict != ALLOW
+        or not rule.pattern
+        or rule.has_terms
+        or not any(map(may_run_commands, list_tools(rule)))
+    ):
+        return ""
+    try:
+        expression = compile_rule_pattern(rule.pattern, True)
+    except re2.error:
+        return ""
+    sample = make_sample(rule.pattern)
+    if sample is None or not expression.fullmatch(sample):
+        return ""
+    additions = dict.fromkeys(what for text, what in ADDITIONS if expression.fullmatch(sample + text))
+    if not additions:
+        return ""
+    return (
+        f"The pattern also fits {', '.join(additions)} behind the command. Say what the command runs instead."
+    )
+
+
+def find_impossible_rule(rule: DecisionRule) -> str:
+    """Return why a rule can never match; "" where it can."""
+    if rule.agents == ():
+        return "It is for no agent, so it never matches."
+    lets_go_on = rule.verdict in {ALLOW, OBSERVE}
+    tools = list_tools(rule)
+    if lets_go_on and rule.has_terms:
+        known = [tool for tool in tools if tool in TOOLS]
+        if tools and not known:
+            return "Signalbox does not know what these tools do, so a rule in these terms never allows them."
+        if known and all(TOOLS[tool].is_command for tool in known) and not rule.runs.strip():
+            return "It names no program under “Runs”, so it covers no command."
+    if lets_go_on and rule.pattern and is_pattern_impossible(rule.pattern):
+        return "No text fits the pattern, so it never matches."
+    return ""
+
+
+def is_pattern_impossible(pattern: str) -> bool:
+    """Say whether a pattern holds a sign that stands for nothing at all."""
+    return r"[^\s\S]" in pattern or r"[^\S\s]" in pattern or r"[^\w\W]" in pattern
+
+
+def find_shadowing_rule(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
+    """Return which earlier rule decides every call that a rule could; "" where none does."""
+    for other in earlier:
+        if not other.is_off and decides_all_calls_of(other, rule):
+            return f"Rule {other.number} decides every call that this one could, so this one never does."
+    return ""
+
+
+def decides_all_calls_of(other: DecisionRule, rule: DecisionRule) -> bool:
+    """Say whether a rule matches whatever another one matches, as far as that is certain."""
+    if other.agents is not None and (rule.agents is None or not set(rule.agents) <= set(other.agents)):
+        return False
+    if other.program not in {"", rule.program} or not names_all_tools_of(other, rule):
+        return False
+    is_same_kind = (other.verdict in {DENY, ASK}) == (rule.verdict in {DENY, ASK})
+    names = ("pattern", "runs", "touches", "reaches", "matches_unreadable", "repeats")
+    if is_same_kind and all(getattr(other, name) == getattr(rule, name) for name in names):
+        return True
+    # What lets a call go on without a pattern still leaves out calls that lift a guard of their agent.
+    return not other.is_conditional and other.verdict in {DENY, ASK}
+
+
+def names_all_tools_of(other: DecisionRule, rule: DecisionRule) -> bool:
+    """Say whether a rule names every tool that another one names, patterns of names among them."""
+    if other.tool.strip() == tool_kinds.EVERY_TOOL:
+        return other.verdict in {DENY, ASK} or rule.tool.strip() == tool_kinds.EVERY_TOOL
+    theirs = tool_kinds.split_rule_tool_names(rule.tool)
+    ours = tool_kinds.split_rule_tool_names(other.tool)
+    return all(
+        name in ours
+        or (
+            not set(name) & set("*?[")
+            and all(matches_tool_name(other.tool, tool) for tool in tool_kinds.expand_tool_kinds(name))
+        )
+        for name in theirs
+    )
+
+
+def list_tools(rule: DecisionRule) -> list[str]:
+    """Return the known tools that a rule names, and the names of tools that nobody knows."""
+    known = [tool for tool in TOOLS if matches_tool_name(rule.tool, tool)]
+    names = tool_kinds.expand_tool_kinds(rule.tool)
+    return known or [name for name in names if name.startswith(PREFIX) or not set(name) & set("*?[")]
+
+
+# --- a text that a pattern fits ---------------------------------------------------------------------------
+
+
+def make_sample(pattern: str) -> str | None:
+    """Return a short text that a pattern fits; None for a pattern of which none can be made."""
+    try:
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError):
+        return None
+    budget = [MOST_SAMPLE_STEPS]
+    try:
+        return "".join(sample_parts(parsed, budget))
+    except (ValueError, RecursionError):
+        return None
+
+
+def sample_parts(parts: Any, budget: list[int]) -> Iterator[str]:
+    """Yield a text for each part of a parsed pattern: one repetition where there may be one, the first branch."""
+    for kind, value in parts:
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise ValueError(kind)
+        name = str(kind)
+        if name == "LITERAL":
+            yield chr(value)
+        elif name == "NOT_LITERAL":
+            yield "a" if value != ord("a") else "b"
+        elif name == "ANY":
+            yield "a"
+        elif name == "IN":
+            yield sample_class(value)
+        elif name in {"MAX_REPEAT", "MIN_REPEAT"}:
+            least, _, repeated = value
+            for _time in range(min(max(least, 1), 50)):
+                yield from sample_parts(repeated, budget)
+        elif name == "SUBPATTERN":
+            yield from sample_parts(value[-1], budget)
+        elif name == "BRANCH":
+            yield from sample_parts(value[1][0], budget)
+        elif name != "AT":
+            raise ValueError(name)
+
+
+def sample_class(items: Any) -> str:
+    """Return a character of a class; letters before others."""
+    kinds = [str(kind) for kind, _ in items]
+    if "NEGATE" in kinds:
+        shut_out = {value for kind, value in items if str(kind) == "LITERAL"}
+        return next(char for char in "ab1 -" if ord(char) not in shut_out)
+    for kind, value in items:
+        if str(kind) == "LITERAL":
+            return chr(value)
+        if str(kind) == "RANGE":
+            return chr(value[0])
+        if str(kind) == "CATEGORY" and str(value) in _LITERAL_CATEGORIES:
+            return _LITERAL_CATEGORIES[str(value)]
+    raise ValueError(kinds)
+
+
+# --- the same in terms ------------------------------------------------------------------------------------
+
+
+def convert_to_terms(rule: DecisionRule) -> DecisionRule | None:
+    """Return a rule that denies or asks, with a plain pattern said in terms; None where that cannot be done.
+
+    Patterns of words of commands (`git (push|tag)`, `rm -rf|npm publish`) and of names of files (`(^|/)\\.env`) can.
+    """
+    if rule.verdict not in {DENY, ASK} or not rule.pattern or rule.has_terms:
+        return None
+    tools = list_tools(rule)
+    changed = None
+    if tools and all(tool in TOOLS and TOOLS[tool].is_command for tool in tools):
+        lines = [convert_words(part) for part in split_alternatives(rule.pattern)]
+        changed = replace(rule, pattern="", runs="\n".join(lines)) if all(lines) else None
+    elif tools and all(tool in TOOLS and TOOLS[tool].use for tool in tools):
+        file_match = _FILE_PATTERN.fullmatch(rule.pattern)
+        if file_match is not None:
+            name = file_match[1].replace("\\.", ".")
+            changed = replace(rule, pattern="", touches=name if file_match[2] else f"{name}*")
+    try:
+        return changed if changed is not None and changed.parsed_terms else None
+    except UnprocessableRequest:
+        return None
+
+
+def split_alternatives(pattern: str) -> list[str]:
+    """Return the alternatives of a pattern, without those within brackets."""
+    parts, depth = [""], 0
+    for char in pattern:
+        depth += (char == "(") - (char == ")")
+        if char == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def convert_words(part: str) -> str:
+    """Return an alternative as a line of programs, words and options; "" where it is more than that."""
+    words: list[str] = []
+    for piece in part.removeprefix("^").replace(r"\b", "").replace(r"\s+", " ").replace(" +", " ").split():
+        plain = piece.removeprefix(".*") if words else piece
+        if not plain:
+            continue
+        group = _GROUP_TOKEN.fullmatch(plain)
+        text = group[1] if group is not None else plain if _PLAIN_TOKEN.fullmatch(plain) else ""
+        if not text or (text.startswith("-") and not words):
+            return ""
+        words += split_letters(text)
+    return " ".join(words)
+
+
+def split_letters(text: str) -> list[str]:
+    """Return `-rf` as `-r` and `-f`: in either order, and in words of their own."""
+    if re.fullmatch(r"-[A-Za-z]{2,3}", text):
+        return [f"-{letter}" for letter in text[1:]]
+    return [text]

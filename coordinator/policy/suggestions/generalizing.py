@@ -1,0 +1,469 @@
+"""Which terms would cover a call and its like, and which calls no suggestion ever allows.
+
+A call is generalised by what it does (coordinator.calls), not by how it is written. What may differ between calls that
+are covered together: variables that start nothing, the order and the form of the commands, files in the working
+directory or in the same folder elsewhere, tests that are chosen, and numbers. What may not: a program, a sub-command,
+an option, the folder in which the call is made.
+
+Commands are of three kinds. Those that read, test or check (READING, CHECKING) may have other words behind them. Any
+other is taken with exactly its own words, and only where it is one of those that are known to do no harm, or a program
+of the project. Everything else is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from coordinator.calls.arguments import VALUE
+from coordinator.calls.commands import SimpleCommand
+from coordinator.calls.descriptions import CallDescription
+from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
+from coordinator.calls.paths import is_in_folder, is_windows_path, join_path, with_home_as_tilde
+from coordinator.calls.programs import LIST, READ, TOUCH, WRITE
+from coordinator.calls.tools import TOOLS
+from coordinator.calls.uses import PathUse
+from coordinator.errors import UnprocessableRequest
+from coordinator.policy.rules import command_words
+from coordinator.policy.rules.ready_made import BY_NAME
+from coordinator.policy.rules.terms import (
+    ANY_OPTION,
+    IN_FOLDER,
+    LONGEST_LINE,
+    MOST_LINES,
+    NO_OTHER_WORD,
+    SAFE_VARIABLES,
+    Match,
+    RuleTerms,
+    covers_call,
+    find_restricted_parts,
+    is_word_certain,
+    parse_rule_terms,
+    replace_numbers,
+)
+
+MOST_FOLDERS = 12  # working directories of one suggestion
+MOST_TOUCHED = 30  # lines of paths of one suggestion
+NEAREST_TO_ROOT = 2  # folders: `/var/log` may be read as a folder, `/etc` may not
+# Files that programs write their output into, of which another name in the same folder is as harmless.
+_ENDS_WORD = frozenset("| \t\n")
+_NOT_LITERAL = _ENDS_WORD | frozenset("*?#")  # mean something in a line
+OUTPUT_ENDINGS = frozenset({"log", "txt", "out", "err", "diff", "patch", "csv", "tsv"})
+# Folders outside of the working directory that hold nobody's work.
+SCRATCH_FOLDER = "/tmp"  # noqa: S108 - a folder that rules name, not one that is written here
+SHARED_FOLDERS = (SCRATCH_FOLDER, "/var/log", "/usr/include", "/usr/lib", "/usr/share", "/usr/local/lib")
+HIDDEN_FILES = "!.*"
+ENVIRONMENT_FILES = "!.env*"
+# Calls that no suggestion and no offer to allow for good ever covers, as rules that deny would say it.
+NEVER_ALLOWED = parse_rule_terms(
+    "\n".join([BY_NAME["without-sandbox"].runs, BY_NAME["connects"].runs, *command_words.NEVER_ALLOWED]),
+    "",
+    "",
+)
+NEVER_TOUCHED = parse_rule_terms(
+    "",
+    "\n".join(
+        [
+            *CREDENTIAL_PATHS,
+            *command_words.SECRET_PATHS,
+            *(f"writes|deletes {path}" for path in SETTINGS_PATHS),
+        ]
+    ),
+    "",
+)
+# Calls that nothing is learnt from, though a person may allow one of them for good.
+NEVER_LEARNT = parse_rule_terms(
+    "\n".join(BY_NAME[name].runs for name in ("publishes", "rewrites-history", "installs")), "", ""
+)
+DELETES_OUTSIDE = parse_rule_terms("", BY_NAME["deletes-outside"].touches, "")
+
+
+@dataclass(slots=True)
+class CallTerms:
+    """What would cover some calls of one tool.
+
+    commands: the words of each command, with the options that were given to it.
+    touches: lines of paths outside of the working directory, and of what the shell writes into.
+    inside: what is done with paths in the working directory.
+    reaches: lines of hosts.
+    folders: the working directories.
+    """
+
+    commands: dict[str, list[str]] = field(default_factory=dict)
+    touches: list[str] = field(default_factory=list)
+    reaches: list[str] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    inside: list[str] = field(default_factory=list)
+
+    @classmethod
+    def terms_from_values(cls, values: Any) -> CallTerms:
+        return cls(*values)
+
+    def terms_as_values(self) -> list[Any]:
+        return [self.commands, self.touches, self.reaches, self.folders, self.inside]
+
+    def merge_terms(self, other: CallTerms) -> None:
+        """Take in what covers another call."""
+        for words, options in other.commands.items():
+            add_missing(self.commands.setdefault(words, []), options)
+        add_missing(self.touches, other.touches)
+        add_missing(self.reaches, other.reaches)
+        add_missing(self.folders, other.folders)
+        add_missing(self.inside, other.inside)
+
+    @property
+    def is_too_varied(self) -> bool:
+        return (
+            len(self.folders) > MOST_FOLDERS
+            or len(self.touches) > MOST_TOUCHED
+            or len(self.commands) > MOST_LINES
+            or any(len(line) > LONGEST_LINE for line in (*self.list_runs(), *self.list_touches()))
+        )
+
+    def list_runs(self) -> list[str]:
+        return [" ".join([words, *sorted(options)]) for words, options in sorted(self.commands.items())]
+
+    def list_touches(self) -> list[str]:
+        lines = [f"{IN_FOLDER}{folder}" for folder in sorted(self.folders)]
+        positive = sorted(line for line in self.touches if not line.startswith("!"))
+        excluded = {line for line in self.touches if line.startswith("!")}
+        if positive and self.inside:  # without a line, what lies in the working directory is covered
+            positive.insert(0, "reads inside" if set(self.inside) <= {READ, LIST} else "inside")
+        if HIDDEN_FILES in excluded:
+            excluded -= {ENVIRONMENT_FILES}
+        return [*lines, *positive, *sorted(excluded)]
+
+    def parse_terms(self) -> RuleTerms:
+        """Return the terms as rules read them. Raises UnprocessableRequest."""
+        return parse_rule_terms(
+            "\n".join(self.list_runs()), "\n".join(self.list_touches()), "\n".join(sorted(self.reaches))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralizedCall:
+    """What would cover a call and its like. Calls of one tool with one `key` may be covered together."""
+
+    key: str
+    terms: CallTerms
+
+
+def add_missing(listed: list[str], more: Iterable[str]) -> None:
+    listed.extend(line for line in more if line not in listed)
+
+
+# --- what is never allowed --------------------------------------------------------------------------------
+
+
+def find_refusal_reason(call: CallDescription) -> str:
+    """Return why no offer ever allows such a call for good, as a phrase; "" where one may."""
+    if call.unreadable:
+        return f"it cannot be read: {call.unreadable[0]}"
+    if call.lifted_guards:
+        return "it leaves its agent's sandbox"
+    for terms in (NEVER_ALLOWED, NEVER_TOUCHED):
+        restricted = find_restricted_parts(terms, call)
+        if restricted.match:
+            does = "runs" if terms is NEVER_ALLOWED else "touches"
+            return f"it {does} {restricted.parts[0]}" if restricted.parts else "it may do harm"
+    return ""
+
+
+def may_be_learnt(call: CallDescription) -> bool:
+    """Say whether suggestions may be made from a call: it is readable, and does nothing that is always asked."""
+    return (
+        not find_refusal_reason(call)
+        and not any(command.has_code for command in call.commands)
+        and find_restricted_parts(NEVER_LEARNT, call).match == Match.NO
+        and find_restricted_parts(DELETES_OUTSIDE, call).match == Match.NO
+        and all(is_learnable_command(command) for command in call.commands)
+    )
+
+
+def is_learnable_command(command: SimpleCommand) -> bool:
+    """Say whether a command is of a kind that suggestions may allow, with its own words at least."""
+    if command.is_transparent or not command.words:
+        return are_variables_harmless(command)
+    return classify_command(command) != ""
+
+
+# --- generalising -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2048)
+def generalize_call(tool: str, call: CallDescription, *, is_chosen: bool = False) -> GeneralizedCall | None:
+    """Return what would cover a call and its like; None where nothing but the call itself may be allowed.
+
+    `is_chosen`: a person looks at this one call, and may choose a folder or a host that nothing is learnt about.
+    """
+    if not call.is_known_tool or call.unknown_fields or not may_be_learnt(call):
+        return None
+    if call.folder is None or is_windows_path(call.folder):
+        return None
+    terms = CallTerms(folders=[with_home_as_tilde(call.folder)])
+    touches = list(iterate_touched_lines(call, call.folder, is_chosen=is_chosen))
+    terms.touches = list(dict.fromkeys(line for line in touches if line))
+    terms.inside = sorted({use.use for use in call.paths if is_inside_plainly(use, call.folder)})
+    terms.reaches = sorted({address.host or "" for address in call.addresses})
+    has_known_parts = None not in touches and all(
+        is_known_host(tool, host, is_chosen=is_chosen) for host in terms.reaches
+    )
+    if not has_known_parts or not add_commands(terms, call, call.folder) or not covers_safely(terms, call):
+        return None
+    return GeneralizedCall(build_call_key(terms), terms)
+
+
+def add_commands(terms: CallTerms, call: CallDescription, folder: str) -> bool:
+    """Add the lines of all commands of a call; say whether each of them has one."""
+    variables: list[str] = []
+    for command in call.commands:
+        if not command.words or (command.program == "cd" and not command.assignments):
+            continue
+        if command.is_transparent and command.has_standard_program:
+            variables += list_variables(command)
+            continue
+        words, options = describe_command(command.without_started_words(), folder)
+        if not words:
+            return False
+        add_missing(terms.commands.setdefault(" ".join([*variables, words]), []), options)
+        variables = []
+    return True
+
+
+def covers_safely(terms: CallTerms, call: CallDescription) -> bool:
+    """Say whether terms can be written as lines of a rule, and cover the call that they were made from."""
+    try:
+        return covers_call(terms.parse_terms(), call)
+    except UnprocessableRequest:
+        return False
+
+
+def build_call_key(terms: CallTerms) -> str:
+    """Return what calls must have in common to be covered together: what they do beside looking, and where outside."""
+    doing = {name for words in terms.commands if (name := name_activity(words))}
+    base = tuple(f"{folder.rstrip('/')}/" for folder in terms.folders)
+    outside = {
+        line
+        for line in terms.touches
+        if not line.startswith("!") and not line.partition(" ")[2].startswith(base)
+    }
+    return " + ".join([*sorted(doing), *sorted(outside), *terms.reaches]) or "reading"
+
+
+@lru_cache(maxsize=4096)
+def name_activity(line: str) -> str:
+    """Return what a command does, so that commands that do alike are suggested together; "" for looking."""
+    words = [word for word in line.split() if "=" not in word]
+    program, operands = words[0].rpartition("/")[2], [word for word in words[1:] if not word.startswith("-")]
+    if find_head(program, operands, command_words.READING | command_words.STARTING):
+        return ""
+    head = find_head(program, operands, command_words.CHECKING)
+    if head in command_words.CHANGING:
+        return "changing"
+    return "checking" if head else program
+
+
+def is_known_host(tool: str, host: str, *, is_chosen: bool) -> bool:
+    """Say whether a host may be reached: by commands this machine alone, and else what all the world reads."""
+    if TOOLS[tool].is_command:
+        return host in command_words.LOCAL_HOSTS
+    return host in command_words.DOCUMENTATION_HOSTS or (is_chosen and bool(host))
+
+
+# --- paths ------------------------------------------------------------------------------------------------
+
+
+def iterate_touched_lines(call: CallDescription, folder: str, *, is_chosen: bool) -> Iterator[str | None]:
+    """Yield the lines that cover the paths of a call: "" for what needs none, None for what no line may cover."""
+    is_writing = any(use.use not in {READ, LIST, TOUCH} and not use.is_redirection for use in call.paths)
+    if call.paths:
+        yield HIDDEN_FILES if is_writing else ENVIRONMENT_FILES
+    for use in call.paths:
+        if not is_inside_plainly(use, folder):
+            yield build_touched_line(use, folder, is_chosen=is_chosen)
+
+
+def is_inside_plainly(use: PathUse, folder: str) -> bool:
+    """Say whether a path lies in the working directory, and is not what the shell writes into."""
+    return (
+        use.path is not None
+        and is_in_folder(with_home_as_tilde(use.path), with_home_as_tilde(folder))
+        and not (use.is_redirection and use.use == WRITE)
+    )
+
+
+def build_touched_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | None:
+    """Return the narrowest line for a path and other files in its folder; None for a path that may not be allowed."""
+    if use.path is None or use.use not in {READ, LIST, WRITE}:
+        return None  # what is done with it is not known, so a line for it would let it be written as well
+    path = with_home_as_tilde(use.path)
+    if ".." in use.text or any(char in path for char in "*?[]|\n") or is_hidden(path, folder):
+        return None
+    parent, _, name = path.rpartition("/")
+    if use.use == WRITE:
+        is_output = name.rpartition(".")[2] in OUTPUT_ENDINGS and "." in name
+        is_near = is_in_folder(path, with_home_as_tilde(folder)) or is_in_folder(path, SCRATCH_FOLDER)
+        return f"writes {parent}/*.{name.rpartition('.')[2]}" if is_output and is_near else None
+    if not is_chosen and not any(is_in_folder(parent, shared) for shared in SHARED_FOLDERS):
+        return None
+    if use.is_below or path == "/":
+        return None
+    is_deep = len([step for step in parent.split("/") if step]) >= NEAREST_TO_ROOT
+    return f"{use.use} {parent if is_deep else path}"
+
+
+def is_hidden(path: str, folder: str) -> bool:
+    """Say whether a part of a path, below the working directory where it lies there, begins with a dot."""
+    return any(step.startswith(".") for step in path.removeprefix(with_home_as_tilde(folder)).split("/"))
+
+
+# --- commands ---------------------------------------------------------------------------------------------
+
+
+def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
+    """Return the words and the options of a line that covers a command; no words where none may."""
+    head = classify_command(command)
+    if not head or not all(map(is_word_certain, command.words)) or not is_program_of_project(command, folder):
+        return "", []
+    variables = list_variables(command)
+    parsed = command.parsed_arguments
+    texts = [item.word.text or "" for item in parsed.iterate_options() if item.word.text != "--"]
+    if head == NO_OTHER_WORD:
+        operands = [item.word.text or "" for item in parsed.list_operands()]
+        if any(text.startswith("-") or set(text) & _NOT_LITERAL for text in operands):
+            return "", []
+        options = list_literal_options(command, texts)
+        words = [*variables, command.words[0].text or "", *operands, *options, NO_OTHER_WORD]
+        return (
+            ("", []) if any(not word or set(word) & _ENDS_WORD for word in words) else (" ".join(words), [])
+        )
+    if head.partition(" ")[0] in command_words.TAKES_NO_OPERAND:
+        head = f"{head} {NO_OTHER_WORD}"
+    if head in command_words.ANY_OPTION_HEADS:
+        return " ".join([*variables, head]), [ANY_OPTION]
+    harmless = command_words.HARMLESS_OPTIONS.get(command.program or "", frozenset())
+    options = [text if text in harmless else text.partition("=")[0] for text in texts]
+    if any(not word or set(word) & _NOT_LITERAL for word in (*variables, *options)):
+        return "", []
+    return " ".join([*variables, head]), [replace_numbers(option) for option in options]
+
+
+def list_variables(command: SimpleCommand) -> list[str]:
+    """Return the variables that are set for a command, as a line says it, without those that change nothing."""
+    return [f"{name}={word.text}" for name, word in command.assignments if name not in SAFE_VARIABLES]
+
+
+def is_program_of_project(command: SimpleCommand, folder: str) -> bool:
+    """Say whether a program is one of the system, or lies in the folder in which the call is made."""
+    path = join_path(command.folder, command.words[0].text or "", command.words[0].is_home)
+    return command.has_standard_program or (
+        path is not None and is_in_folder(path, folder) and ".." not in (command.words[0].text or "")
+    )
+
+
+def list_literal_options(command: SimpleCommand, texts: list[str]) -> list[str]:
+    """Return the options of a command with their values."""
+    values = {
+        item.option: f"{item.option}={replace_numbers(item.word.text or '')}"
+        for item in command.parsed_arguments.items
+        if item.kind == VALUE and item.option
+    }
+    names = [text.partition("=")[0] for text in texts]
+    return sorted({replace_numbers(name) for name in names if name not in values} | set(values.values()))
+
+
+def classify_command(command: SimpleCommand) -> str:
+    """Return how a command may be generalised.
+
+    Its program and sub-command where other words may follow, NO_OTHER_WORD where exactly its own may, "" for a command
+    that no suggestion allows.
+    """
+    own_command = command.without_started_words()
+    program = own_command.program
+    if not program or command.unreadable or command.has_code or not are_variables_harmless(command):
+        return ""
+    operands = [item.word.text or "" for item in own_command.parsed_arguments.list_operands()]
+    head = find_head(program, operands, command_words.READING | command_words.CHECKING)
+    dangerous = command_words.DANGEROUS_OPTIONS.get(head, frozenset())
+    options = [item.word.text for item in own_command.parsed_arguments.iterate_options()]
+    if any(
+        option is None or option in dangerous or command_words.is_dangerous_option(program, option)
+        for option in options
+    ):
+        return ""
+    if program == "cd":
+        return program
+    if not own_command.has_standard_program:
+        return classify_own_program(own_command, head)
+    if command.is_wrapper:
+        head = find_head(program, operands, command_words.STARTING)
+        return head if has_harmless_start(own_command) else ""
+    return classify_system_program(own_command, program, operands, head)
+
+
+def classify_system_program(command: SimpleCommand, program: str, operands: list[str], head: str) -> str:
+    """Return how a program of the system may be generalised. `head`: with the sub-command, where it reads or checks."""
+    if program == "sed":
+        return f"sed {replace_numbers(operands[0])}" if is_harmless_sed(command, operands) else ""
+    if head:
+        return "" if program in command_words.TAKES_NO_OPERAND and operands else head
+    is_exact = find_head(program, operands, command_words.EXACTLY) or is_script_start(program, operands)
+    return NO_OTHER_WORD if is_exact and not any(map(is_harmful_word, operands)) else ""
+
+
+def classify_own_program(command: SimpleCommand, head: str) -> str:
+    """Return how a program of the project may be generalised: a tool that is installed there, or a script."""
+    written, program = command.words[0].text or "", command.program or ""
+    is_installed = written.rpartition("/")[0].rpartition("/")[2] in {"bin", ".bin"}
+    if is_installed and program in command_words.CHECKING:
+        return written
+    is_named_like_known = head != "" or program in command_words.READING
+    return "" if is_named_like_known or is_harmful_word(program) else NO_OTHER_WORD
+
+
+def is_script_start(program: str, operands: list[str]) -> bool:
+    """Say whether an interpreter is given a file, which lies in the project where its path is covered."""
+    return command_words.SCRIPT_PROGRAMS.fullmatch(program) is not None and bool(operands)
+
+
+def is_harmful_word(word: str) -> bool:
+    """Say whether a word names what nobody wants to happen unasked: deploy, release, drop."""
+    return command_words.HARMFUL_WORDS.search(word) is not None
+
+
+def find_head(program: str, operands: list[str], known: frozenset[str]) -> str:
+    """Return the program with as many of the words behind it as make it one of those known; "" where it is none."""
+    for length in (3, 2, 1, 0):
+        head = " ".join([program, *operands[:length]])
+        if len(operands) >= length and head in known:
+            return head
+    return ""
+
+
+def are_variables_harmless(command: SimpleCommand) -> bool:
+    """Say whether no variable that is set for a command may start another program."""
+    return all(
+        word.text is not None
+        and (name in SAFE_VARIABLES or command_words.STARTS_PROGRAMS.fullmatch(name) is None)
+        for name, word in command.assignments
+    )
+
+
+def has_harmless_start(command: SimpleCommand) -> bool:
+    """Say whether a program that starts another is given no options but those that change nothing about that."""
+    return all(
+        (item.word.text or "").partition("=")[0] in command_words.STARTING_OPTIONS
+        for item in command.parsed_arguments.iterate_options()
+    )
+
+
+def is_harmless_sed(command: SimpleCommand, operands: list[str]) -> bool:
+    """Say whether sed only prints lines by their numbers: its scripts can write files and run commands."""
+    options = {item.word.text for item in command.parsed_arguments.iterate_options()}
+    return (
+        options == {"-n"}
+        and bool(operands)
+        and command_words.PRINTED_LINES.fullmatch(operands[0]) is not None
+    )

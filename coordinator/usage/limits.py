@@ -1,0 +1,63 @@
+"""How full the limits of subscriptions are, and which sessions used them. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from coordinator.lib import instants
+from coordinator.models import ModelRequestUsage, Session, SubscriptionLimit
+from coordinator.usage.reading import TokenUsage, load_dearest_sessions
+
+SHOWN_AFTER_RESET = timedelta(days=8)  # a limit that nothing was reported of since is left out
+SESSIONS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A limit as people see it, with the sessions that used most in its current window."""
+
+    row: SubscriptionLimit
+    is_over: bool  # its window has ended since: nothing of it is used, as far as is known
+    sessions: Mapping[str, TokenUsage]
+
+    @property
+    def used_percent(self) -> int:
+        return 0 if self.is_over else int(self.row.used_percent)
+
+    @property
+    def shown_percent(self) -> int:
+        return min(self.used_percent, 100)
+
+    @property
+    def resets_at(self) -> datetime:
+        return instants.from_microseconds(self.row.resets_at_us)
+
+    @property
+    def reported_at(self) -> datetime:
+        return instants.from_microseconds(self.row.reported_at_us)
+
+
+def load_limit_states(now: datetime) -> list[LimitState]:
+    """Return the limits that were reported lately, by program, host and window."""
+    now_us = instants.to_microseconds(now)
+    since_us = instants.to_microseconds(now - SHOWN_AFTER_RESET)
+    rows = SubscriptionLimit.objects.filter(resets_at_us__gte=since_us)
+    states = []
+    for row in rows.order_by("program", "host", "name", "window_minutes"):
+        is_over = row.resets_at_us <= now_us
+        states.append(LimitState(row, is_over, {} if is_over else load_limit_sessions(row)))
+    return states
+
+
+def load_limit_sessions(row: SubscriptionLimit) -> dict[str, TokenUsage]:
+    """Return the sessions of this program and host that used most since the window began."""
+    sessions = Session.objects.filter(Q(executor_profile=row.program) | Q(agent_name=row.program))
+    if row.host:
+        sessions = sessions.filter(Q(hostname=row.host) | Q(hostname=None))
+    begin_us = row.resets_at_us - row.window_minutes * 60_000_000
+    used = ModelRequestUsage.objects.filter(at_us__gte=begin_us, session_id__in=sessions.values("pk"))
+    return load_dearest_sessions(used, SESSIONS_SHOWN)

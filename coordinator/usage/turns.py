@@ -1,0 +1,200 @@
+"""What a session used turn by turn, and how full its context was with each request. Only reads."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from coordinator.lib import instants
+from coordinator.models import EventContext, ModelRequestUsage
+from coordinator.usage.prices import LONG_WINDOW, list_price_references, normalize_model_name
+from coordinator.usage.reading import TokenUsage
+
+MAX_REQUESTS = 20_000  # of a session, the newest, that a page reads
+MAX_MARKS = 5_000  # prompts and compactions of a session
+COMPACTION_EVENTS = ("compaction", "PostCompact", "PostCompress")
+# Claude's models have this window, unless the long one is asked for or a larger prompt was answered.
+CLAUDE_WINDOW_TOKENS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTotals:
+    """What the requests between two prompts of a person used."""
+
+    start_us: int  # of its first request
+    usage: TokenUsage
+    context_tokens: int = 0  # what the session's own agent sent with its last request
+    model: str = ""  # of that request
+    has_new_model: bool = False
+    compactions: int = 0
+
+    @property
+    def started_at(self) -> datetime | None:
+        """Return when the turn began; None beyond all years."""
+        try:
+            return instants.from_microseconds(self.start_us)
+        except (OverflowError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFill:
+    """How much a request of the session's own agent put into the model's context."""
+
+    at_us: int
+    tokens: int
+    model: str
+    is_compacted: bool = False  # whether the conversation was compacted since the request before
+    has_new_model: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUsage:
+    """A session's turns and its context, oldest first; `is_whole` is false where it has more than a page reads."""
+
+    turns: Sequence[TurnTotals]
+    context: Sequence[ContextFill]
+    is_whole: bool = True
+
+    @property
+    def last_model(self) -> str:
+        return self.context[-1].model if self.context else ""
+
+    @property
+    def largest_context(self) -> int:
+        return max((fill.tokens for fill in self.context), default=0)
+
+
+def load_session_usage(session_id: str) -> SessionUsage:
+    """Return what a session used by turn, and how full its context was."""
+    newest = ModelRequestUsage.objects.filter(session_id=session_id).order_by("-at_us", "-id")
+    rows = list(newest[:MAX_REQUESTS])[::-1]
+    if not rows:
+        return SessionUsage((), ())
+    events = EventContext.objects.filter(session_id=session_id, subagent__isnull=True).order_by("-instant_us")
+    answers = events.filter(event__event_type="message", event__role="assistant", model__isnull=False)
+    models = {
+        normalize_model_name(model or "")
+        for model in answers.order_by().values_list("model", flat=True).distinct()
+    }
+    prompts = events.filter(event__event_type="message", event__role="user")
+    compactions = events.filter(event__event_type__in=COMPACTION_EVENTS)
+    prompt_instants, compaction_instants = (
+        sorted(marks.values_list("instant_us", flat=True)[:MAX_MARKS]) for marks in (prompts, compactions)
+    )
+    return SessionUsage(
+        build_turns(rows, prompt_instants, compaction_instants, models),
+        build_context_fills(rows, compaction_instants, models),
+        is_whole=len(rows) < MAX_REQUESTS,
+    )
+
+
+def is_of_conversation(row: ModelRequestUsage, models: Collection[str]) -> bool:
+    """Say whether a request continues the session's own conversation.
+
+    Not a sub-agent's, and not one that the agent sends to a small model beside it, for a title or a check: that model
+    gives none of the answers (`models`, normalized, give them; empty where no answer tells its model).
+    """
+    return row.subagent is None and (not models or normalize_model_name(row.model) in models)
+
+
+def build_turns(
+    rows: Iterable[ModelRequestUsage],
+    prompts: Sequence[int],
+    compactions: Sequence[int],
+    models: Collection[str] = (),
+) -> list[TurnTotals]:
+    """Return the turns that these requests, oldest first, belong to; `models` as in `is_of_conversation`."""
+    turns: list[TurnTotals] = []
+    previous_number, model, before_us = -1, "", 0
+    for row in rows:
+        number = bisect_right(prompts, row.at_us)
+        if not turns or number != previous_number:
+            turns.append(TurnTotals(row.at_us, TokenUsage(), model=model))
+            previous_number = number
+        turn = turns[-1]
+        turn = replace(turn, usage=turn.usage + row_usage(row))
+        if is_of_conversation(row, models):
+            turn = replace(
+                turn,
+                context_tokens=row_prompt_tokens(row),
+                has_new_model=turn.has_new_model or bool(model and row.model != model),
+                model=row.model,
+                compactions=turn.compactions + count_between(compactions, before_us, row.at_us),
+            )
+            model, before_us = row.model, row.at_us
+        turns[-1] = turn
+    return turns
+
+
+def build_context_fills(
+    rows: Iterable[ModelRequestUsage], compactions: Sequence[int], models: Collection[str] = ()
+) -> list[ContextFill]:
+    """Return how full the context was with each request of the conversation; `models` as in `is_of_conversation`."""
+    fills: list[ContextFill] = []
+    for row in rows:
+        if not is_of_conversation(row, models):
+            continue
+        before = fills[-1] if fills else None
+        fills.append(
+            ContextFill(
+                row.at_us,
+                row_prompt_tokens(row),
+                row.model,
+                before is not None and count_between(compactions, before.at_us, row.at_us) > 0,
+                before is not None and before.model != row.model,
+            )
+        )
+    return fills
+
+
+def count_between(instants_us: Sequence[int], after: int, upto: int) -> int:
+    return bisect_right(instants_us, upto) - bisect_right(instants_us, after)
+
+
+def row_usage(row: ModelRequestUsage) -> TokenUsage:
+    """Return one request's usage."""
+    written = row.cache_write_5m_tokens + row.cache_write_1h_tokens
+    tokens = row.input_tokens + row.output_tokens + row.cache_read_tokens + written
+    return TokenUsage(
+        input=row.input_tokens,
+        output=row.output_tokens,
+        cache_read=row.cache_read_tokens,
+        cache_write=written,
+        cost=row.cost or 0.0,
+        unpriced_tokens=tokens if row.cost is None else 0,
+        requests=1,
+        cache_write_1h=row.cache_write_1h_tokens,
+        reasoning=row.reasoning_tokens,
+        web_searches=row.web_searches,
+    )
+
+
+def row_prompt_tokens(row: ModelRequestUsage) -> int:
+    return row.input_tokens + row.cache_read_tokens + row.cache_write_5m_tokens + row.cache_write_1h_tokens
+
+
+def find_context_window(model: str, largest_prompt: int = 0) -> int | None:
+    """Return how many tokens a model's context holds, by the list of prices; None where it does not say.
+
+    Claude's models have a long window that must be asked for: it counts where the name says so, or where a prompt was
+    larger than the other.
+    """
+    # 24 MB and 0.13 s, only where it is asked
+    from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
+
+    for provider, name in list_price_references(normalize_model_name(model)):
+        try:
+            found_provider, listed = get_snapshot().find_provider_model(name, None, provider, None)
+        except LookupError:
+            continue
+        window = listed.context_window
+        if window is None:
+            continue
+        is_short = found_provider.id == "anthropic" and LONG_WINDOW not in model
+        if is_short and largest_prompt <= CLAUDE_WINDOW_TOKENS:
+            window = min(window, CLAUDE_WINDOW_TOKENS)
+        return window if largest_prompt <= window else None
+    return None

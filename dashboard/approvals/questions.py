@@ -1,0 +1,256 @@
+"""Questions and plans on cards: what their form offers, and what a person sends back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import AnonymousUser, User
+from django.http import QueryDict
+from django.utils import timezone
+
+from coordinator.actions import approvals
+from coordinator.actions.approvals import RequestAnswer
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.lib.storable import is_storable_text
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests import question_requests, questions
+from coordinator.policy.requests.approvals import find_decision_additions, request_subject
+from coordinator.policy.requests.questions import (
+    ANSWERED,
+    MAX_CHOICES,
+    MAX_QUESTIONS,
+    MODE,
+    OPTION,
+    AgentOption,
+    AskedAddress,
+    AskedOptions,
+    AskedPlan,
+    AskedQuestions,
+    GivenAnswer,
+    PlanMode,
+    Question,
+)
+from dashboard.approvals.verdicts import MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
+from dashboard.looks.parts import DisplayPart, build_text_part
+
+ANSWER = "answered"
+MAX_OPTION_CHARACTERS = 2_000
+MODE_LABELS = {PlanMode.ASK: "Approve, ask for each edit", PlanMode.EDITS: "Approve, allow edits"}
+MODE_OUTCOMES = {PlanMode.ASK: "Each edit is asked about.", PlanMode.EDITS: "Edits are allowed."}
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionField:
+    """One question as a card's form asks it; `name` is that of its fields."""
+
+    question: Question
+    place: int
+
+    @property
+    def name(self) -> str:
+        return f"answer-{self.place}"
+
+    @property
+    def has_text_field(self) -> bool:
+        """Say whether a person can type an answer."""
+        return self.question.kind != questions.QuestionKind.CHOICE or self.question.accepts_text
+
+    @property
+    def initial_text(self) -> str:
+        """Return what stands in its text field at first."""
+        initial = self.question.initial
+        return "" if initial is None or self.question.choices else str(initial)
+
+    @property
+    def input_type(self) -> str:
+        return "number" if self.question.kind == questions.QuestionKind.NUMBER else self.question.input_type
+
+    @property
+    def initial_places(self) -> list[int]:
+        """Return which choices are chosen at first: those that the asker calls the default."""
+        initial = self.question.initial
+        wanted = initial if isinstance(initial, list) else [] if initial is None else [initial]
+        return [
+            place
+            for place, choice in enumerate(self.question.choices)
+            if any(choice.value is value or choice.value == value for value in wanted)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionDisplay:
+    """What a request asks, as its card shows it."""
+
+    asked: questions.Asked
+
+    @property
+    def fields(self) -> list[QuestionField]:
+        """Return the questions, each with the names of its fields; none of a plan or an address."""
+        if not isinstance(self.asked, AskedQuestions):
+            return []
+        return [QuestionField(question, place) for place, question in enumerate(self.asked.questions)]
+
+    @property
+    def is_plan(self) -> bool:
+        return isinstance(self.asked, AskedPlan)
+
+    @property
+    def is_address(self) -> bool:
+        return isinstance(self.asked, AskedAddress)
+
+    @property
+    def options(self) -> Sequence[AgentOption]:
+        """Return the answers that a driven agent offers by names of its own."""
+        return self.asked.options if isinstance(self.asked, AskedOptions) else ()
+
+    @property
+    def has_deny_button(self) -> bool:
+        """Say whether the card adds a no of its own: a driven agent's options have one, as a rule."""
+        return all(option.allows for option in self.options)
+
+    @property
+    def plan_part(self) -> DisplayPart | None:
+        """Return the plan to be drawn as Markdown; None where the agent sent none."""
+        text = self.asked.text if isinstance(self.asked, AskedPlan) else ""
+        text = self.asked.plan if isinstance(self.asked, AskedOptions) else text
+        return build_text_part(text, kind="markdown", label="Plan") if text else None
+
+    @property
+    def mode_choices(self) -> list[tuple[str, str]]:
+        """Return the ways in which an agent can go on with its plan, and their buttons' labels."""
+        modes = self.asked.modes if isinstance(self.asked, AskedPlan) else ()
+        return [(mode.value, MODE_LABELS[mode]) for mode in modes]
+
+    @property
+    def kind_label(self) -> str:
+        """Return what the card calls it."""
+        return questions.describe_asked_kind(self.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerLine:
+    """One question and its answer, as a page shows both."""
+
+    question: str
+    answer: str
+
+
+def build_question_display(row: PermissionRequest) -> QuestionDisplay | None:
+    """Return what a request asks; None where it is approved or denied like any other."""
+    asked = question_requests.find_asked(row)
+    return None if asked is None else QuestionDisplay(asked)
+
+
+def list_answer_lines(row: PermissionRequest) -> list[AnswerLine]:
+    """Return what a person answered, question by question; nothing where nobody did."""
+    added = find_decision_additions(row)
+    stored = added.get(ANSWERED)
+    if isinstance(stored, list):
+        return [build_answer_line(answer) for answer in stored if isinstance(answer, dict)]
+    if OPTION in added:
+        return [AnswerLine("Chosen answer", str(added.get("name") or added[OPTION]))]
+    mode = added.get(MODE)
+    if mode in set(PlanMode):
+        return [AnswerLine("Plan approved", MODE_OUTCOMES[PlanMode(mode)])]
+    return []
+
+
+def build_answer_line(answer: Mapping[str, Any]) -> AnswerLine:
+    labels = answer.get("labels")
+    parts = [str(label) for label in labels] if isinstance(labels, list) else []
+    text = str(answer.get("text") or "")
+    return AnswerLine(
+        str(answer.get("question") or ""), ", ".join([*parts, *([text] if text else [])]) or "—"
+    )
+
+
+class AnswerForm(forms.Form):
+    """What a person answers to the requests of one card, and what their card showed of each."""
+
+    ids = forms.MultipleChoiceField()
+    judged = forms.MultipleChoiceField(required=False)
+    verdict = forms.ChoiceField(choices=[(ANSWER, "Answer"), ("denied", "Decline")], required=False)
+    reason = forms.CharField(max_length=2000, required=False)
+    option = forms.CharField(max_length=MAX_OPTION_CHARACTERS, required=False, strip=False)
+    mode = forms.ChoiceField(choices=[(mode.value, mode.value) for mode in PlanMode], required=False)
+
+    def __init__(self, data: QueryDict) -> None:
+        super().__init__(data)
+        for name in ("ids", "judged"):
+            values = [value for value in data.getlist(name)[:MOST_ON_A_CARD] if is_storable_text(value)]
+            self.fields[name].choices = [(value, value) for value in values]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        """Add what was seen of each request, by its id, and the answers."""
+        cleaned_data = self.cleaned_data
+        pairs = (judged.partition(":") for judged in cleaned_data.get("judged", []))
+        cleaned_data["seen"] = {name: digest for digest, _, name in pairs}
+        cleaned_data["answer"] = RequestAnswer(
+            [read_given_answer(self.data, place) for place in range(count_answer_fields(self.data))],
+            cleaned_data.get("mode", ""),
+            cleaned_data.get("option", ""),
+        )
+        return cleaned_data
+
+
+def count_answer_fields(data: Mapping[str, Any]) -> int:
+    """Return how many questions the form says that it asks; their fields may be empty, and then are not sent."""
+    count = str(data.get("questions", "0"))
+    return min(int(count), MAX_QUESTIONS) if count.isascii() and count.isdigit() and len(count) < 4 else 0
+
+
+def read_given_answer(data: Any, index: int) -> GivenAnswer:
+    values = data.getlist(f"answer-{index}")[:MAX_CHOICES]
+    chosen = tuple(int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 4)
+    text = data.get(f"answer-{index}-text", "")[: questions.MAX_FIELD_CHARACTERS + 1]
+    if f"answer-{index}-local" in data:
+        text = add_viewer_time_zone(text)
+    return GivenAnswer(chosen, text if is_storable_text(text) else "")
+
+
+def add_viewer_time_zone(text: str) -> str:
+    """Return a time as a browser sends it with the viewer's time zone; any other text as it is."""
+    try:
+        local_time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if local_time.tzinfo else timezone.make_aware(local_time).isoformat()
+
+
+def answer_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
+    """Answer one request after the other, as `AnswerForm` has cleaned what was said of them."""
+    decided: dict[str, PermissionRequest] = {}
+    refusals: dict[str, str] = {}
+    for request_id in said["ids"]:
+        try:
+            decided[request_id] = answer_one_request(request_id, said, user)
+        except SignalboxError as refusal:
+            refusals[request_id] = str(refusal.detail)
+    return DecisionOutcome(decided, {}, refusals)
+
+
+def answer_one_request(
+    request_id: str, said: Mapping[str, Any], user: User | AnonymousUser
+) -> PermissionRequest:
+    if said["verdict"] == "denied":
+        return approvals.decide_request(
+            request_id,
+            person=user,
+            verdict="denied",
+            judged=said["seen"].get(request_id),
+            reason=said["reason"],
+        )
+    if request_id not in said["seen"]:
+        raise BadRequest(NOT_SHOWN)
+    return approvals.answer_request(
+        request_id, said["answer"], person=user, judged=said["seen"][request_id], reason=said["reason"]
+    )
+
+
+def question_text(row: PermissionRequest) -> str:
+    """Return the first thing that a request asks, in one line; nothing where it is no question."""
+    return questions.question_gist(request_subject(row).tool_name, request_subject(row).tool_input)

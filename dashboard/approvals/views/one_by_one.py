@@ -1,0 +1,69 @@
+"""One request a screen, the next one after each verdict: for a phone, and for whoever works through many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+
+from coordinator.identity.declarations import require_GET
+from coordinator.policy.requests.approvals import Validity
+from coordinator.sessions.titles import load_session_title
+from dashboard.approvals.arrangement import LONGEST, InboxArrangement, load_inbox_arrangement
+from dashboard.approvals.inbox import load_next_request
+from dashboard.approvals.rights import DecisionRights
+from dashboard.frame.guards import require_approver
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.ONCE]
+
+
+@require_GET
+@require_approver
+def show_one_request(request: HtmxHttpRequest) -> HttpResponse:
+    """Show the request that waits longest, or the one after `after`; a refresh keeps the one that is `shown`.
+
+    With `session` it is that session's requests alone, whatever else the person has chosen for the inbox.
+    """
+    return render_one_request(request, after=request.GET.get("after", ""), shown=request.GET.get("shown", ""))
+
+
+def render_one_request(request: HtmxHttpRequest, *, after: str, shown: str = "") -> HttpResponse:
+    now, session_id = timezone.now(), followed_session_id(request)
+    arrangement = (
+        InboxArrangement(session=session_id)
+        if session_id
+        else replace(load_inbox_arrangement(request), all="")
+    )
+    rights = DecisionRights.for_person(request.user, now)
+    found = load_next_request(now, arrangement, rights, after=after, shown=shown)
+    template = "approvals/_one_by_one.html" if wants_fragment(request) else "approvals/one_by_one.html"
+    context = {
+        "card": found.card,
+        "left": found.left_count,
+        "after": after,
+        "narrowed": arrangement.has_filters,
+        "followed_session": session_id,
+        "followed_title": load_session_title(session_id) if session_id else "",
+        "validities": VALIDITIES,
+        "alone": True,
+        "one_by_one": True,
+    }
+    return render(request, template, context)
+
+
+def redirect_to_next_request(request: HtmxHttpRequest) -> HttpResponse:
+    """Lead on after a verdict to the next request, of the same session where one is followed."""
+    url = reverse("approvals:one-by-one")
+    session_id = followed_session_id(request)
+    return redirect(f"{url}?{urlencode({'session': session_id})}" if session_id else url)
+
+
+def followed_session_id(request: HtmxHttpRequest) -> str:
+    """Return the session whose requests alone are decided; empty where it is all requests."""
+    values = request.POST if request.method == "POST" else request.GET
+    return values.get("session", "").replace("\0", "")[:LONGEST]

@@ -1,0 +1,60 @@
+"""Answering an agent's question, or approving its plan."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+
+from coordinator.identity.declarations import require_POST
+from coordinator.models import PermissionRequest
+from coordinator.policy.requests.judged import group_requests_by_card
+from dashboard.approvals.cards import build_approval_cards
+from dashboard.approvals.questions import AnswerForm, answer_each_request
+from dashboard.approvals.rights import DecisionRights
+from dashboard.approvals.views.inbox import trigger_decision_toast
+from dashboard.approvals.views.one_by_one import VALIDITIES, redirect_to_next_request, render_one_request
+from dashboard.frame.guards import require_approver
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+
+
+@require_POST
+@require_approver
+def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer the card's questions, or decline to, and show the card as it stands then."""
+    form = AnswerForm(request.POST)
+    if not form.is_valid():
+        return HttpResponse("This answer could not be read. Reload the page.", status=400)
+    outcome = answer_each_request(form.cleaned_data, request.user)
+    refusals = list(dict.fromkeys(outcome.refusals.values()))
+    word = "Denied." if form.cleaned_data["verdict"] == "denied" else "Sent to the agent."
+    done = word if outcome.decided else ""
+    if not wants_fragment(request):
+        for refusal in refusals:
+            messages.error(request, refusal)
+        if done:
+            messages.success(request, done)
+        ids = form.cleaned_data["ids"]
+        if refusals:
+            return redirect("approvals:detail", ids[0])
+        return redirect_to_next_request(request) if "one" in request.POST else redirect("approvals:inbox")
+    if refusals and not outcome.decided:  # what was typed stays
+        response = HttpResponse(status=204)
+        return trigger_decision_toast(response, refusals, "")
+    if "one" in request.POST:
+        response = render_one_request(request, after=request.POST.get("after", ""))
+        return trigger_decision_toast(response, refusals, done)
+    rows = (
+        PermissionRequest.objects.with_triage().filter(request_id__in=form.cleaned_data["ids"]).order_by("id")
+    )
+    now = timezone.now()
+    cards = build_approval_cards(
+        group_requests_by_card(rows),
+        now,
+        rights=DecisionRights.for_person(request.user, now),
+        lane=request.POST.get("lane", "")[:8],
+    )
+    choosable = "choosable" in request.POST
+    context = {"cards": cards, "validities": VALIDITIES, "choosable": choosable, "alone": not choosable}
+    return trigger_decision_toast(render(request, "approvals/_cards.html", context), refusals, done)

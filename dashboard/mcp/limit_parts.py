@@ -1,0 +1,97 @@
+"""What a server's and a tool's page say of the limits of calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coordinator.actions.mcp.call_limits import CallLimitSettings, read_call_limits
+from coordinator.lib.sizes import format_byte_count
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
+from coordinator.models import McpCallLimit, McpCircuitBreaker, McpUpstream
+
+KIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFact:
+    """One limit in force, in words. `is_inherited`: it is the server's."""
+
+    label: str
+    value: str
+    is_inherited: bool = False
+
+
+def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[str, Any]:
+    """Return what the card of limits shows of a server, or of a tool."""
+    rows = {row.tool_name: row for row in McpCallLimit.objects.filter(server_id=server_id)}
+    own = read_call_limits(rows.get(tool_name))
+    server = read_call_limits(rows.get(WHOLE_SERVER))
+    upstream = McpUpstream.objects.filter(pk=server_id).first()
+    return {
+        "limits": {
+            "tool": tool_name,
+            "own": own,
+            "result_kib": own.result_bytes // KIB if own.result_bytes else "",
+            "facts": list_limit_facts(own, server, is_tool=bool(tool_name)),
+            "server_seconds": upstream.call_seconds if upstream else "",
+            "with_own": sorted(name for name in rows if name),
+            "masks": "" if own.masks_secrets is None else "yes" if own.masks_secrets else "no",
+            "server_masks": bool(server.masks_secrets),
+            "breaker": describe_breaker(server_id, server, now) if not tool_name else None,
+        }
+    }
+
+
+def list_limit_facts(own: CallLimitSettings, server: CallLimitSettings, *, is_tool: bool) -> list[LimitFact]:
+    """Return the limits in force, the server's where the tool has none of its own."""
+    facts = []
+    for label, name, words in (
+        ("Longest call", "call_seconds", lambda value: f"{value:,} s"),
+        ("Largest result", "result_bytes", format_byte_count),
+        ("Secrets in results", "masks_secrets", lambda value: "masked" if value else "as they come"),
+    ):
+        value = getattr(own, name)
+        is_inherited = value is None and is_tool
+        value = getattr(server, name) if is_inherited else value
+        if value is not None:
+            facts.append(LimitFact(label, words(value), is_inherited))
+    if own.calls_per_minute is not None:
+        facts.append(LimitFact("Rate", f"{own.calls_per_minute:,} a minute"))
+    if is_tool and server.calls_per_minute is not None:
+        facts.append(LimitFact("Rate, all tools", f"{server.calls_per_minute:,} a minute", is_inherited=True))
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerFacts:
+    """How a server's circuit breaker stands: closed, open, or tried again with the next call."""
+
+    state: str
+    max_failures: int
+    seconds: int
+    failures: int = 0
+    open_until: Any = None
+    last_problem: str = ""
+    last_failed_at: Any = None
+
+
+def describe_breaker(server_id: str, server: CallLimitSettings, now: datetime) -> BreakerFacts | None:
+    if server.breaker_failures is None or server.breaker_seconds is None:
+        return None
+    row = McpCircuitBreaker.objects.filter(pk=server_id).first()
+    if row is None:
+        return BreakerFacts("closed", server.breaker_failures, server.breaker_seconds)
+    state = "closed"
+    if isinstance(row.open_until, datetime):
+        state = "open" if row.open_until > now else "trial"
+    return BreakerFacts(
+        state,
+        server.breaker_failures,
+        server.breaker_seconds,
+        row.failures,
+        row.open_until,
+        row.last_problem,
+        row.last_failed_at,
+    )

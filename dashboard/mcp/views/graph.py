@@ -1,0 +1,100 @@
+"""Grants as a graph: which agent may use which server, and which of its tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from coordinator.identity.declarations import require_safe
+from coordinator.models import Grant, McpServer
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.mcp import GrantWord
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.looks.charts import LinkGraph, build_link_graph
+from dashboard.mcp.access_sheet import list_grantable_agent_ids
+
+MOST_GRANTS = 60  # in one graph; more cannot be told apart
+MIXED = "mixed"
+
+
+@require_safe
+@require_viewer
+def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
+    """Draw the grants that have not ended, of all agents and servers or of one."""
+    agent, server = (request.GET.get(name, "")[:300] for name in ("agent", "server"))
+    rows = Grant.objects.not_ended(timezone.now()).exclude(entry_type=Grant.EntryType.CAPABILITY)
+    rows = rows.filter(agent_id=agent) if agent else rows
+    rows = rows.filter(server_id=server) if server else rows
+    grants = list(rows.order_by("agent_id", "server_id", "tool_name", "id")[: MOST_GRANTS + 1])
+    more = rows.count() - MOST_GRANTS if len(grants) > MOST_GRANTS else 0
+    grants = grants[:MOST_GRANTS]
+    context = {
+        "agent": agent,
+        "server": server,
+        "agents": list_grantable_agent_ids(),
+        "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
+        "grants": grants,
+        "more": more,
+        "tones": [*GrantWord.values, MIXED],
+        "graph": build_grant_graph(grants, resolve_agent_names(grant.agent_id for grant in grants)),
+    }
+    return render(request, "mcp/graph.html", context)
+
+
+def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -> LinkGraph:
+    """Return the graph of agents, servers and tools. An agent's name stands for its id alone."""
+    agents: dict[Any, tuple[str, str]] = {}
+    servers: dict[Any, tuple[str, str]] = {}
+    tools: dict[Any, tuple[str, str]] = {}
+    own_words: dict[tuple[Any, Any], str] = {}
+    tool_words: dict[tuple[Any, Any], set[str]] = {}
+    for grant in grants:
+        agent = linked.get(grant.agent_id)
+        is_own_id = agent is not None and agent.agent_id == grant.agent_id
+        agents[grant.agent_id] = (
+            agent.agent_name if agent is not None and is_own_id else grant.agent_id,
+            build_sheet_url(agent=grant.agent_id),
+        )
+        servers[grant.server_id] = (grant.server_id, build_sheet_url(server=grant.server_id))
+        pair = (grant.agent_id, grant.server_id)
+        if grant.tool_name is None:
+            own_words[pair] = grant.effective_permission
+        else:
+            own_words.setdefault(pair, "")
+            tool = (grant.server_id, grant.tool_name)
+            tools[tool] = (grant.tool_name, build_sheet_url(server=grant.server_id, tool=grant.tool_name))
+            tool_words.setdefault((grant.server_id, tool), set()).add(grant.effective_permission)
+    ordered_tools = dict(sorted(tools.items()))
+    links = [
+        (
+            (0, agent_id),
+            (1, server_id),
+            find_tone([word] if word else []),
+            f"{agent_id} on {server_id}: {word or 'single tools'}",
+        )
+        for (agent_id, server_id), word in own_words.items()
+    ] + [
+        ((1, server_id), (2, tool), find_tone(words), f"{tool[1]} of {server_id}: {', '.join(sorted(words))}")
+        for (server_id, tool), words in tool_words.items()
+    ]
+    return build_link_graph([agents, dict(sorted(servers.items())), ordered_tools], links)
+
+
+def find_tone(words: Sequence[str] | set[str]) -> str:
+    """Return the look of a line that stands for these permissions; none for a line that only leads on."""
+    known = set(GrantWord.values)
+    if not words:
+        return "none"
+    word, *others = words
+    return MIXED if others or word not in known else word
+
+
+def build_sheet_url(**query: str) -> str:
+    return f"{reverse('mcp:sheet')}?{urlencode(query)}"

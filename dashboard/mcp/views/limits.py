@@ -1,0 +1,74 @@
+"""Limits of calls of a server and its tools, and its circuit breaker: set by an admin."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+
+from coordinator.actions.mcp import call_limits
+from coordinator.actions.mcp.call_limits import CallLimitSettings
+from coordinator.errors import UnprocessableRequest
+from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_POST
+from coordinator.models import McpTool
+from dashboard.frame import form_refusals as refusals
+from dashboard.frame.guards import require_admin
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp.limit_parts import KIB
+
+CHOICES = {"": None, "yes": True, "no": False}
+
+
+@require_POST
+@require_admin
+def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Save the limits of a server's calls, or of one tool's."""
+    server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
+    with refusals.show_refusal_as_message(request):
+        result_kib = read_number(request, "result_kib", "The largest result")
+        new = CallLimitSettings(
+            read_number(request, "call_seconds", "The longest call"),
+            read_number(request, "calls_per_minute", "The rate"),
+            result_kib * KIB if result_kib is not None else None,
+            CHOICES.get(request.POST.get("masks", "")),
+            read_number(request, "breaker_failures", "The number of failures"),
+            read_number(request, "breaker_seconds", "The time"),
+        )
+        is_changed = call_limits.save_call_limits(
+            server, tool, new, actor=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, "Saved." if is_changed else "Nothing changed.")
+    return redirect(limits_page_url(server, tool))
+
+
+@require_POST
+@require_admin
+def close_circuit_breaker_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Have a server called again at once."""
+    server = request.POST.get("server", "")
+    with refusals.show_refusal_as_message(request):
+        was_open = call_limits.close_circuit_breaker(
+            server, actor=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, "The server is called again." if was_open else "It was closed already.")
+    return redirect(limits_page_url(server, ""))
+
+
+def read_number(request: HtmxHttpRequest, name: str, label: str) -> int | None:
+    """Return a field's whole number, None for an empty field. Raises UnprocessableRequest."""
+    text = request.POST.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 8:
+        raise UnprocessableRequest(f"{label} must be a whole number.")
+    return int(text)
+
+
+def limits_page_url(server: str, tool: str) -> str:
+    if tool and McpTool.objects.filter(server_id=server, name=tool).exists():
+        return f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}"
+    return reverse("mcp:server", args=[server]) if server else reverse("mcp:list")

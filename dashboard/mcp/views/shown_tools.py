@@ -1,0 +1,203 @@
+"""Which tools an agent's model is shown by the gateway: what each choice takes of its context, and the choice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+
+from coordinator.actions.mcp import shown_tools
+from coordinator.errors import SignalboxError
+from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import require_http_methods, require_POST
+from coordinator.mcp.gateway.policy import GatewayCaller
+from coordinator.mcp.gateway.tool_search import SEARCH_TOOLS, estimate_tokens, load_shown_tools
+from coordinator.mcp.gateway.visibility import find_visible_tools
+from coordinator.mcp.servers.names import name_in_calls
+from coordinator.models import AgentToolListing, McpServer, McpUpstream
+from coordinator.models.mcp import ListedTools
+from dashboard.frame import form_refusals as refusals
+from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp.access_sheet import list_grantable_agent_ids
+
+MAX_TOOLS_ON_PAGE = 2_000
+ABOUT = {
+    ListedTools.ALL: "The definitions of all tools that the agent may call or ask for.",
+    ListedTools.CHOSEN: "The definitions of the tools that you mark below, as far as the agent may call them.",
+    ListedTools.SEARCH: "Two tools: find_tools returns definitions that fit a question, call_tool calls one of them.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTool:
+    """A tool that the agent may see, with what its definition takes of the model's context."""
+
+    server_id: str
+    name: str
+    description: str
+    tokens: int
+
+    @property
+    def form_value(self) -> str:
+        """Return the tool as a field of the form."""
+        return json.dumps([self.server_id, self.name])
+
+
+@dataclass(frozen=True, slots=True)
+class ListingChoice:
+    """One way of showing tools, and its size."""
+
+    value: str
+    label: str
+    about: str
+    tools: int
+    tokens: int
+    saved: int
+
+
+def find_gateway_tools(agent_id: str) -> list[VisibleTool]:
+    """Return the tools that the gateway serves to the agent, by server and name."""
+    local = set(McpServer.objects.filter(command="").values_list("name", flat=True))
+    local -= set(McpUpstream.objects.exclude(url=None).exclude(url="").values_list("pk", flat=True))
+    columns = ("title", "description", "input_schema", "output_schema", "annotations", "definition_hash")
+    rows = find_visible_tools(
+        GatewayCaller(agent_id), timezone.now(), *columns, "short_for", "short_description"
+    )
+    return [build_visible_tool(*row) for row in rows if row[0] not in local]
+
+
+def build_visible_tool(  # noqa: PLR0917 - the columns of a row
+    server_id: str,
+    name: str,
+    title: str | None,
+    description: str | None,
+    input_schema: Any,
+    output_schema: Any,
+    annotations: Any,
+    definition_hash: str,
+    short_for: str | None,
+    short_description: str | None,
+) -> VisibleTool:
+    shown_text = (
+        short_description if short_description is not None and short_for == definition_hash else description
+    )
+    definition = {
+        "name": f"{name_in_calls(server_id)}__{name}",
+        "title": title,
+        "description": shown_text,
+        "inputSchema": input_schema or {"type": "object"},
+        "outputSchema": output_schema,
+        "annotations": annotations,
+    }
+    tokens = estimate_tokens({key: value for key, value in definition.items() if value is not None})
+    return VisibleTool(server_id, name, shown_text or "", tokens)
+
+
+def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]) -> list[ListingChoice]:
+    every = sum(tool.tokens for tool in tools)
+    chosen_tokens = [tool.tokens for tool in tools if (tool.server_id, tool.name) in chosen]
+    sizes = {
+        ListedTools.ALL: (len(tools), every),
+        ListedTools.CHOSEN: (len(chosen_tokens), sum(chosen_tokens)),
+        ListedTools.SEARCH: (len(SEARCH_TOOLS), sum(map(estimate_tokens, SEARCH_TOOLS))),
+    }
+    return [
+        ListingChoice(listed.value, str(listed.label), ABOUT[listed], number, tokens, max(0, every - tokens))
+        for listed, (number, tokens) in sizes.items()
+    ]
+
+
+@require_http_methods(["GET", "HEAD"])
+@require_viewer
+def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
+    """Show which tools an agent's model is shown, and what each choice would take of its context."""
+    agent_id = request.GET.get("agent", "").replace("\0", "").strip()
+    shown = load_shown_tools(agent_id)
+    return render_listed_tools(request, agent_id, shown.listed.value, set(shown.chosen))
+
+
+def render_listed_tools(
+    request: HtmxHttpRequest, agent_id: str, listed: str, chosen: set[tuple[str, str]], fault: str = ""
+) -> HttpResponse:
+    tools = find_gateway_tools(agent_id) if agent_id else []
+    servers: dict[str, list[VisibleTool]] = {}
+    for tool in tools[:MAX_TOOLS_ON_PAGE]:
+        servers.setdefault(tool.server_id, []).append(tool)
+    choices = build_listing_choices(tools, chosen)
+    context = {
+        "agent": agent_id,
+        "agents": list_grantable_agent_ids(),
+        "listed": listed,
+        "choices": choices,
+        "current": next((choice for choice in choices if choice.value == listed), None),
+        "servers": [
+            (server_id, of_server, sum((tool.server_id, tool.name) in chosen for tool in of_server))
+            for server_id, of_server in servers.items()
+        ],
+        "chosen": {json.dumps(list(pair)) for pair in chosen},
+        "more": max(0, len(tools) - MAX_TOOLS_ON_PAGE),
+        "row": AgentToolListing.objects.filter(pk=agent_id).first(),
+        "fault": fault,
+    }
+    return render(request, "mcp/shown.html", context, status=422 if fault else 200)
+
+
+@require_POST
+@require_admin
+def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
+    """Save which tools an agent's model is shown."""
+    agent_id, listed = request.POST.get("agent", ""), request.POST.get("listed", "")
+    chosen = parse_chosen_tools(request.POST.getlist("tool"))
+    try:
+        shown_tools.set_shown_tools(
+            agent_id, listed, chosen, actor=person_actor(request.user), now=timezone.now()
+        )
+    except SignalboxError as refusal:
+        return render_listed_tools(request, agent_id.replace("\0", ""), listed, chosen, str(refusal.detail))
+    messages.success(request, "Saved. The agent sees the change when it lists its tools again.")
+    return redirect(f"{reverse('mcp:shown')}?{urlencode({'agent': agent_id})}")
+
+
+def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
+    """Return the servers and tools of a form; what is none is left out."""
+    chosen = set()
+    for value in values[: 2 * shown_tools.MAX_CHOSEN_TOOLS]:
+        try:
+            pair = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
+            chosen.add((pair[0], pair[1]))
+    return chosen
+
+
+@require_POST
+@require_admin
+def shorten_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Save what agents are shown in place of a tool's own description."""
+    server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
+    text = request.POST.get("description", "")
+    with refusals.show_refusal_as_message(request):
+        shown_tools.shorten_tool_description(
+            server,
+            tool,
+            text,
+            seen_version=request.POST.get("seen", ""),
+            actor=person_actor(request.user),
+            now=timezone.now(),
+        )
+        messages.success(
+            request,
+            "Agents are shown this description."
+            if text.strip()
+            else "Agents are shown the server's description.",
+        )
+    return redirect(f"{reverse('mcp:tool')}?{urlencode({'server': server, 'tool': tool})}")

@@ -1,0 +1,218 @@
+"""Signing in at MCP servers: an administrator says who does, and people go to the server's own page and come back.
+
+The way back is an address that anybody may open: it only shows a form, which sends itself with the browser's secret
+(static/js/provider.js), as after single sign-on. So nobody is signed in anywhere by a link of somebody else.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpResponse, JsonResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+from django.views.decorators.cache import never_cache
+
+from coordinator.actions.mcp import mcp_authorizations, mcp_sign_ins
+from coordinator.actions.mcp.mcp_authorizations import AuthorizationSettings
+from coordinator.errors import SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import person_actor
+from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST, require_safe
+from coordinator.identity.roles import ADMIN, has_role
+from coordinator.identity.session_store import SessionStore
+from coordinator.mcp.protocol import oauth
+from coordinator.models import McpAuthorization
+from dashboard.frame import form_refusals as refusals
+from dashboard.frame.guards import require_admin, require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.mcp.sign_in_parts import build_document_url, build_redirect_uri
+
+HELD = "mcp_sign_ins"  # in the session: the sign-ins that are on their way, oldest first
+MOST_TABS = 3  # in which one browser may be on its way through a sign-in
+GOOD_FOR = 600  # seconds
+GONE = (
+    "This sign-in was started in another browser, was already used, or took more than ten minutes. Start again on the "
+    "server's page."
+)
+NOBODY = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSignIn:
+    """A person on their way through the sign-in at a server, as their session keeps it."""
+
+    server: str
+    state: str
+    verifier: str
+    issuer: str
+    begun_at: int  # epoch seconds
+
+
+@require_POST
+@require_admin
+def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Switch signing in at a server on, or off."""
+    form, now = request.POST, timezone.now()
+    mode, actor = form.get("mode", ""), person_actor(request.user)
+    with refusals.show_refusal_as_message(request):
+        if mode == NOBODY:
+            mcp_authorizations.remove_server_authorization(name, actor=actor, now=now)
+            messages.success(request, "No sign-in is needed any more. All sign-ins were forgotten.")
+        else:
+            wanted = AuthorizationSettings(
+                mode,
+                " ".join(form.get("scopes", "").split()),
+                form.get("client_id", "").strip(),
+                form.get("client_secret", "").strip(),
+            )
+            mcp_authorizations.save_server_authorization(
+                name,
+                wanted,
+                redirect_uri=build_redirect_uri(),
+                document_url=build_document_url(),
+                actor=actor,
+                now=now,
+            )
+            messages.success(
+                request, "Saved. The authorization server was found, and Signalbox is its client."
+            )
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@never_cache
+@require_viewer
+def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Lead to the server's own sign-in, by a page: the policy lets no form lead to another site."""
+    assert isinstance(request.user, User)
+    now, state, verifier = timezone.now(), get_random_string(43), oauth.create_code_verifier()
+    try:
+        authorization = McpAuthorization.objects.filter(pk=name).first()
+        if authorization is None:
+            raise UnprocessableRequest(f"Nobody signs in at the server {name}.")
+        mcp_sign_ins.require_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
+        address = mcp_sign_ins.build_sign_in_address(
+            name, request.user, redirect_uri=build_redirect_uri(), state=state, verifier=verifier
+        )
+    except (SignalboxError, oauth.AuthorizationFailed) as problem:
+        messages.error(request, str(getattr(problem, "detail", problem)))
+        return redirect("mcp:server", name)
+    pending = PendingSignIn(name, state, verifier, address.issuer, int(now.timestamp()))
+    request.session[HELD] = [*list_pending_sign_ins(request.session, now), asdict(pending)][-MOST_TABS:]
+    return render(request, "accounts/provider_leave.html", {"address": address.address, "provider": name})
+
+
+@require_http_methods(["GET", "POST"])
+@never_cache
+@require_viewer
+def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+    """Take what the server sent along: first by address, which does nothing yet, then by the form that it shows."""
+    if request.method != "POST":
+        sent = {name: request.GET[name] for name in ("code", "state", "iss", "error") if name in request.GET}
+        return render(
+            request,
+            "accounts/provider_back.html",
+            {"sent": sent, "provider": "the sign-in", "action": request.path},
+        )
+    assert isinstance(request.user, User)
+    assert isinstance(request.session, SessionStore)
+    now = timezone.now()
+    with request.session.locked_session_data():  # whoever sends it again finds nothing
+        pending = take_pending_sign_in(request.session, request.POST.get("state", ""), now)
+    if pending is None:
+        messages.error(request, GONE)
+        return redirect("mcp:list")
+    if error := request.POST.get("error"):
+        messages.error(request, f"{pending.server} did not sign you in: {error[:200]}.")
+        return redirect("mcp:server", pending.server)
+    with refusals.show_refusal_as_message(request):
+        authorization = McpAuthorization.objects.filter(pk=pending.server).first()
+        if authorization is None:
+            raise UnprocessableRequest(f"Nobody signs in at the server {pending.server} any more.")
+        mcp_sign_ins.require_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
+        mcp_sign_ins.complete_server_sign_in(
+            pending.server,
+            request.user,
+            code=request.POST.get("code", ""),
+            issuer=request.POST.get("iss", ""),
+            expected_issuer=pending.issuer,
+            verifier=pending.verifier,
+            redirect_uri=build_redirect_uri(),
+            now=now,
+        )
+        messages.success(request, f"You are signed in at {pending.server}.")
+    return redirect(f"{resolve_url('mcp:server', pending.server)}#sign-in")
+
+
+@require_POST
+@require_viewer
+def end_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Forget a sign-in at a server, one's own or, for administrators, anybody's."""
+    assert isinstance(request.user, User)
+    token = request.POST.get("token", "")
+    with refusals.show_refusal_as_message(request):
+        problem = mcp_sign_ins.sign_out_of_server(
+            int(token) if token.isascii() and token.isdigit() and len(token) < 19 else 0,
+            request.user,
+            is_admin=has_role(request.user, ADMIN),
+            now=timezone.now(),
+        )
+        if problem:
+            messages.warning(request, f"Signed out here. {problem}")
+        else:
+            messages.success(request, "Signed out.")
+    return redirect("mcp:server", name)
+
+
+@require_POST
+@require_admin
+def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+    """Say with whose sign-in an agent calls servers."""
+    person = request.POST.get("person", "")
+    with refusals.show_refusal_as_message(request):
+        mcp_authorizations.choose_agent_person(
+            request.POST.get("agent", ""),
+            int(person) if person.isascii() and person.isdigit() and len(person) < 19 else None,
+            actor=person_actor(request.user),
+            now=timezone.now(),
+        )
+        messages.success(request, "Saved.")
+    return redirect("mcp:server", name)
+
+
+@require_safe
+@open_to_anyone
+def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
+    """Say who Signalbox is, for authorization servers that read it by the client's id (client id metadata document)."""
+    document = oauth.build_client_document(
+        build_redirect_uri(),
+        mcp_authorizations.CLIENT_NAME,
+        "none",
+        ("authorization_code", "refresh_token"),
+    )
+    return JsonResponse({"client_id": build_document_url(), **document})
+
+
+def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
+    held = session.get(HELD)
+    since = now.timestamp() - GOOD_FOR
+    return [pending for pending in held if pending["begun_at"] > since] if isinstance(held, list) else []
+
+
+def take_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
+    """Take the sign-in with that state out of the session; None without one."""
+    held = list_pending_sign_ins(session, now)
+    matching = [
+        pending
+        for pending in held
+        if state and hmac.compare_digest(pending["state"].encode(), state.encode())
+    ]
+    session[HELD] = [pending for pending in held if pending not in matching]
+    return PendingSignIn(**matching[0]) if matching else None

@@ -1,0 +1,9 @@
+"""The command palette, which is a page too."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from dashboard.palette.views import show_palette
+
+urlpatterns = [path("go/", show_palette, name="go")]

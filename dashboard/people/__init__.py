@@ -1,0 +1,1 @@
+"""People: accounts, their roles and sign-ins, and invitations by which they come in."""

@@ -1,0 +1,109 @@
+"""The page of an invitation: whoever holds its link chooses a name, and a password or a passkey."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from coordinator.actions.people import invitations, users
+from coordinator.errors import SignalboxError
+from coordinator.identity import proofs
+from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST
+from coordinator.identity.passkeys import find_address_problem
+from dashboard.accounts.passkey_views import answer_options
+from dashboard.accounts.views import BACKEND, set_device_cookie
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.proofs import NEW, allow_without_proof, client_address
+from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
+
+
+@allow_without_proof
+@require_http_methods(["GET", "HEAD", "POST"])
+@sensitive_post_parameters()
+@never_cache
+@open_to_anyone
+def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
+    """Make the account that an invitation is for, with a password, and sign its person in."""
+    if request.method != "POST":
+        return render_join_page(request, request.GET.get("token", ""), JoinForm())
+    token, form, now = request.POST.get("token", ""), JoinForm(request.POST), timezone.now()
+    if invitations.find_invitation(token, now) is None or not form.is_valid():
+        return render_join_page(request, token, form, status=422)
+    try:
+        user = users.build_user(form.cleaned_data["username"], form.cleaned_data["password1"])
+        invitations.accept_invitation(token, user, address=client_address(request), now=now)
+    except SignalboxError as refusal:
+        form.add_error(None, str(refusal.detail))
+        return render_join_page(request, token, form, status=422)
+    return sign_in_joined_person(request, user, "password", "overview")
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@open_to_anyone
+def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
+    """Answer with what the browser needs to make the invited person's passkey."""
+    begin = partial(
+        invitations.begin_invited_passkey, request.POST.get("token", ""), request.POST.get("username", "")
+    )
+    return answer_options(request, request.POST.get(NEW, ""), begin)
+
+
+@allow_without_proof
+@require_POST
+@never_cache
+@open_to_anyone
+def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
+    """Make the account that an invitation is for, with the passkey that the browser has made, and sign in."""
+    token, username = request.POST.get("token", ""), request.POST.get("username", "")
+    try:
+        user = invitations.accept_invitation_with_passkey(
+            token,
+            username,
+            request.POST.get("credential", ""),
+            browser=proofs.hash_browser_secret(request.POST.get(NEW, "")),
+            address=client_address(request),
+            now=timezone.now(),
+        )
+    except SignalboxError as refusal:
+        form = JoinForm(initial={"username": username})
+        return render_join_page(request, token, form, str(refusal.detail), status=refusal.status)
+    messages.success(request, "You have an account. Make recovery codes, in case you lose your passkey.")
+    return sign_in_joined_person(request, user, "passkey", "accounts:account")
+
+
+def sign_in_joined_person(
+    request: HtmxHttpRequest, user: User, by: proofs.ConfirmedBy, goal: str
+) -> HttpResponse:
+    login(request, user, backend=BACKEND)
+    request.session.set_expiry(None)
+    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), timezone.now(), by)
+    return set_device_cookie(redirect(goal), request, user)
+
+
+def render_join_page(
+    request: HtmxHttpRequest, token: str, form: JoinForm, problem: str = "", status: int = 200
+) -> HttpResponse:
+    """Answer with the form, or with why the link is no good."""
+    invitation = invitations.find_invitation(token, timezone.now())
+    context = {
+        "token": token,
+        "form": form,
+        "problem": problem,
+        "role": invitation.role if invitation else "",
+        "what_it_allows": WHAT_ROLES_ALLOW.get(invitation.role, "") if invitation else "",
+        "is_valid": invitation is not None,
+        "refusal": invitations.NOT_VALID,
+        "is_signed_in": request.user.is_authenticated,
+        "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
+    }
+    return render(request, "people/join.html", context, status=status if invitation else 409)

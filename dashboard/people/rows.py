@@ -1,0 +1,78 @@
+"""What the pages show of each person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import OuterRef, QuerySet, Subquery, TextField, Value
+from django.db.models.functions import Cast, Concat
+
+from coordinator.actions.people.users import find_group_role
+from coordinator.identity.roles import ADMIN
+from coordinator.models import AuditLog, Invitation, Passkey, ProviderIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class PersonRow:
+    """A person, with what their account's columns do not say."""
+
+    user: User
+    role: str  # "" for none
+    sign_in_ways: list[str]
+    last_seen: datetime | None  # when they last signed in or did what the audit log holds
+    session_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationRow:
+    invitation: Invitation
+    made_by: str
+
+
+def with_last_action(people: QuerySet[User]) -> QuerySet[User]:
+    """Annotate `last_action`: when the latest audit entry of each person was written; None without any."""
+    actor = Concat(Value("user:"), Cast(OuterRef("username"), TextField()), output_field=TextField())
+    entries = AuditLog.objects.filter(actor_id=actor).order_by("-id")
+    return people.annotate(last_action=Subquery(entries.values("timestamp")[:1]))
+
+
+def build_person_rows(people: list[User], session_counts: Counter[str]) -> list[PersonRow]:
+    """Return the rows of people of `with_last_action`."""
+    ids = [person.pk for person in people]
+    passkey_counts = Counter(Passkey.objects.filter(user_id__in=ids).values_list("user_id", flat=True))
+    at_provider = set(ProviderIdentity.objects.filter(pk__in=ids).values_list("user_id", flat=True))
+    return [
+        PersonRow(
+            user=person,
+            role=ADMIN if person.is_superuser else find_group_role(person),
+            sign_in_ways=list_sign_in_ways(person, passkey_counts[person.pk], person.pk in at_provider),
+            last_seen=find_last_seen(person),
+            session_count=session_counts[str(person.pk)],
+        )
+        for person in people
+    ]
+
+
+def list_sign_in_ways(person: User, passkey_count: int, is_at_provider: bool) -> list[str]:
+    ways = [settings.OIDC_NAME or "single sign-on"] if is_at_provider else []
+    if settings.PASSWORD_SIGN_IN and person.has_usable_password():
+        ways.append("password")
+    if passkey_count:
+        ways.append(f"{passkey_count} passkey{'' if passkey_count == 1 else 's'}")
+    return ways
+
+
+def find_last_seen(person: User) -> datetime | None:
+    """Return the later of the last sign-in and the last audited action; what cannot be read does not count."""
+    moments = [person.last_login, getattr(person, "last_action", None)]
+    return max((moment for moment in moments if isinstance(moment, datetime)), default=None)
+
+
+def build_invitation_rows(invitations: QuerySet[Invitation]) -> list[InvitationRow]:
+    rows = list(invitations)
+    names = dict(User.objects.filter(pk__in={row.made_by for row in rows}).values_list("pk", "username"))
+    return [InvitationRow(row, names.get(row.made_by, "somebody who was deleted")) for row in rows]

@@ -1,0 +1,164 @@
+"""Two sessions side by side: what each was asked, did, changed and cost, and how they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from coordinator.lib import instants
+from coordinator.lib.times import format_duration
+from coordinator.models import EventContext, Session
+from coordinator.policy.rules.tool_kinds import KINDS
+from coordinator.search.files import load_session_file_counts
+from coordinator.sessions import titles
+from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.statuses import LIVE
+from coordinator.sessions.timeline import SessionEventCounts, count_session_events
+from coordinator.sessions.timeline.spans import load_session_spans
+from coordinator.usage import reading as usage
+from coordinator.usage.reading import TokenUsage
+from dashboard.sessions.summary import SessionSummary, build_session_summary
+from dashboard.timeline.time_use import TimePart, sum_up_time
+
+MOST_CANDIDATES = 12
+MOST_FILES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSession:
+    """One of the two."""
+
+    session: Session
+    title: str
+    summary: SessionSummary
+    counts: SessionEventCounts
+    usage: TokenUsage
+    models: list[str]
+    length: timedelta
+    parts: list[TimePart]
+    paths: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFact:
+    """A line of the comparison: what it is of both, and how the second differs from the first."""
+
+    label: str
+    first: str
+    second: str
+    difference: str = ""
+
+
+def load_compared_session(session: Session, title: str, now: datetime) -> ComparedSession:
+    counts = count_session_events(session.pk)
+    by_model = usage.load_usage_by_model(session.pk)
+    last = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
+    last_us = last.values_list("instant_us", flat=True).first()
+    end_us = instants.to_microseconds(now) if session.status in LIVE else last_us
+    began_us = session_began_us(session)
+    loaded = load_session_spans(session, now)
+    writers = sorted({tool for tool, _ in counts.tools} & set(KINDS["write"].tools))
+    return ComparedSession(
+        session,
+        title,
+        build_session_summary(session, counts),
+        counts,
+        usage.sum_usages(by_model) if by_model else TokenUsage(),
+        list(by_model),
+        timedelta(microseconds=max((end_us or began_us) - began_us, 0)),
+        sum_up_time(loaded.spans, loaded.from_us, loaded.to_us) if loaded else [],
+        [path for path, _ in load_session_file_counts(session.pk, writers)],
+    )
+
+
+def build_comparison(first: ComparedSession, second: ComparedSession) -> dict[str, Any]:
+    """Return what `sessions/compare.html` draws of two sessions."""
+    tools = [dict(one.counts.tools) for one in (first, second)]
+    names = sorted(
+        {*tools[0], *tools[1]}, key=lambda name: (-max(tools[0].get(name, 0), tools[1].get(name, 0)), name)
+    )
+    return {
+        "facts": [
+            compare_lengths("Took", first.length, second.length),
+            compare_numbers("Calls", first.counts.call_count, second.counts.call_count),
+            compare_numbers(
+                "Messages", first.counts.categories["messages"], second.counts.categories["messages"]
+            ),
+            compare_numbers("Errors", first.counts.errors, second.counts.errors),
+            compare_numbers("Tokens", first.usage.total_tokens, second.usage.total_tokens),
+            ComparedFact(
+                "Cost",
+                first.usage.cost_label if first.usage.total_tokens else "not reported",
+                second.usage.cost_label if second.usage.total_tokens else "not reported",
+                describe_change(first.usage.cost, second.usage.cost),
+            ),
+            compare_numbers(
+                "Requests to people", first.summary.waits.requests, second.summary.waits.requests
+            ),
+            compare_lengths("Waited for people", first.summary.waits.total, second.summary.waits.total),
+            compare_numbers("Files changed", count_files(first), count_files(second)),
+            compare_words("Agent", first.session.agent_name, second.session.agent_name),
+            compare_words("Models", ", ".join(first.models), ", ".join(second.models)),
+            compare_words("Host", first.session.hostname, second.session.hostname),
+            compare_words("Directory", first.session.project_dir, second.session.project_dir),
+        ],
+        "tools": [
+            compare_numbers(name, tools[0].get(name, 0), tools[1].get(name, 0)) for name in names[:MOST_FILES]
+        ],
+        "files": compare_paths(first.paths, second.paths),
+    }
+
+
+def count_files(compared: ComparedSession) -> int:
+    return compared.summary.changes.files if compared.summary.changes else 0
+
+
+def compare_numbers(label: str, first: int, second: int) -> ComparedFact:
+    return ComparedFact(label, f"{first:,}", f"{second:,}", describe_change(first, second))
+
+
+def compare_lengths(label: str, first: timedelta, second: timedelta) -> ComparedFact:
+    change = describe_change(first.total_seconds(), second.total_seconds())
+    lengths = [format_duration(length) if length else "none" for length in (first, second)]
+    return ComparedFact(label, lengths[0], lengths[1], change)
+
+
+def compare_words(label: str, first: str | None, second: str | None) -> ComparedFact:
+    return ComparedFact(
+        label, first or "unknown", second or "unknown", "another" if (first or "") != (second or "") else ""
+    )
+
+
+def describe_change(first: float, second: float) -> str:
+    """Return how the second number differs from the first: `+25 %`, `3.0 times`, or nothing where they are alike."""
+    if first == second:
+        return ""
+    if not first or not second:
+        return "only here" if second else "not here"
+    if second >= 2 * first:
+        return f"{second / first:.1f} times"
+    percent = 100 * (second - first) / first
+    return f"{percent:+.0f} %" if abs(percent) >= 1 else "about the same"
+
+
+def compare_paths(first: Sequence[str], second: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return the files that both, the first alone and the second alone wrote, where there are any."""
+    groups = [
+        ("Both", sorted({*first} & {*second})),
+        ("Only this session", sorted({*first} - {*second})),
+        ("Only the other", sorted({*second} - {*first})),
+    ]
+    return [(label, paths[:MOST_FILES]) for label, paths in groups if paths]
+
+
+def list_comparison_candidates(session: Session) -> list[tuple[str, str, Session]]:
+    """Return sessions of the same agent or parent, the newest first, as (id, title, session)."""
+    others = Session.objects.exclude(pk=session.pk).order_by("-created_at", "-session_id")
+    rows = list(others.filter(agent_name=session.agent_name)[:MOST_CANDIDATES]) if session.agent_name else []
+    if session.parent_session_id:
+        rows += others.filter(parent_session_id=session.parent_session_id)[:MOST_CANDIDATES]
+    rows = list({row.pk: row for row in rows}.values())
+    names = titles.load_session_titles(row.pk for row in rows)
+    return [(row.pk, names.get(row.pk) or row.pk, row) for row in rows]

@@ -1,0 +1,162 @@
+"""What a reader wants to know of a session at once: what was asked, how it ended, what it changed, what went wrong.
+
+All of it comes from stored sums, from the ends of indexes, or from few rows, however long the session is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from coordinator.lib.times import format_duration
+from coordinator.models import Event, PermissionRequest, Run, Session, SessionChange
+from coordinator.policy.rules.tool_kinds import KINDS
+from coordinator.search.files import load_session_file_counts
+from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.results import load_session_result
+from coordinator.sessions.timeline import SessionEventCounts
+from coordinator.sessions.title_words import strip_markdown
+from coordinator.sessions.titles import load_first_prompt
+from dashboard.sessions.changes import list_file_reports, read_line_count
+
+LONGEST_TEXT = 400  # characters that are read of what was asked and answered
+MOST_PATHS = 3
+MOST_REQUESTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSummary:
+    """How many files a session changed. `is_complete`: a runner compared the directory, else its calls say so."""
+
+    files: int
+    paths: list[str]
+    added: int = 0
+    removed: int = 0
+    is_complete: bool = False
+
+    @property
+    def named_paths(self) -> list[tuple[str, str]]:
+        """The paths, each with the file's own name."""
+        return [(path, path.rstrip("/").rpartition("/")[2] or path) for path in self.paths]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitSummary:
+    """The requests of a session: how many, how they were decided, and how long those that are over took.
+
+    `waiting` still wait, the oldest of them since `waiting_since`.
+    """
+
+    requests: int
+    waiting: int
+    waiting_since: datetime | None
+    denied: int
+    total: timedelta
+    longest: timedelta
+    is_cut: bool
+
+    @property
+    def total_label(self) -> str:
+        return format_duration(self.total)
+
+    @property
+    def longest_label(self) -> str:
+        return format_duration(self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstError:
+    event_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """What the head of a session's page says. `asked_event` is the id of the prompt's event; 0 where it has none."""
+
+    asked: str
+    asked_event: int
+    answer: str
+    end_reason: str
+    run_error: str
+    changes: ChangeSummary | None
+    first_error: FirstError | None
+    waits: WaitSummary
+
+
+def build_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
+    asked_event, asked = load_first_prompt(session.pk)
+    result = load_session_result(session.pk)
+    run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()
+    return SessionSummary(
+        asked=shorten_plain_text(asked),
+        asked_event=asked_event,
+        answer=shorten_plain_text(result.text_or_json) if result else "",
+        end_reason=load_end_reason(session.pk),
+        run_error=str(mask_secrets(run.error or ""))[:LONGEST_TEXT] if run else "",
+        changes=load_change_summary(session.pk, [tool for tool, _ in counts.tools]),
+        first_error=load_first_error(session.pk) if counts.errors else None,
+        waits=load_wait_summary(session.pk),
+    )
+
+
+def shorten_plain_text(text: str) -> str:
+    """Return the beginning of a text on one line, without the marks of Markdown."""
+    return " ".join(strip_markdown(str(mask_secrets(text[: 4 * LONGEST_TEXT]))).split())[:LONGEST_TEXT]
+
+
+def load_end_reason(session_id: str) -> str:
+    """Return the reason that the session's newest end gives; empty where it gives none."""
+    ends = Event.objects.filter(session_id=session_id, event_type="session_stop", tool_name__isnull=True)
+    reason = ends.order_by("-tool_name", "-id").values_list("reason", flat=True).first()
+    return str(reason or "")[:100]
+
+
+def load_change_summary(session_id: str, tools: Sequence[str]) -> ChangeSummary | None:
+    """Return what a runner found changed in the directory, else what the session's calls wrote; None for neither."""
+    row = SessionChange.objects.filter(session_id=session_id, run_id="").only("files").first()
+    if row is not None:
+        files = list_file_reports(row)
+        return ChangeSummary(
+            len(files),
+            [str(file["path"]) for file in files[:MOST_PATHS]],
+            sum(read_line_count(file, "added") for file in files),
+            sum(read_line_count(file, "removed") for file in files),
+            is_complete=True,
+        )
+    writers = sorted(set(tools) & set(KINDS["write"].tools))
+    counts = load_session_file_counts(session_id, writers)
+    return ChangeSummary(len(counts), [path for path, _ in counts[:MOST_PATHS]]) if counts else None
+
+
+def load_first_error(session_id: str) -> FirstError | None:
+    errors = Event.objects.filter(session_id=session_id, error__isnull=False).order_by("id")
+    error = errors.only("id", "error").first()
+    if error is None:
+        return None
+    lines = [line.strip() for line in str(error.error or "")[: 4 * LONGEST_TEXT].splitlines() if line.strip()]
+    return FirstError(error.pk, str(mask_secrets(" · ".join(lines[:2])))[:LONGEST_TEXT])
+
+
+def load_wait_summary(session_id: str) -> WaitSummary:
+    requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("-id")
+    columns = ("created_at", "approved_at", "context__closed_at", "status")
+    rows = list(requests.values_list(*columns)[: MOST_REQUESTS + 1])
+    lengths, waiting_since = [], None
+    for created_at, approved_at, closed_at, status in rows[:MOST_REQUESTS]:
+        ended_at = next((moment for moment in (closed_at, approved_at) if isinstance(moment, datetime)), None)
+        if isinstance(created_at, datetime) and ended_at is not None:
+            lengths.append(max(ended_at - created_at, timedelta()))
+        elif isinstance(created_at, datetime) and status == "pending":
+            waiting_since = created_at  # the newest come first
+    statuses = [status for *_, status in rows[:MOST_REQUESTS]]
+    return WaitSummary(
+        requests=len(statuses),
+        waiting=statuses.count("pending"),
+        waiting_since=waiting_since,
+        denied=statuses.count("denied"),
+        total=sum(lengths, timedelta()),
+        longest=max(lengths, default=timedelta()),
+        is_cut=len(rows) > MOST_REQUESTS,
+    )

@@ -1,0 +1,171 @@
+"""What people do with sessions in the list: tags, pins, the archive, columns and saved views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+
+from coordinator.actions.sessions import keeping
+from coordinator.errors import BadRequest, SignalboxError
+from coordinator.identity.declarations import require_http_methods, require_POST
+from coordinator.models import ArchivedSession, Session, SessionPin, SessionTag
+from coordinator.sessions import titles
+from dashboard.frame import form_refusals as refusals
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.sessions.tables import COLUMN_LABELS
+from dashboard.sessions.views.listing import build_results_context
+
+Act = Callable[[Sequence[str], str, User, datetime], int]
+# By the value of the button: the act, and what is said of one session and of several that it changed.
+ACTS: dict[str, tuple[Act, str]] = {
+    "pin": (lambda ids, _tags, user, now: keeping.pin_sessions(ids, user=user, now=now), "pinned"),
+    "unpin": (lambda ids, _tags, user, now: keeping.unpin_sessions(ids, user=user, now=now), "unpinned"),
+    "archive": (lambda ids, _tags, user, now: keeping.archive_sessions(ids, user=user, now=now), "archived"),
+    "restore": (
+        lambda ids, _tags, user, now: keeping.restore_sessions(ids, user=user, now=now),
+        "brought back from the archive",
+    ),
+    "tag": (
+        lambda ids, tags, user, now: keeping.add_session_tags(ids, parse_some_tags(tags), user=user, now=now),
+        "tagged",
+    ),
+    "untag": (
+        lambda ids, tags, user, now: keeping.remove_session_tags(
+            ids, parse_some_tags(tags), user=user, now=now
+        ),
+        "changed",
+    ),
+}
+
+
+def parse_some_tags(text: str) -> list[str]:
+    tags = keeping.parse_tags(text)
+    if not tags:
+        raise BadRequest("Type a tag first, then choose Add tag or Remove tag.")
+    return tags
+
+
+def session_list_url(query: str) -> str:
+    return f"{reverse('sessions:list')}{f'?{query}' if query else ''}"
+
+
+@require_POST
+@require_viewer
+def change_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
+    """Do one thing with the chosen sessions, or turn the pin of one, and show the list `back` again."""
+    assert request.user.is_authenticated
+    back = request.POST.get("back", "")[: keeping.MAX_QUERY_LENGTH]
+    now = timezone.now()
+    toggled = request.POST.get("toggle-pin", "")
+    with refusals.show_refusal_as_message(request):
+        if toggled:
+            pinned = SessionPin.objects.filter(user_id=request.user.pk, session_id=toggled).exists()
+            turn = keeping.unpin_sessions if pinned else keeping.pin_sessions
+            turn([toggled], user=request.user, now=now)
+        elif request.POST.get("do") in ACTS:
+            act, done = ACTS[request.POST["do"]]
+            chosen_ids = request.POST.getlist("chosen")
+            number = act(chosen_ids, request.POST.get("tags", ""), request.user, now)
+            noun = "session" if number == 1 else "sessions"
+            messages.success(
+                request, f"{number} {noun} {done}." if number else "Nothing to change: it is so already."
+            )
+        else:
+            raise BadRequest("Choose what to do with the sessions.")
+    if wants_fragment(request) and messages.get_messages(request):
+        return HttpResponse(headers={"HX-Redirect": session_list_url(back)})  # whose page says why not
+    if wants_fragment(request):
+        request.GET = QueryDict(back)  # what links of the fragment are built from
+        return render(request, "sessions/_results.html", build_results_context(request)[1])
+    return redirect(session_list_url(back))
+
+
+@require_POST
+@require_viewer
+def save_shown_columns(request: HtmxHttpRequest) -> HttpResponse:
+    """Keep which columns this person's list shows."""
+    assert request.user.is_authenticated
+    chosen = request.POST.getlist("column")
+    keeping.save_list_columns([name for name in COLUMN_LABELS if name in chosen], user=request.user)
+    return redirect(session_list_url(request.POST.get("back", "")[: keeping.MAX_QUERY_LENGTH]))
+
+
+@require_POST
+@require_viewer
+def change_saved_views(request: HtmxHttpRequest) -> HttpResponse:
+    """Save the filters of the list `back` under a name, or delete a saved view."""
+    assert request.user.is_authenticated
+    back = request.POST.get("back", "")
+    with refusals.show_refusal_as_message(request):
+        if deleted := request.POST.get("delete", ""):
+            if not (deleted.isascii() and deleted.isdecimal() and len(deleted) < 19):
+                raise BadRequest("There is no such view.")
+            name = keeping.delete_session_view(int(deleted), user=request.user)
+            messages.success(request, f"Deleted the view “{name}”.")
+        else:
+            query = QueryDict(back, mutable=True)
+            query.pop("page", None)
+            view = keeping.save_session_view(
+                request.POST.get("name", ""), query.urlencode(), user=request.user
+            )
+            messages.success(request, f"Saved the view “{view.name}”.")
+    return redirect(session_list_url(back[: keeping.MAX_QUERY_LENGTH]))
+
+
+class SessionTagsForm(forms.Form):
+    """The tags of one session."""
+
+    tags = forms.CharField(
+        required=False,
+        max_length=1_000,
+        label="Tags",
+        help_text="Separate tags by commas. Everybody sees them, and the list can be narrowed to one.",
+        widget=forms.TextInput({"autofocus": True, "autocomplete": "off", "list": "known-tags"}),
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@require_viewer
+def show_session_keeping(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    """Show one session's tags, pin and archive, and let people change them."""
+    assert request.user.is_authenticated
+    session = get_object_or_404(Session, pk=session_id)
+    tags = list(SessionTag.objects.filter(session=session).order_by("tag").values_list("tag", flat=True))
+    form = SessionTagsForm(
+        request.POST if request.POST.get("do") == "save-tags" else None, initial={"tags": ", ".join(tags)}
+    )
+    if request.method == "POST":
+        do, now = request.POST.get("do", ""), timezone.now()
+        if form.is_bound and form.is_valid():
+            try:
+                keeping.replace_session_tags(
+                    session_id, keeping.parse_tags(form.cleaned_data["tags"]), user=request.user, now=now
+                )
+                messages.success(request, "The tags are saved.")
+                return redirect("sessions:detail", session_id)
+            except SignalboxError as refusal:
+                form.add_error("tags", str(refusal.detail))
+        elif do in ("pin", "unpin", "archive", "restore"):
+            act, done = ACTS[do]
+            with refusals.show_refusal_as_message(request):
+                act([session_id], "", request.user, now)
+                messages.success(request, f"The session is {done}.")
+            return redirect("sessions:keep-one", session_id)
+    context = {
+        "session": session,
+        "session_title": titles.load_session_title(session_id),
+        "form": form,
+        "pinned": SessionPin.objects.filter(user_id=request.user.pk, session=session).exists(),
+        "archived": ArchivedSession.objects.filter(pk=session_id).first(),
+        "children": session.children.count(),
+    }
+    return render(request, "sessions/keep.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,131 @@
+"""A session with those that it started, and those that started it, as a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+
+from coordinator.identity.declarations import require_safe
+from coordinator.models import Session
+from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.sessions import titles
+from coordinator.sessions.statuses import AT_WORK
+from dashboard.frame.guards import require_viewer
+from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.looks.charts import LinkGraph, build_link_graph
+
+MOST_SESSIONS = 60  # in one graph; more cannot be told apart
+MOST_LEVELS = 5
+TONES = (("ask", "At work"), ("allow", "Finished"), ("deny", "Error"), ("none", "Other"))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTree:
+    """Sessions by level, the one that started all others first; `is_whole` where none was left out."""
+
+    levels: Sequence[Sequence[Session]]
+    is_whole: bool
+
+    @property
+    def all_sessions(self) -> list[Session]:
+        """Return the sessions of all levels."""
+        return [session for level in self.levels for session in level]
+
+
+@require_safe
+@require_viewer
+def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+    session = get_object_or_404(Session, pk=session_id)
+    tree = load_session_tree(session)
+    session_titles = titles.load_session_titles(row.pk for row in tree.all_sessions)
+    agents = resolve_agent_names(row.agent_name for row in tree.all_sessions)
+    context = {
+        "session": session,
+        "title": session_titles.get(session.pk, ""),
+        "tree": tree,
+        "tones": TONES,
+        "rows": [
+            (
+                depth,
+                row,
+                session_titles.get(row.pk, ""),
+                agents.get(row.agent_name or ""),
+            )
+            for depth, level in enumerate(tree.levels)
+            for row in level
+        ],
+        "graph": build_session_graph(tree, agents, session_titles),
+    }
+    return render(request, "sessions/tree.html", context)
+
+
+def load_session_tree(session: Session) -> SessionTree:
+    """Return the sessions around one: up to the one that nobody's session started, and down from there.
+
+    Parents come from other programs, and may lead in a circle: no session is taken twice.
+    """
+    root, ancestors = session, {session.pk}
+    while root.parent_session_id and root.parent_session_id not in ancestors and len(ancestors) < MOST_LEVELS:
+        parent = Session.objects.filter(pk=root.parent_session_id).first()
+        if parent is None:
+            break
+        ancestors.add(parent.pk)
+        root = parent
+    levels, taken, is_whole = [[root]], {root.pk}, True
+    while len(levels) < MOST_LEVELS:
+        rows = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
+        room = MOST_SESSIONS - len(taken)
+        children = [
+            row for row in rows.order_by("created_at", "session_id")[: room + 1] if row.pk not in taken
+        ]
+        is_whole = is_whole and len(children) <= room
+        if not children[:room]:
+            return SessionTree(levels, is_whole)
+        levels.append(children[:room])
+        taken |= {row.pk for row in children[:room]}
+    further = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
+    return SessionTree(levels, is_whole and not further.exclude(pk__in=taken).exists())
+
+
+def build_session_graph(
+    tree: SessionTree, agents: dict[str, LinkedAgent], session_titles: dict[str, str]
+) -> LinkGraph:
+    columns: list[dict[Hashable, tuple[str, str]]] = [
+        {
+            row.pk: (
+                find_box_label(row, agents, session_titles),
+                reverse("sessions:detail", args=[row.pk]),
+            )
+            for row in level
+        }
+        for level in tree.levels
+    ]
+    links = [
+        (
+            (depth - 1, row.parent_session_id),
+            (depth, row.pk),
+            find_status_tone(row.status),
+            f"{find_box_label(row, agents, session_titles)}: {row.status}",
+        )
+        for depth, level in enumerate(tree.levels)
+        for row in level
+        if depth
+    ]
+    return build_link_graph(columns, links)
+
+
+def find_box_label(row: Session, agents: dict[str, LinkedAgent], session_titles: dict[str, str]) -> str:
+    agent = agents.get(row.agent_name or "")
+    name = agent.agent_name if agent else row.agent_name
+    return name or session_titles.get(row.pk) or row.pk
+
+
+def find_status_tone(status: str) -> str:
+    """Return the look of the line to a session: whether it is at work, failed or ended."""
+    if status == Session.Status.ERROR:
+        return "deny"
+    return "ask" if status in AT_WORK else "allow" if status == Session.Status.FINISHED else "none"

@@ -1,0 +1,47 @@
+"""Small charts of usage, for pages about something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.template import Library
+from django.utils import timezone
+
+from coordinator.models import Agent, Session, UsageDay
+from coordinator.models.agent_names import list_agent_names
+from dashboard.usage.activity import build_activity_context, build_agent_week, describe_duration_bound
+from dashboard.usage.charts import build_small_chart
+
+register = Library()
+
+
+@register.inclusion_tag("costs/_small_chart.html")
+def usage_chart() -> dict[str, Any]:
+    """Draw what all agents used in the last days."""
+    return build_small_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
+
+
+@register.inclusion_tag("costs/_activity.html")
+def activity_chart() -> dict[str, Any]:
+    """Draw what happened in the last 24 hours, by hour."""
+    return build_activity_context(timezone.now())
+
+
+@register.inclusion_tag("costs/_agent_week.html")
+def agent_week(agent: Agent) -> dict[str, Any]:
+    """Draw an agent's calls of the last seven days, by hour and by tool."""
+    return build_agent_week(list_agent_names(agent.pk), timezone.now()) | {"agent": agent}
+
+
+@register.filter
+def duration_bound(milliseconds: float | None) -> str:
+    """Return within what time calls ended, as people read it."""
+    return describe_duration_bound(milliseconds)
+
+
+@register.inclusion_tag("costs/_small_chart.html")
+def agent_usage_chart(agent: Agent) -> dict[str, Any]:
+    """Draw what an agent's sessions used in the last days."""
+    sessions = Session.objects.filter(agent_name__in=list_agent_names(agent.pk)).values("pk")
+    days = UsageDay.objects.filter(session_id__in=sessions)
+    return build_small_chart(days, timezone.now()) | {"by": "agent"}

@@ -1,0 +1,123 @@
+"""What a session's time went on: its critical path, and how long people, calls, prompts and the agent itself took."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+
+from coordinator.lib.times import format_duration
+from coordinator.sessions.timeline.spans import SessionSpan
+from dashboard.timeline.time_scale import merge_spans
+
+# Calls during which others work: the path goes through what these do.
+_OPENS_AGENT = re.compile(r"^(task|agent|spawn_?agent|delegate)$|agent_session$", re.IGNORECASE)
+Stretch = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TimePart:
+    """A share of the time: what it went on, how long, and from where to where it is drawn in percent of the whole."""
+
+    key: str
+    label: str
+    length_us: int
+    x: float
+    percent: float
+
+    @property
+    def length_label(self) -> str:
+        return format_duration(timedelta(microseconds=self.length_us))
+
+    @property
+    def percent_label(self) -> str:
+        return f"{self.percent:.0f} %" if self.percent >= 1 else "under 1 %"
+
+
+def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple[str, str]]:
+    """Return the kinds and keys of the spans on the critical path.
+
+    Read from the end: of what was over by then, what ended last, and so on from where that began. Had one of them been
+    shorter, the session could have been. Of a call that starts an agent, what that agent did is on the path instead.
+    """
+    leaves = sorted(
+        (span for span in list_leaf_spans(spans) if span.to_us <= until_us),
+        key=lambda span: (span.to_us, span.length_us),
+    )
+    path: set[tuple[str, str]] = set()
+    here_us = until_us
+    for span in reversed(leaves):
+        if span.to_us <= here_us and span.length_us:
+            path.add((span.kind, span.key))
+            here_us = span.from_us
+    return path
+
+
+def list_leaf_spans(spans: Iterable[SessionSpan]) -> list[SessionSpan]:
+    """Return calls and child sessions, without the calls during which only other agents work."""
+    work = [span for span in spans if span.kind in ("call", "child")]
+    begun = sorted(span.from_us for span in work if span.lane or span.kind == "child")
+    return [
+        span
+        for span in work
+        if not (
+            span.kind == "call"
+            and _OPENS_AGENT.search(span.name)
+            and bisect_left(begun, span.from_us) < bisect_left(begun, span.to_us)
+        )
+    ]
+
+
+def sum_up_time(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[TimePart]:
+    """Return what the time from one instant to another went on. The parts add up to all of it.
+
+    What waited for a person counts as that, also within a call. Time before a person's next prompt in which nothing
+    went on counts as waiting for it; what else is left is the agent's own.
+    """
+    requests = merge_spans([(span.from_us, span.to_us) for span in spans if span.kind == "wait"])
+    waits = clip_stretches(requests, from_us, to_us)
+    calls = merge_spans([(span.from_us, span.to_us) for span in list_leaf_spans(spans)])
+    busy = merge_spans([*waits, *calls])
+    idle = clip_stretches(list_prompt_waits(spans, busy), from_us, to_us)
+    work = clip_stretches(busy, from_us, to_us)
+    people_us, prompts_us, busy_us = (sum(end - start for start, end in part) for part in (waits, idle, work))
+    total_us = max(to_us - from_us, 1)
+    lengths = [
+        ("people", "Waited for people", people_us),
+        ("calls", "Calls", busy_us - people_us),
+        ("agent", "The agent itself", max(total_us - busy_us - prompts_us, 0)),
+        ("prompts", "Waited for a prompt", prompts_us),
+    ]
+    parts, x = [], 0.0
+    for key, label, length_us in lengths:
+        percent = 100 * length_us / total_us
+        if length_us > 0:
+            parts.append(TimePart(key, label, length_us, round(x, 2), round(percent, 2)))
+        x += percent
+    return parts
+
+
+def list_prompt_waits(spans: Sequence[SessionSpan], busy: Sequence[Stretch]) -> list[Stretch]:
+    """Return the stretches before people's prompts in which nothing went on; before the first prompt there is none."""
+    prompts = sorted(span.from_us for span in spans if span.kind == "prompt")
+    said = sorted(span.from_us for span in spans if span.kind == "said")
+    ends = [end for _, end in busy]
+    stretches: list[Stretch] = []
+    for earlier, prompt in pairwise(prompts):
+        place = bisect_left(ends, prompt)
+        if place < len(busy) and busy[place][0] < prompt:
+            continue  # something went on
+        last_said = bisect_left(said, prompt)
+        start = max(
+            earlier, ends[place - 1] if place else earlier, said[last_said - 1] if last_said else earlier
+        )
+        stretches.append((start, prompt))
+    return stretches
+
+
+def clip_stretches(stretches: Iterable[Stretch], from_us: int, to_us: int) -> list[Stretch]:
+    clipped = ((max(start, from_us), min(end, to_us)) for start, end in stretches)
+    return [(start, end) for start, end in clipped if end > start]

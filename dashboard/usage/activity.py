@@ -1,0 +1,184 @@
+"""Pictures of what was counted by hour: activity of a day, agents by hour, a week of one agent, tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F, Q
+
+from coordinator.models import PermissionRequest, Session
+from coordinator.usage.activity import (
+    CallTotals,
+    filter_activity,
+    find_uncounted_since,
+    hour_number,
+    hour_start,
+    load_agent_hours,
+    load_calls_by_hour,
+    load_calls_by_tool,
+)
+from dashboard.looks.charts import StackedColumn, build_heat_rows, build_stacked_columns
+from dashboard.sessions.filters import format_utc_prefix
+
+HOURS = 24
+WEEK_DAYS = 7
+MOST_AGENTS = 12  # rows of the picture of agents by hour
+MARKS = ("24 hours ago", "18", "12", "6", "now")
+DAY_MARKS = ("0", "6", "12", "18", "24")
+
+
+@dataclass(frozen=True, slots=True)
+class HourSeries:
+    """One thing that is counted by hour: its columns, its sum, and the most in an hour."""
+
+    name: str
+    columns: list[StackedColumn]
+    total: int
+    most: int
+
+
+def build_activity_context(now: datetime) -> dict[str, Any]:
+    """Return the pictures of the last 24 hours: what happened by hour, and which agent called how much."""
+    last = hour_number(now)
+    first = last - HOURS + 1
+    hours = range(first, last + 1)
+    rows = filter_activity(first, last)
+    counts = {
+        "Sessions": count_sessions_by_hour(hour_start(first)),
+        "Calls": {hour: totals.calls for hour, totals in load_calls_by_hour(rows).items()},
+        **count_requests_by_hour(hour_start(first)),
+    }
+    agents = load_agent_hours(rows)
+    labels = [describe_hour(hour) for hour in hours]
+    return {
+        "series": [build_hour_series(name, by_hour, hours) for name, by_hour in counts.items()],
+        "table": [
+            (hour_start(hour), [by_hour.get(hour, 0) for by_hour in counts.values()])
+            for hour in reversed(hours)
+            if any(by_hour.get(hour) for by_hour in counts.values())
+        ],
+        "agents": build_heat_rows(
+            [
+                (
+                    agent.agent.agent_name if agent.agent else agent.name or "no agent",
+                    agent.agent,
+                    {hour - first: calls for hour, calls in agent.calls_by_hour.items()},
+                )
+                for agent in agents[:MOST_AGENTS]
+            ],
+            labels,
+            MARKS,
+            "call",
+        ),
+        "more_agents": max(0, len(agents) - MOST_AGENTS),
+        "uncounted": find_uncounted_since(first),
+    }
+
+
+def describe_hour(hour: int) -> str:
+    """Return an hour in the installation's time zone, as a picture names it."""
+    return f"{hour_start(hour).astimezone(settings.LOCAL_ZONE):%a %H:00}"
+
+
+def build_hour_series(name: str, by_hour: Mapping[int, int], hours: range) -> HourSeries:
+    labels = [describe_hour(hour) for hour in hours]
+    numbers = [by_hour.get(hour, 0) for hour in hours]
+    values = {(label, name): (number, f"{number:,}") for label, number in zip(labels, numbers, strict=True)}
+    return HourSeries(
+        name, build_stacked_columns(labels, [name], values), sum(numbers), max(numbers, default=0)
+    )
+
+
+def count_sessions_by_hour(start: datetime) -> Counter[int]:
+    """Count the sessions that began from an instant on; an index of their texts has them."""
+    began = Session.objects.filter(created_at__text__gte=format_utc_prefix(start), created_at__text__lt=":")
+    moments = began.order_by().values_list("created_at", flat=True).iterator()
+    return Counter(
+        hour_number(moment) for moment in moments if isinstance(moment, datetime) and moment >= start
+    )
+
+
+def count_requests_by_hour(start: datetime) -> dict[str, Counter[int]]:
+    """Count the requests of calls from an instant on: those that waited for a person, and those that were denied."""
+    rows = PermissionRequest.objects.filter(created_at__gte=start).order_by()
+    by_policy = Q(status=PermissionRequest.Status.DENIED, approved_at=F("created_at"))
+    waited = rows.exclude(status=PermissionRequest.Status.AUTO_APPROVED).exclude(by_policy)
+    denied = rows.filter(status=PermissionRequest.Status.DENIED)
+    return {
+        "Waits for a person": count_by_hour(waited.values_list("created_at", flat=True)),
+        "Denials": count_by_hour(denied.values_list("created_at", flat=True)),
+    }
+
+
+def count_by_hour(moments: Iterable[Any]) -> Counter[int]:
+    return Counter(hour_number(moment) for moment in moments if isinstance(moment, datetime))
+
+
+def build_agent_week(names: Iterable[str], now: datetime) -> dict[str, Any]:
+    """Return the pictures of an agent's last seven days: its calls by day and hour, and by tool."""
+    zone, name_list = settings.LOCAL_ZONE, list(names)
+    today = now.astimezone(zone).date()
+    days = [today - timedelta(days=back) for back in range(WEEK_DAYS)]
+    first = hour_number(datetime.combine(days[-1], datetime.min.time(), zone))
+    rows = filter_activity(first, hour_number(now), name_list)
+    by_day: dict[Any, Counter[int]] = {day: Counter() for day in days}
+    for hour, totals in load_calls_by_hour(rows).items():
+        local = hour_start(hour).astimezone(zone)
+        by_day.get(local.date(), Counter[int]())[local.hour] += totals.calls
+    tools = load_calls_by_tool(rows)
+    return {
+        "week": build_heat_rows(
+            [(f"{day:%a} {day.day} {day:%b}", None, by_day[day]) for day in days],
+            [f"{hour}:00" for hour in range(24)],
+            DAY_MARKS,
+            "call",
+        ),
+        "zone": str(zone),
+        **build_tool_context(tools),
+        "uncounted": find_uncounted_since(first),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRow:
+    """A tool with its calls, and its bar in percent of the tool that is called most."""
+
+    name: str
+    totals: CallTotals
+    share: float
+    failed_share: float
+
+
+MOST_TOOLS = 15
+
+
+def build_tool_context(tools: Mapping[str, CallTotals], most: int = MOST_TOOLS) -> dict[str, Any]:
+    """Return the tools that are called most as rows, and the sums of all."""
+    largest = max((totals.calls for totals in tools.values()), default=1)
+    rows = [
+        ToolRow(name, totals, 100 * totals.calls / largest, 100 * totals.failed / largest)
+        for name, totals in list(tools.items())[:most]
+    ]
+    return {
+        "tools": rows,
+        "more_tools": max(0, len(tools) - most),
+        "calls": sum(totals.calls for totals in tools.values()),
+        "failed": sum(totals.failed for totals in tools.values()),
+    }
+
+
+def describe_duration_bound(milliseconds: float | None) -> str:
+    """Return an upper bound of durations as people read it; a dash where none is known."""
+    if milliseconds is None:
+        return "\N{EN DASH}"
+    if milliseconds == float("inf"):
+        return "over 30 min"
+    for size, unit in ((60_000, "min"), (1000, "s")):
+        if milliseconds >= size:
+            return f"\u2264 {milliseconds / size:g} {unit}"
+    return f"\u2264 {milliseconds:g} ms"

@@ -1,0 +1,169 @@
+"""The charts of usage: a period's columns by what they are told apart by, small ones of days, and a year's days."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from coordinator.models import UsageDay
+from coordinator.usage.reading import TokenUsage, load_usage_days, sort_usages_by_cost, sum_usages
+from coordinator.usage.turns import ContextFill, SessionUsage, TurnTotals, find_context_window
+from dashboard.looks.charts import MOST_SERIES, StackedChart, build_amount_chart
+from dashboard.usage.query import UsageQuery
+
+T = TypeVar("T")
+OTHERS = "Others"
+SMALL_CHART_DAYS = 14
+MAX_SESSION_COLUMNS = 80  # of a session's charts; more turns or requests share a column
+# From how many times as much on a change is no percentage, and up to how many it is named at all.
+TIMES_FROM, MAX_TIMES = 3, 100
+# What a turn's tokens are told apart by, in the order of the stack.
+TOKEN_KINDS = {
+    "Cached input": "cache_read",
+    "Cache writes": "cache_write",
+    "Fresh input": "input",
+    "Output": "output",
+}
+
+CONTEXT_SERIES = ("Context", "Context after compaction", "Context of another model")
+
+
+def build_usage_chart(
+    query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], by_name: dict[str, TokenUsage], now: datetime
+) -> dict[str, Any]:
+    """Return the chart's columns, its series and the sums of its columns, the largest series first."""
+
+    def usage_amount(used: TokenUsage) -> float:
+        return used.cost if query.measure == "cost" else float(used.total_tokens)
+
+    largest = sorted(by_name, key=lambda name: -usage_amount(by_name[name]))
+    series = largest[:MOST_SERIES] + ([OTHERS] if len(largest) > MOST_SERIES else [])
+    stacked: dict[tuple[str, str], TokenUsage] = {}
+    sums: dict[str, TokenUsage] = {}
+    for (slot, name), used in slots.items():
+        key = (slot, name if name in series else OTHERS)
+        stacked[key] = stacked.get(key, TokenUsage()) + used
+        sums[slot] = sums.get(slot, TokenUsage()) + used
+    values = {
+        key: (
+            usage_amount(used),
+            used.cost_label if query.measure == "cost" else f"{used.total_tokens:,} tokens",
+        )
+        for key, used in stacked.items()
+    }
+    names = query.list_slots(now)
+    return {
+        "chart": build_amount_chart(
+            names,
+            series,
+            values,
+            is_money=query.measure == "cost",
+            marks=(names[0], f"{'Hours' if query.is_hourly else 'Days'} in {query.zone}", query.end_label),
+        ),
+        "series": list(enumerate(series, 1)),
+        "sums": [(slot, sums[slot]) for slot in names if slot in sums],
+    }
+
+
+def sum_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenUsage]:
+    """Return the slots' usage by name, the dearest first."""
+    by_name: dict[str, TokenUsage] = {}
+    for (_, name), used in slots.items():
+        by_name[name] = by_name.get(name, TokenUsage()) + used
+    return sort_usages_by_cost(by_name)
+
+
+def build_small_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
+    """Return a chart of the last of these days by model; in tokens where nothing has a price."""
+    query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
+    slots = load_usage_days(days.filter(day__gte=query.list_slots(now)[0]))
+    by_name = sum_by_name(slots)
+    total = sum_usages(by_name)
+    if not total.cost:
+        query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE), measure="tokens")
+    return {"query": query, "total": total, **build_usage_chart(query, slots, by_name, now)}
+
+
+def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
+    """Return the charts of a session: its tokens by turn, and its context by request."""
+    context, turns = session_usage.context, session_usage.turns
+    window = find_context_window(session_usage.last_model, session_usage.largest_context)
+    context_chart = build_context_chart(context, window)
+    return {
+        "turn_chart": build_turn_chart(turns),
+        "token_kinds": list(enumerate(TOKEN_KINDS, 1)),
+        "context_chart": context_chart,
+        "context_series": [
+            (number, name)
+            for number, name in enumerate(CONTEXT_SERIES, 1)
+            if any(piece.series == number for column in context_chart.columns for piece in column.pieces)
+        ],
+        "context_window": window,
+        "context_tokens": context[-1].tokens if context else 0,
+        "context_percent": 100 * context[-1].tokens // window if context and window else None,
+        "compactions": sum(fill.is_compacted for fill in context),
+        "model_changes": sum(fill.has_new_model for fill in context),
+    }
+
+
+def build_turn_chart(turns: Sequence[TurnTotals]) -> StackedChart:
+    groups = group_evenly(turns, MAX_SESSION_COLUMNS)
+    values: dict[tuple[str, str], tuple[float, str]] = {}
+    labels = []
+    number = 1
+    for group in groups:
+        last = number + len(group) - 1
+        label = f"Turn {number}" if last == number else f"Turns {number} to {last}"
+        labels.append(label)
+        number = last + 1
+        used = sum((turn.usage for turn in group), TokenUsage())
+        for name, kind in TOKEN_KINDS.items():
+            tokens = getattr(used, kind)
+            values[label, name] = (float(tokens), f"{tokens:,} tokens")
+    return build_amount_chart(labels, list(TOKEN_KINDS), values)
+
+
+def build_context_chart(context: Sequence[ContextFill], window: int | None) -> StackedChart:
+    """Return a column for each request, or the fullest of several; one after a compaction has another colour."""
+    labels, values = [], {}
+    number = 1
+    for group in group_evenly(context, MAX_SESSION_COLUMNS):
+        last = number + len(group) - 1
+        label = f"Request {number}" if last == number else f"Requests {number} to {last}"
+        labels.append(label)
+        number = last + 1
+        fullest = max(fill.tokens for fill in group)
+        name = "Context"
+        if any(fill.is_compacted for fill in group):
+            name = "Context after compaction"
+        elif any(fill.has_new_model for fill in group):
+            name = "Context of another model"
+        share = f", {100 * fullest // window} %" if window else ""
+        values[label, name] = (float(fullest), f"{fullest:,} tokens{share}")
+    return build_amount_chart(labels, CONTEXT_SERIES, values, top=float(window or 0))
+
+
+def group_evenly(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Return the items in order, in at most `most` groups of the same size."""
+    size = max(1, -(-len(items) // most))
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def describe_change(now: float, before: float, before_label: str) -> str:
+    """Return how a figure differs from that of the period before, such as `12 % more than $4.20`.
+
+    Of a figure that has grown many times over only the one before is worth a word.
+    """
+    if not before:
+        return "nothing before" if now else "as before"
+    if now >= TIMES_FROM * before:
+        times = round(now / before)
+        return f"{times} times as much as {before_label}" if times <= MAX_TIMES else f"{before_label} before"
+    percent = round(100 * (now - before) / before)
+    if not percent:
+        return f"as before: {before_label}"
+    return f"{abs(percent):,} % {'more' if percent > 0 else 'less'} than {before_label}"

@@ -1,0 +1,83 @@
+"""A transcript that cannot be read, or that the server refuses, is named and keeps no other back."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from coordinator.client.connecting.talk import ServerRequestFailed
+from coordinator.client.send_transcripts import FoundFile, TranscriptSender
+
+ANSWER = {"events_added": 1, "events_known": 0, "sessions_made": 0, "sessions_added_to": 0}
+
+
+@pytest.fixture
+def sender(tmp_path: Path) -> TranscriptSender:
+    connection = SimpleNamespace(
+        server_state_folder=f"{tmp_path}/state", url="http://signalbox.example", key="k"
+    )
+    return TranscriptSender(cast(Any, connection), ["codex"])
+
+
+def write_files(folder: Path, *names: str) -> list[FoundFile]:
+    for name in names:
+        (folder / name).write_text(name)
+    return [FoundFile(name, f"{folder / name}", [1, 1]) for name in names]
+
+
+def names_in(archive: bytes) -> list[str]:
+    return zipfile.ZipFile(io.BytesIO(archive)).namelist()
+
+
+def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_sent(
+    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    monkeypatch.setattr(sender, "post_archive", lambda _, archive: sent.append(names_in(archive)) or ANSWER)
+    (good,) = write_files(tmp_path, "good.jsonl")
+    (tmp_path / "locked.jsonl").mkdir()
+    bad = FoundFile("locked.jsonl", f"{tmp_path}/locked.jsonl", [1, 1])
+    gone = FoundFile("gone.jsonl", f"{tmp_path}/gone.jsonl", [1, 1])
+    sender.send_files("codex", [good, bad, gone])
+    assert sent == [["good.jsonl"]]
+    assert set(sender.sent) == {good.path, gone.path}
+    (problem,) = sender.totals.problems
+    assert problem.startswith(f"{bad.path}: cannot be read now")
+
+
+def test_a_file_that_the_server_refuses_keeps_no_other_back(
+    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+
+    def post(_: str, archive: bytes) -> dict[str, Any]:
+        if "b.jsonl" in names_in(archive):
+            raise ServerRequestFailed("The archive cannot be read.", 422)
+        taken.extend(names_in(archive))
+        return ANSWER
+
+    monkeypatch.setattr(sender, "post_archive", post)
+    files = write_files(tmp_path, "a.jsonl", "b.jsonl", "c.jsonl")
+    sender.send_files("codex", files)
+    assert taken == ["a.jsonl", "c.jsonl"]
+    assert sender.totals.files == 2
+    assert sender.totals.problems == [f"{tmp_path}/b.jsonl: The archive cannot be read."]
+    assert set(sender.sent) == {file.path for file in files}  # the same file would be refused again
+
+
+@pytest.mark.parametrize("status", [0, 401, 403, 500])
+def test_a_server_that_is_away_or_refuses_the_key_ends_the_import(
+    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    def post(*_: Any) -> dict[str, Any]:
+        raise ServerRequestFailed("no", status)
+
+    monkeypatch.setattr(sender, "post_archive", post)
+    with pytest.raises(ServerRequestFailed):
+        sender.send_files("codex", write_files(tmp_path, "a.jsonl", "b.jsonl"))
+    assert sender.sent == {}

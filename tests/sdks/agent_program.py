@@ -1,0 +1,106 @@
+"""A program with an agent, as a user of an SDK writes it: run in the SDKs' environment, never imported.
+
+Arguments: the SDK, `waits` (the adapter waits in the run) or `resumes` (the run's state is kept in a file), the file
+with the page's block of code, the file that the tool writes, the file of the state. Prints the agent's last words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_, SDK, WAY, CODE, RAN, STATE = sys.argv
+
+
+def remove(path: str) -> str:
+    with Path(RAN).open("a") as file:
+        file.write(f"{path}\n")
+    return f"removed {path}"
+
+
+async def run_pydantic() -> str:
+    from pydantic_ai import DeferredToolRequests
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart
+    from pydantic_ai.models.function import FunctionModel
+
+    def answer(messages: list[Any], _info: Any) -> ModelResponse:
+        results = [part for message in messages for part in message.parts if part.part_kind == "tool-return"]
+        if results:
+            return ModelResponse(parts=[TextPart(f"Read: {results[-1].content}")])
+        return ModelResponse(parts=[ToolCallPart("delete_file", {"path": "report.txt"}, "call-1")])
+
+    names: dict[str, Any] = {"remove": remove}
+    exec(Path(CODE).read_text(), names)
+    model = FunctionModel(answer)
+    if WAY == "waits":
+        return str((await names["agent"].run("Clean up", model=model)).output)
+
+    from pydantic_ai import Agent
+    from signalbox_sdk.pydantic import answer_requests
+
+    agent: Any = Agent(model, output_type=[str, DeferredToolRequests])
+    agent.tool_plain(requires_approval=True)(names["delete_file"])
+    if not Path(STATE).exists():
+        Path(STATE).write_bytes((await agent.run("Clean up")).all_messages_json())
+    history = ModelMessagesTypeAdapter.validate_json(Path(STATE).read_bytes())
+    requests = DeferredToolRequests(approvals=list(history[-1].parts))
+    results = await answer_requests(requests, "order-17")
+    return str((await agent.run(message_history=history, deferred_tool_results=results)).output)
+
+
+async def run_openai() -> str:
+    from agents import Agent, Model, ModelResponse, RunConfig, Runner, RunState, Usage, function_tool
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
+
+    class ScriptedModel(Model):
+        async def get_response(self, *_given: Any, **named: Any) -> ModelResponse:
+            given = named["input"]
+            items = given if isinstance(given, list) else []
+            results = [item for item in items if item.get("type") == "function_call_output"]
+            output: Any = ResponseFunctionToolCall(
+                arguments=json.dumps({"path": "report.txt"}),
+                call_id="call-1",
+                name="delete_file",
+                type="function_call",
+            )
+            if results:
+                text = ResponseOutputText(
+                    annotations=[], text=f"Read: {results[-1]['output']}", type="output_text"
+                )
+                output = ResponseOutputMessage(
+                    id="m", content=[text], role="assistant", status="completed", type="message"
+                )
+            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+
+        def stream_response(self, *_given: Any, **_more: Any) -> Any:
+            raise NotImplementedError
+
+    names: dict[str, Any] = {"remove": remove}
+    exec(Path(CODE).read_text(), names)
+    config = RunConfig(model=ScriptedModel(), tracing_disabled=True)
+    if WAY == "waits":
+        return str((await Runner.run(names["agent"], "Clean up", run_config=config)).final_output)
+
+    from signalbox_sdk.openai import answer_interruptions
+
+    @function_tool(needs_approval=True)
+    def delete_file(path: str) -> str:
+        return remove(path)
+
+    agent: Any = Agent("Cleaner", tools=[delete_file])
+    if not Path(STATE).exists():
+        result = await Runner.run(agent, "Clean up", run_config=config)
+        Path(STATE).write_text(json.dumps(result.to_state().to_json()))
+    state = await RunState.from_json(agent, json.loads(Path(STATE).read_text()))
+    state = await answer_interruptions(state, "order-17")
+    return str((await Runner.run(agent, state, run_config=config)).final_output)
+
+
+print(asyncio.run({"pydantic": run_pydantic, "openai": run_openai}[SDK]()))  # noqa: T201

@@ -1,0 +1,154 @@
+"""Agents of real SDKs ask a real Signalbox, with the code of the help page SDKs; a person decides on the page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.asking import decide
+from tests.patience import PATIENCE
+from tests.sdks.environments import require_sdks
+from tests.served import KEYS, ROOT, Served
+
+pytestmark = [pytest.mark.served, pytest.mark.real_agent, pytest.mark.one_engine]
+
+PAGE = (ROOT / ".docs/sdk.md").read_text()
+HEADINGS = {"pydantic": "Pydantic AI", "openai": "OpenAI Agents SDK"}
+MOST_LINES = 10
+cases = pytest.mark.parametrize("sdk", HEADINGS)
+ways = pytest.mark.parametrize("way", ["waits", "resumes"])
+Start = Callable[[str, str], "subprocess.Popen[str]"]
+
+
+def page_code(heading: str) -> str:
+    """Return the first block of Python below a heading of the page."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    return block[1]
+
+
+@pytest.fixture
+def box(served: Served) -> Served:
+    return served.emptied("permission_requests", "permission_context")
+
+
+@pytest.fixture
+def start(box: Served, tmp_path: Path) -> Iterator[Start]:
+    """A function that starts the program of an SDK; what it wrote and keeps is in `tmp_path`."""
+    python, started = require_sdks(), []
+
+    def start_program(sdk: str, way: str) -> subprocess.Popen[str]:
+        code = tmp_path / "code.py"
+        code.write_text(page_code(HEADINGS[sdk]))
+        process = subprocess.Popen(
+            [
+                python,
+                ROOT / "tests/sdks/agent_program.py",
+                sdk,
+                way,
+                code,
+                tmp_path / "ran",
+                tmp_path / "state",
+            ],
+            env={
+                "PATH": os.defpath,
+                "HOME": str(tmp_path),
+                "PYTHONPATH": str(ROOT / "coordinator/client/sdk"),
+                "SIGNALBOX_URL": box.url,
+                "SIGNALBOX_KEY": KEYS["agent"],
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start_program
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        process.wait(PATIENCE)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_for_request(box: Served, process: subprocess.Popen[str]) -> str:
+    """Return the one request that waits."""
+    deadline = time.monotonic() + 3 * PATIENCE
+    while time.monotonic() < deadline:
+        rows = box.sql("SELECT request_id FROM permission_requests WHERE status = 'pending'")
+        if rows:
+            assert len(rows) == 1
+            return str(rows[0][0])
+        assert process.poll() is None, process.stdout and process.stdout.read()
+        time.sleep(0.05)
+    raise AssertionError("no request waits")
+
+
+def read_end(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=3 * PATIENCE)
+    assert process.returncode == 0, output
+    return output
+
+
+def ran(folder: Path) -> list[str]:
+    file = folder / "ran"
+    return file.read_text().split() if file.exists() else []
+
+
+@cases
+def test_the_code_on_the_page_is_short(sdk: str) -> None:
+    lines = [line for line in page_code(HEADINGS[sdk]).splitlines() if line.strip()]
+    assert len(lines) <= MOST_LINES
+
+
+@cases
+@ways
+def test_an_approved_call_runs_once_and_its_card_is_in_the_session(
+    box: Served, start: Start, tmp_path: Path, sdk: str, way: str
+) -> None:
+    process = start(sdk, way)
+    request_id = wait_for_request(box, process)
+    assert ran(tmp_path) == []
+    decide(box.sign_in("approver"), request_id, "approved")
+    assert "removed report.txt" in read_end(process)
+    assert ran(tmp_path) == ["report.txt"]
+    assert box.sql(
+        "SELECT s.executor_session_id FROM permission_context c JOIN sessions s ON s.session_id = c.session_id"
+        " WHERE c.request_id = ?",
+        (request_id,),
+    ) == [("order-17",)]
+
+
+@cases
+@ways
+def test_a_denied_call_does_not_run_and_the_model_reads_why(
+    box: Served, start: Start, tmp_path: Path, sdk: str, way: str
+) -> None:
+    process = start(sdk, way)
+    decide(box.sign_in("approver"), wait_for_request(box, process), "denied", reason="Not on a Friday.")
+    assert "Not on a Friday." in read_end(process)
+    assert ran(tmp_path) == []
+
+
+@cases
+def test_killed_while_it_waits_the_program_meets_the_same_request_again(
+    box: Served, start: Start, tmp_path: Path, sdk: str
+) -> None:
+    process = start(sdk, "resumes")
+    request_id = wait_for_request(box, process)
+    process.kill()
+    process.wait(PATIENCE)
+    decide(box.sign_in("approver"), request_id, "approved")
+    assert "removed report.txt" in read_end(start(sdk, "resumes"))
+    assert ran(tmp_path) == ["report.txt"]
+    assert box.sql("SELECT request_id FROM permission_requests") == [(request_id,)]
