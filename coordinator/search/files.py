@@ -179,6 +179,20 @@ def sessions_calling_tool(tool: str) -> RawSQL:
     return RawSQL("SELECT session_id FROM sbx_session_tools WHERE tool = %s", [tool])
 
 
+def list_sessions_calling_tools(tools: Sequence[str], most: int) -> list[str]:
+    """Return the ids of the sessions that called one of the tools, the latest created first, at most so many."""
+    if not tools:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+SELECT DISTINCT s.session_id, s.created_at FROM sbx_session_tools t JOIN sessions s ON s.session_id = t.session_id
+WHERE t.tool IN ({", ".join(["%s"] * len(tools))}) ORDER BY s.created_at DESC, s.session_id DESC LIMIT %s""",  # noqa: S608 # constants
+            [*tools, most],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
 def list_called_tools(most: int = 300) -> list[str]:
     """Return the tools that sessions called, in order, at most so many."""
     with connection.cursor() as cursor:

@@ -12,6 +12,7 @@ from django.db.models import Max
 from coordinator.lib.histograms import find_quantile_bound
 from coordinator.mcp.gateway.statistics import BOUNDS, SHOWN, CallCounter
 from coordinator.models import Event, GatewayFigures
+from coordinator.search.files import list_sessions_calling_tools
 from dashboard.looks.charts import (
     AxisTick,
     StackedChart,
@@ -26,6 +27,7 @@ from dashboard.templatetags.mcp import milliseconds
 OUTCOME_SERIES = {"ok": "Done", "error": "Errors", "failed": "Failed", "denied": "Denied", "held": "Held"}
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MAX_ERROR_CHARACTERS = 300
+MAX_SEARCHED_SESSIONS = 500  # the latest that called the tool; events have no index by tool alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,5 +133,9 @@ def find_last_errors(names: Mapping[str, str]) -> dict[str, LastError]:
 
 
 def list_last_error_ids(names: Iterable[str]) -> list[int]:
-    rows = Event.objects.filter(tool_name__in=list(names), error__isnull=False).values("tool_name")
-    return [last for last in rows.annotate(last=Max("pk")).values_list("last", flat=True) if last]
+    """Return the last failed event of each tool, of the sessions that called one of them last."""
+    tools = list(names)
+    sessions = list_sessions_calling_tools(tools, MAX_SEARCHED_SESSIONS)
+    rows = Event.objects.filter(session_id__in=sessions, tool_name__in=tools, error__isnull=False)
+    last_ids = rows.values("tool_name").annotate(last=Max("pk")).values_list("last", flat=True)
+    return [last for last in last_ids if last]

@@ -32,6 +32,7 @@ from coordinator.operations.doctor import upkeep
 from dashboard.mcp.views import servers as mcp_servers_view
 from tests.access.cases import add_server, add_tool
 from tests.people import signed_in
+from tests.search.indexing import index_new
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
@@ -368,6 +369,7 @@ def test_pages_show_calls_and_times_by_day_and_the_last_error_in_words() -> None
         Event.objects.create(
             session=session, event_type="post_tool", timestamp="t", tool_name="mcp__s__read", error=error
         )
+    index_new()
     person = signed_in("viewer")
     for path in ("/ui/mcp/servers/s/", "/ui/mcp/tool/?server=s&tool=read"):
         page = " ".join(person.get(path).text.split())
