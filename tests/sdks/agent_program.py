@@ -103,4 +103,38 @@ async def run_openai() -> str:
     return str((await Runner.run(agent, state, run_config=config)).final_output)
 
 
-print(asyncio.run({"pydantic": run_pydantic, "openai": run_openai}[SDK]()))  # noqa: T201
+async def run_langgraph() -> str:
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import tools_condition
+
+    def answer(state: Any) -> dict[str, Any]:
+        last = state["messages"][-1]
+        if last.type == "tool":
+            return {"messages": [AIMessage(f"Read: {last.content}")]}
+        call = {"name": "delete_file", "args": {"path": "report.txt"}, "id": "call-1"}
+        return {"messages": [AIMessage("", tool_calls=[call])]}
+
+    def delete_file(path: str) -> str:
+        """Delete a file."""
+        return remove(path)
+
+    names: dict[str, Any] = {"remove": remove, "delete_file": delete_file}
+    exec(Path(CODE).read_text(), names)
+    graph: Any = StateGraph(MessagesState)
+    graph.add_node("model", answer)
+    graph.add_node("tools", names["tools"])
+    graph.add_edge(START, "model")
+    graph.add_edge("tools", "model")
+    graph.add_conditional_edges("model", tools_condition)
+    values = None if Path(STATE).exists() else {"messages": [HumanMessage("Clean up")]}
+    config = {"configurable": {"thread_id": "order-17"}}
+    with SqliteSaver.from_conn_string(STATE) as checkpointer:
+        graph = graph.compile(checkpointer=checkpointer)
+        run = names.get("run_until_done") or (lambda graph, *given: graph.invoke(*given))
+        return str(run(graph, values, config)["messages"][-1].content)
+
+
+RUNS = {"pydantic": run_pydantic, "openai": run_openai, "langgraph": run_langgraph}
+print(asyncio.run(RUNS[SDK]()))  # noqa: T201

@@ -12,9 +12,17 @@ import pytest
 
 from tests.agents import programs
 
-PACKAGES = ("openai-agents==0.24.0", "pydantic-ai-slim==2.68.0", "httpx>=0.28,<1")
-INSTALLED_WITHIN_SECONDS = 240.0
-SDK = programs.folder() / "sdks-1"
+PACKAGES = (
+    "claude-agent-sdk==0.2.189",
+    "google-adk==2.13.0",
+    "langgraph==1.2.24",
+    "langgraph-checkpoint-sqlite>=3,<4",
+    "openai-agents==0.24.0",
+    "pydantic-ai-slim==2.68.0",
+    "httpx>=0.28,<1",
+)
+INSTALLED_WITHIN_SECONDS = 600.0  # the one of Claude brings a program of 400 MB
+SDK = programs.folder() / "sdks-2"
 
 
 @functools.cache

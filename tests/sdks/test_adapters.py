@@ -20,19 +20,17 @@ from tests.served import KEYS, ROOT, Served
 pytestmark = [pytest.mark.served, pytest.mark.real_agent, pytest.mark.one_engine]
 
 PAGE = (ROOT / ".docs/sdk.md").read_text()
-HEADINGS = {"pydantic": "Pydantic AI", "openai": "OpenAI Agents SDK"}
+HEADINGS = {"pydantic": "Pydantic AI", "openai": "OpenAI Agents SDK", "langgraph": "LangGraph"}
 MOST_LINES = 10
 cases = pytest.mark.parametrize("sdk", HEADINGS)
 ways = pytest.mark.parametrize("way", ["waits", "resumes"])
 Start = Callable[[str, str], "subprocess.Popen[str]"]
 
 
-def page_code(heading: str) -> str:
-    """Return the first block of Python below a heading of the page."""
+def page_blocks(heading: str) -> list[str]:
+    """Return the blocks of Python below a heading of the page: of a run that waits, and of one that resumes."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert block is not None
-    return block[1]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ def start(box: Served, tmp_path: Path) -> Iterator[Start]:
 
     def start_program(sdk: str, way: str) -> subprocess.Popen[str]:
         code = tmp_path / "code.py"
-        code.write_text(page_code(HEADINGS[sdk]))
+        code.write_text(page_blocks(HEADINGS[sdk])[-1 if way == "resumes" else 0])
         process = subprocess.Popen(
             [
                 python,
@@ -107,8 +105,8 @@ def ran(folder: Path) -> list[str]:
 
 @cases
 def test_the_code_on_the_page_is_short(sdk: str) -> None:
-    lines = [line for line in page_code(HEADINGS[sdk]).splitlines() if line.strip()]
-    assert len(lines) <= MOST_LINES
+    for block in page_blocks(HEADINGS[sdk]):
+        assert len([line for line in block.splitlines() if line.strip()]) <= MOST_LINES
 
 
 @cases
