@@ -136,5 +136,51 @@ async def run_langgraph() -> str:
         return str(run(graph, values, config)["messages"][-1].content)
 
 
-RUNS = {"pydantic": run_pydantic, "openai": run_openai, "langgraph": run_langgraph}
+async def run_adk() -> str:
+    from google.adk.models.base_llm import BaseLlm
+    from google.adk.models.llm_response import LlmResponse
+    from google.adk.runners import Runner
+    from google.adk.sessions.sqlite_session_service import SqliteSessionService
+    from google.genai import types
+
+    class ScriptedModel(BaseLlm):
+        async def generate_content_async(self, llm_request: Any, stream: bool = False) -> Any:
+            last = llm_request.contents[-1].parts[-1]
+            call = types.FunctionCall(name="delete_file", args={"path": "report.txt"})
+            part = types.Part(function_call=call)
+            if last.function_response:
+                part = types.Part(text=f"Read: {last.function_response.response}")
+            yield LlmResponse(content=types.Content(role="model", parts=[part]))
+
+    def delete_file(path: str) -> str:
+        """Delete a file."""
+        return remove(path)
+
+    names: dict[str, Any] = {
+        "remove": remove,
+        "delete_file": delete_file,
+        "model": ScriptedModel(model="scripted"),
+    }
+    exec(Path(CODE).read_text(), names)
+    about = {"app_name": "app", "user_id": "ann", "session_id": "order-17"}
+    resumes = Path(STATE).exists()
+    service = SqliteSessionService(STATE)
+    session = await (service.get_session(**about) if resumes else service.create_session(**about))
+    assert session is not None
+    runner = Runner(app_name="app", agent=names["agent"], session_service=service)
+    message = types.Content(role="user", parts=[types.Part(text="Clean up")])
+    if WAY == "waits":
+        run = runner.run_async(user_id="ann", session_id="order-17", new_message=message)
+        events = [event async for event in run]
+    else:
+        events = await names["run_until_done"](runner, session.events, None if resumes else message)
+    return str(events[-1].content.parts[-1].text)
+
+
+RUNS = {
+    "adk": run_adk,
+    "pydantic": run_pydantic,
+    "openai": run_openai,
+    "langgraph": run_langgraph,
+}
 print(asyncio.run(RUNS[SDK]()))  # noqa: T201

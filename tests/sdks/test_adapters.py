@@ -20,7 +20,12 @@ from tests.served import KEYS, ROOT, Served
 pytestmark = [pytest.mark.served, pytest.mark.real_agent, pytest.mark.one_engine]
 
 PAGE = (ROOT / ".docs/sdk.md").read_text()
-HEADINGS = {"pydantic": "Pydantic AI", "openai": "OpenAI Agents SDK", "langgraph": "LangGraph"}
+HEADINGS = {
+    "adk": "Google ADK",
+    "langgraph": "LangGraph",
+    "openai": "OpenAI Agents SDK",
+    "pydantic": "Pydantic AI",
+}
 MOST_LINES = 10
 cases = pytest.mark.parametrize("sdk", HEADINGS)
 ways = pytest.mark.parametrize("way", ["waits", "resumes"])

@@ -1,0 +1,139 @@
+"""Google ADK: the callback before a tool, and runs that end with a tool's confirmation until a person decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any
+
+from google.adk.events import Event
+from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.tool_context import ToolContext
+from google.genai import types
+
+from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.connection import Connection
+
+CONFIRMATION = "adk_request_confirmation"  # ADK's name of the call that asks for one
+READ_WITHIN_SECONDS = 10.0  # a verdict that somebody has reached: for a server that is away for a moment
+
+BeforeTool = Callable[[BaseTool, dict[str, Any], ToolContext], Awaitable[dict[str, Any] | None]]
+
+
+def approve_tool(
+    conversation: str,
+    *,
+    tools: Collection[str] | None = None,
+    timeout: float | None = None,
+    connection: Connection | None = None,
+) -> BeforeTool:
+    """Return an agent's `before_tool_callback`: a person decides each call while the run waits.
+
+    Args:
+        conversation: The program's own id of the session.
+        tools: The names of the tools that need a person; default: all.
+        timeout: Seconds to wait; None: until somebody decides.
+        connection: The server; default: the environment's.
+    """
+
+    async def ask_before(
+        tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        if tools is not None and tool.name not in tools:
+            return None
+        question = build_question(tool.name, args, tool_context.function_call_id, conversation)
+        return apply_verdict(await ask_about(question, timeout=timeout, connection=connection), args)
+
+    return ask_before
+
+
+def confirm_tool(
+    conversation: str, *, tools: Collection[str] | None = None, connection: Connection | None = None
+) -> BeforeTool:
+    """Return an agent's `before_tool_callback`: each call ends the run with a confirmation.
+
+    `answer_confirmations` asks about it, when the run's events are stored. The confirmation only says that somebody
+    decided: the callback asks the server again what that was.
+    """
+
+    async def ask_before(
+        tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
+    ) -> dict[str, Any] | None:
+        if tools is not None and tool.name not in tools:
+            return None
+        if tool_context.tool_confirmation is None:
+            tool_context.request_confirmation(hint="A person decides in Signalbox.")
+            tool_context.actions.skip_summarization = True  # the pause is no result for the model
+            return {"error": ApproverVerdict(PENDING).message}
+        question = build_question(tool.name, args, tool_context.function_call_id, conversation)
+        verdict = await ask_about(question, timeout=READ_WITHIN_SECONDS, connection=connection)
+        return apply_verdict(verdict, args)
+
+    return ask_before
+
+
+async def answer_confirmations(
+    events: Iterable[Event],
+    conversation: str,
+    *,
+    timeout: float | None = None,
+    connection: Connection | None = None,
+) -> types.Content | None:
+    """Wait until a person decided what a run ended with, and return the `new_message` that makes it go on.
+
+    The events are those of the run, or of the session that an earlier process ran (`session.events`).
+
+    Returns: None where no confirmation waits, nobody decided in time, or the server is away.
+    """
+    calls: dict[str, types.FunctionCall] = {}
+    for event in events:
+        calls |= {
+            call.id: call for call in event.get_function_calls() if call.name == CONFIRMATION and call.id
+        }
+        for response in event.get_function_responses():
+            calls.pop(response.id or "", None)
+
+    async def ask_again(call: types.FunctionCall) -> ApproverVerdict:
+        original = (call.args or {}).get("originalFunctionCall")
+        original = original if isinstance(original, dict) else {}
+        question = build_question(
+            original.get("name"), original.get("args") or {}, original.get("id"), conversation
+        )
+        return await ask_about(question, timeout=timeout, connection=connection)
+
+    verdicts = await asyncio.gather(*map(ask_again, calls.values()))
+    parts = [
+        types.Part(
+            function_response=types.FunctionResponse(
+                id=call_id, name=CONFIRMATION, response={"confirmed": verdict.is_approved}
+            )
+        )
+        for call_id, verdict in zip(calls, verdicts, strict=True)
+        if verdict.status not in (PENDING, UNAVAILABLE)
+    ]
+    return types.Content(role="user", parts=parts) if parts else None
+
+
+def build_question(tool: Any, arguments: Any, call_id: Any, conversation: str) -> ToolQuestion | None:
+    """Return the question about a call; None for one that is not complete."""
+    if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(call_id, str):
+        return None
+    return ToolQuestion(tool, arguments, conversation=conversation, key=f"{conversation}:{call_id}")
+
+
+async def ask_about(
+    question: ToolQuestion | None, *, timeout: float | None, connection: Connection | None
+) -> ApproverVerdict:
+    """Return the verdict about a call."""
+    if question is None:
+        return ApproverVerdict("refused", reason="The call has no id or no arguments.")
+    return await ask_async(question, timeout=timeout, connection=connection)
+
+
+def apply_verdict(verdict: ApproverVerdict, args: dict[str, Any]) -> dict[str, Any] | None:
+    """Make the call's arguments those that may run, and return None; otherwise what the model reads."""
+    if not verdict.is_approved:
+        return {"error": verdict.message}
+    args.clear()  # ADK runs the tool with this very dictionary
+    args.update(verdict.arguments)
+    return None
