@@ -168,6 +168,7 @@ def build_plugin_agent(name: str, title: str) -> HookAgent:
                 opencode_denial_answer(WORDS), opencode_denial_answer(cannot_ask_reason(title))
             ),
             "permission.asked": CallAnswerForms(opencode_denial_answer(WORDS), None),
+            "question.asked": CallAnswerForms(opencode_denial_answer(WORDS), None),
         },
         session_ends=("dispose", "session.deleted"),
     )

@@ -2,9 +2,10 @@
 
 OpenCode has no hook commands: it loads plugins, whose functions it calls. Ours (static/plugins/opencode.js) posts
 what those are handed. Recorded and tried with version 1.18.33 (`opencode-ai`). `tool.execute.before` holds each call,
-and cannot make OpenCode ask; `permission.asked` tells that OpenCode asks its own person. A call's result is told by
-the part of the message that holds it, also where it failed or was refused. The tools of MCP servers carry names that
-do not say of which server they are (`server_tool`), so rules apply to them and grants do not.
+and cannot make OpenCode ask; `permission.asked` tells that OpenCode asks its own person, and `question.asked` that its
+agent does, or has a plan. A call's result is told by the part of the message that holds it, also where it failed or was
+refused. The tools of MCP servers carry names that do not say of which server they are (`server_tool`), so rules apply
+to them and grants do not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.contract import NOT_FITTING, AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import (
     AgentHook,
     HookEventBuilder,
@@ -22,13 +23,15 @@ from coordinator.dialects.hooks import (
     call_result_origin,
     make_event_origin,
 )
+from coordinator.policy.requests import questions
+from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
 from coordinator.policy.rules.call_text import build_call_text, build_patch_text
-from coordinator.policy.rules.tool_rules import ASK, DENY
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 
 SOURCE = "opencode"
-BEFORE, ASKED = "tool.execute.before", "permission.asked"
+BEFORE, ASKED, QUESTION = "tool.execute.before", "permission.asked", "question.asked"
 # What tool calls are about, by tool: the text that a rule's pattern looks at.
 SUBJECTS = {
     "bash": "command",
@@ -239,6 +242,7 @@ _MEANINGS: dict[str, Meaning] = {
     "message.part.updated": build_opencode_part,
     BEFORE: hooks.build_call_start_events,
     ASKED: build_opencode_permission_request,
+    QUESTION: build_opencode_permission_request,
 }
 
 
@@ -249,9 +253,9 @@ class OpenCodeDialect(Dialect):
     """What the plugin posts of OpenCode, or of a fork of it that loads the same plugin."""
 
     name = SOURCE
-    calls = frozenset({BEFORE, ASKED})
+    calls = frozenset({BEFORE, ASKED, QUESTION})
     worst_call = BEFORE
-    prompts = frozenset({ASKED})
+    prompts = frozenset({ASKED, QUESTION})
     edits = frozenset({BEFORE})
     beginnings = frozenset({"session.created", "chat.message"})
     turn_ends = frozenset({"session.idle", "dispose", "chat.message"})
@@ -288,7 +292,7 @@ class OpenCodeDialect(Dialect):
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
         """Return the answer for the plugin, which cannot make OpenCode ask."""
-        if decision == ASK and name == ASKED:
+        if decision == ASK and name in self.prompts:
             return None
         if decision in {ASK, DENY}:
             reason = self.explain_denial(decision, reason)
@@ -297,6 +301,27 @@ class OpenCodeDialect(Dialect):
         if name == BEFORE and "updated_input" in added:
             answer["args"] = added["updated_input"]
         return AgentReply(answer)
+
+    def reply_with_person_verdict(
+        self, hook: AgentHook, call: ToolCallRequest, settled: Settled
+    ) -> AgentReply | None:
+        """Return a person's answer; what they wrote when they declined a question goes to the agent by itself."""
+        reply = super().reply_with_person_verdict(hook, call, settled)
+        if hook.name != QUESTION or settled["allowed"] or not settled.get("reason") or reply is None:
+            return reply
+        return AgentReply({**(reply.answer or {}), "feedback": reply.denial}, reply.denial)
+
+    def reply_with_answer(
+        self, hook: AgentHook, call: ToolCallRequest, settled: Settled
+    ) -> AgentReply | None:
+        """Return a person's answer: as OpenCode's own prompt gives it, where that stands already."""
+        asked = questions.parse_asked(call.tool, call.tool_input)
+        if hook.name != QUESTION or not isinstance(asked, questions.AskedQuestions):
+            return super().reply_with_answer(hook, call, settled)
+        answers = questions.build_answer_lists(asked, settled["answer"].get(questions.ANSWERED))
+        if answers is None:
+            return self.build_reply(hook.name, DENY, NOT_FITTING, {})
+        return AgentReply({"decision": ALLOW, "answers": answers})
 
     def add_note(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
         """Return the answer with a text for the model."""

@@ -10,9 +10,13 @@
 //
 // Tried with OpenCode 1.18.33. Its type for plugins has a function `permission.ask` that this version never calls, so
 // a permission that OpenCode asks its own person for is answered when it reports that it asks (`permission.asked`).
+// So is a question of its agent, and a plan, which it asks about as a question (`question.asked`): both also appear on
+// its screen, and the first answer counts.
 
 import { spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
+import { open } from "node:fs/promises"
+import { resolve as resolvePath } from "node:path"
 
 const AGENT = "opencode" // `signalbox connect` writes the agent's name here: forks of OpenCode load this file, too
 const HOOK_PROGRAM = ["signalbox"] // and how Signalbox's program starts, so that no variable chooses another server
@@ -27,6 +31,10 @@ const RESTART_AFTER = 5000 // milliseconds until a reporting process that failed
 const SAY_AFTER = 1500 // milliseconds that a call waits before the screen says what for
 const SAY_EVERY = 10_000 // milliseconds that it says so, and after which it says it again
 const LAST_WORDS = 1500 // milliseconds for what is not sent yet, at the end
+const SETTLE_WITHIN = 3000 // milliseconds for the result of an answered question to close its card, before we leave
+const PLAN_TOOL = "plan_exit"
+const PLAN_QUESTION = /^Plan at (.+) is complete\b/ // its path, in the question that this tool asks
+const LARGEST_PLAN = 200_000 // bytes of a plan that are read
 const REPORTED = new Set([
   "session.created",
   "session.deleted",
@@ -41,6 +49,20 @@ function startHook(options, how) {
   const child = spawn(program, [...words, "hook", AGENT, ...options], how)
   child.stdin?.on("error", () => {}) // it has ended: its exit says so
   return child
+}
+
+// Returns the beginning of a plan's file, "" where it cannot be read.
+async function readPlan(path) {
+  let file
+  try {
+    file = await open(path)
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(LARGEST_PLAN), 0, LARGEST_PLAN, 0)
+    return buffer.toString("utf8", 0, bytesRead)
+  } catch {
+    return ""
+  } finally {
+    await file?.close().catch(() => {})
+  }
 }
 
 // Returns the answer that `signalbox hook` printed, null for none. Throws where it cannot be understood.
@@ -173,11 +195,14 @@ function isReported({ type, properties }) {
 const sessionOf = (properties) =>
   properties?.sessionID || properties?.part?.sessionID || properties?.info?.sessionID || properties?.info?.id
 
-export const SignalboxPlugin = async ({ client, directory }) => {
+export const SignalboxPlugin = async ({ client, directory, worktree }) => {
   const reporter = new Reporter()
   const notes = new Map() // what a person wrote to a session's agent, until a result of it carries that
   const allowed = new Set() // calls that Signalbox let run: OpenCode need not ask for them again
   const waiting = new Map() // the processes that ask, by the session or the question whose end makes them needless
+  const plans = new Set() // calls that ask about a plan
+  const feedback = new Map() // what a person wrote when they rejected a session's question
+  const speakers = new Map() // the agent and the model that a session's person speaks with
 
   const hookOf = (name, session, fields) => {
     const timestamp = new Date().toISOString()
@@ -234,6 +259,48 @@ export const SignalboxPlugin = async ({ client, directory }) => {
     if (answer?.decision === "deny") await reply("reject")
   }
 
+  // Posts to OpenCode's own server: what plugins are handed has no functions for questions.
+  const post = (url, path, body = {}) =>
+    client._client.post({ url, path, body, headers: { "Content-Type": "application/json" }, throwOnError: true })
+
+  // Returns a question as its tool's input: that of a plan has the plan.
+  const describeQuestion = async ({ questions, tool }) => {
+    if (!plans.has(tool?.callID)) return ["question", { questions }]
+    const path = PLAN_QUESTION.exec(questions?.[0]?.question || "")?.[1]
+    if (!path) return ["question", { questions }]
+    return [PLAN_TOOL, { plan: await readPlan(resolvePath(worktree || directory, path)), plan_path: path }]
+  }
+
+  const answerQuestion = async (event) => {
+    const { id, sessionID, tool } = event.properties || {}
+    const reply = (answers) => post("/question/{requestID}/reply", { requestID: id }, { answers })
+    const [toolName, toolInput] = await describeQuestion(event.properties || {})
+    if (toolName === PLAN_TOOL && allowed.has(tool.callID)) return reply([["Yes"]])
+    const asked = hookOf("question.asked", sessionID, {
+      event_id: event.id,
+      tool_name: toolName,
+      tool_input: toolInput,
+      tool_use_id: tool?.callID,
+    })
+    const answer = await ask(asked, waitingFor(id))
+    waiting.delete(id)
+    if (answer?.decision === "allow") {
+      const answers = toolName === PLAN_TOOL ? [["Yes"]] : answer.answers
+      if (Array.isArray(answers)) await reply(answers)
+    } else if (answer?.decision === "deny") {
+      // A rejected question ends the turn, so that what the person wrote begins another, once that has ended.
+      if (typeof answer.feedback === "string") feedback.set(sessionID, answer.feedback)
+      await post("/question/{requestID}/reject", { requestID: id })
+    }
+  }
+
+  const sendFeedback = async (session) => {
+    const text = feedback.get(session)
+    if (!feedback.delete(session)) return
+    const body = { ...speakers.get(session), parts: [{ type: "text", text }] }
+    await post("/session/{id}/prompt_async", { id: session }, body)
+  }
+
   return {
     event: async ({ event }) => {
       if (!event) return
@@ -242,16 +309,24 @@ export const SignalboxPlugin = async ({ client, directory }) => {
         answerPermission(event).catch(() => {}) // OpenCode's own prompt stands
       } else if (event.type === "permission.replied") {
         stopWaiting(event.properties?.requestID || event.properties?.permissionID)
+      } else if (event.type === "question.asked") {
+        answerQuestion(event).catch(() => {}) // OpenCode's own prompt stands
+      } else if (["question.replied", "question.rejected"].includes(event.type)) {
+        // The call's result, which follows, says that it was answered there.
+        setTimeout(() => stopWaiting(event.properties?.requestID), SETTLE_WITHIN).unref?.()
       } else if (session && isReported(event)) {
         if (["session.idle", "session.deleted"].includes(event.type)) stopWaiting(session) // its turn was stopped
+        if (event.type === "session.idle") sendFeedback(session).catch(() => {})
         reporter.report(hookOf(event.type, session, { event_id: event.id, properties: event.properties }))
       }
     },
     "chat.message": async (input, output) => {
+      if (input?.agent) speakers.set(input.sessionID, { agent: input.agent, model: input.model })
       const fields = { message_id: output?.message?.id, prompt: words(output?.parts) }
       reporter.report(hookOf("chat.message", input?.sessionID, fields))
     },
     "tool.execute.before": async (input, output) => {
+      if (input.tool === PLAN_TOOL) plans.add(input.callID)
       const asked = hookOf("tool.execute.before", input.sessionID, {
         tool_name: input.tool,
         tool_input: output.args,

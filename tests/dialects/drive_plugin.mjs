@@ -10,6 +10,7 @@ const replies = []
 const shown = []
 const client = {
   postSessionIdPermissionsPermissionId: async (reply) => replies.push(reply),
+  _client: { post: async ({ url, path, body }) => replies.push({ url, path, body }) },
   tui: { showToast: async (toast) => shown.push(toast.body.message) },
 }
 const module = await import(pathToFileURL(plugin).href)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -206,6 +208,73 @@ def test_a_permission_that_it_asks_for_is_answered_here_but_not_a_second_time(
         "path": {"id": opencode.session, "permissionID": "per_1"},
         "body": {"response": "reject"},
     }
+
+
+def asking(opencode: OpenCode, call_id: str, question: str, *labels: str) -> dict[str, Any]:
+    """Return the step in which OpenCode reports that its agent asks a question."""
+    options = [{"label": label, "description": ""} for label in labels]
+    properties = {
+        "id": "que_1",
+        "sessionID": opencode.session,
+        "questions": [{"question": question, "header": "Ask", "options": options}],
+        "tool": {"messageID": "msg_1", "callID": call_id},
+    }
+    event = {"id": "evt_1", "type": "question.asked", "properties": properties}
+    return {"call": "event", "input": {"event": event}}
+
+
+def answer(opencode: OpenCode, **form: Any) -> None:
+    """Answer the waiting question on its card."""
+    request_id = opencode.pending()
+    approver = opencode.served.sign_in("approver")
+    page = approver.get(f"/ui/approvals/{request_id}/").text
+    judged = re.findall(r'<input\b[^>]*\bname="judged"[^>]*\bvalue="([^"]*)"', page)
+    form |= {"ids": request_id, "judged": [html.unescape(value) for value in judged], "questions": 1}
+    response = approver.post("/ui/approvals/answer/", data=form)
+    assert response.status_code == 200, response.text
+
+
+def test_a_question_is_answered_here_without_any_rule(opencode: OpenCode, tmp_path: Path) -> None:
+    steps = [asking(opencode, "call_1", "Which colour?", "Red", "Blue"), {"call": "replies"}]
+    with ThreadPoolExecutor(1) as pool:
+        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps)
+        answer(opencode, **{"answer-0": "1"})
+        (reply,) = running.result(60)[-1]["replies"]
+    assert reply == {
+        "url": "/question/{requestID}/reply",
+        "path": {"requestID": "que_1"},
+        "body": {"answers": [["Blue"]]},
+    }
+
+
+def test_a_plan_is_read_from_its_file_and_sent_back_with_what_the_person_wrote(
+    opencode: OpenCode, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.md").write_text("# Paint it")
+    begins = {
+        "call": "tool.execute.before",
+        "input": {"tool": "plan_exit", "sessionID": opencode.session, "callID": "call_1"},
+        "output": {"args": {}},
+    }
+    speaks = {"call": "chat.message", "input": {"sessionID": opencode.session, "agent": "plan"}}
+    plan = asking(opencode, "call_1", f"Plan at {tmp_path / 'plan.md'} is complete. Build?", "Yes", "No")
+    idle = {"id": "evt_2", "type": "session.idle", "properties": {"sessionID": opencode.session}}
+    steps = [
+        speaks,
+        begins,
+        plan,
+        {"call": "replies"},
+        {"call": "event", "input": {"event": idle}},
+    ]
+    with ThreadPoolExecutor(1) as pool:
+        running: Future[list[dict[str, Any]]] = pool.submit(drive, tmp_path, steps)
+        request_id = opencode.pending()
+        assert "Paint it" in opencode.served.sign_in("approver").get(f"/ui/approvals/{request_id}/").text
+        answer(opencode, verdict="denied", reason="Sand it first.")
+        rejected, feedback = running.result(60)[-1]["replies"]
+    assert rejected["url"] == "/question/{requestID}/reject"
+    assert (feedback["url"], feedback["body"]["agent"]) == ("/session/{id}/prompt_async", "plan")
+    assert "Sand it first." in feedback["body"]["parts"][0]["text"]
 
 
 def kept(home: Path) -> list[Path]:
