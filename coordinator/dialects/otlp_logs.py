@@ -17,6 +17,8 @@ from coordinator.dialects.hooks import (
     call_result_origin,
     make_event_origin,
     make_text_block,
+    parse_embedded_json,
+    wrap_as_object,
 )
 from coordinator.dialects.otlp_messages import (
     ANSWER_EVENT,
@@ -197,9 +199,13 @@ def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder)
     if call_id is None:
         return build_log_milestone(record, make)
     worked = str(record.attributes.get("success")).lower() != "false"
-    error = None if worked else record.text_attribute("error", "error_type") or "The call failed."
     return build_telemetry_call_result(
-        record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
+        record,
+        make,
+        call_id,
+        tool_input=wrap_as_object(parse_embedded_json(record.attributes.get("tool_input"))),
+        error=None if worked else record.text_attribute("error", "error_type") or "The call failed.",
+        origin=call_result_origin(make.session, call_id),
     )
 
 

@@ -69,6 +69,7 @@ from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
 from coordinator.sessions.reports import ANYWHERE, TURN_END
 
+CLAUDE_EXECUTION = "claude_code.tool.execution"
 MAX_NESTED_SPANS = 100  # spans above one another that are looked at
 MAX_SPAN_EVENTS = 1_000  # of one span; the last ones are read
 
@@ -190,6 +191,12 @@ class SpanTree:
         self._repeating = {(span.trace, above) for span in speaking for above in self.list_spans_above(span)}
         # By trace and tool, the calls that answers ask for, in order; and the results of calls, by trace and id.
         self._calls: dict[tuple[str, str], list[tuple[SpokenPart, bool]]] = {}
+        # What Claude Code's calls failed with stands on a span below theirs.
+        self._failures = {
+            (span.trace, span.parent): error
+            for span in spans
+            if span.name == CLAUDE_EXECUTION and (error := span.text_attribute("error"))
+        }
         self._results: dict[tuple[str, str], Any] = {}
         for span in sorted(spans, key=lambda span: span.ends):
             to_model, of_model = self._messages[span.trace, span.span]
@@ -248,6 +255,10 @@ class SpanTree:
     def find_result(self, span: TelemetryRecord, call_id: str) -> Any:
         """Return the result of a call that a later request gave to the model."""
         return self._results.get((span.trace, call_id))
+
+    def find_failure(self, span: TelemetryRecord) -> str | None:
+        """Return what a call of Claude Code failed with, as the span of its execution has it."""
+        return self._failures.get((span.trace, span.span)) or span.failed
 
     def list_repeated_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which spans above this one are known to repeat what it says."""
@@ -319,7 +330,7 @@ def build_span_events(
     took = max(0, span.ends - span.begins) // 1_000_000
     program = find_sending_program(span)
     if program is not None:  # the others' log records report all that their spans do
-        return build_claude_span_events(span, make, took) if program == claude_code.SOURCE else []
+        return build_claude_span_events(span, make, tree, took) if program == claude_code.SOURCE else []
     role = span_role(span)
     if role == "tool":
         events = build_tool_span_events(span, make, tree, took)
@@ -357,7 +368,7 @@ def build_model_request(
 
 
 def build_claude_span_events(
-    span: TelemetryRecord, make: TelemetryEventBuilder, took: int
+    span: TelemetryRecord, make: TelemetryEventBuilder, tree: SpanTree, took: int
 ) -> list[DedupedEvent]:
     """Of Claude Code's own spans, return only what its hooks and logs may not have reported."""
     call_id, request_id = (
@@ -365,10 +376,16 @@ def build_claude_span_events(
         span.text_attribute("request_id"),
     )
     if span.name == "claude_code.tool" and call_id:
-        key = call_result_origin(make.session, call_id)
         return [
             build_telemetry_call_result(
-                span, make, call_id, error=span.failed, origin=key, at=span.ends or None
+                span,
+                make,
+                call_id,
+                tool_input=read_claude_span_input(span),
+                tool_output=read_claude_span_output(span),
+                error=tree.find_failure(span),
+                origin=call_result_origin(make.session, call_id),
+                at=span.ends or None,
             )
         ]
     if span.name == "claude_code.llm_request" and request_id:
@@ -378,6 +395,19 @@ def build_claude_span_events(
             )
         ]
     return []
+
+
+def read_claude_span_input(span: TelemetryRecord) -> dict[str, Any] | None:
+    """Return what of a call's input stands on Claude Code's span of it: a command, or a file's path."""
+    fields = {"command": span.text_attribute("full_command"), "file_path": span.text_attribute("file_path")}
+    return {name: text for name, text in fields.items() if text is not None} or None
+
+
+def read_claude_span_output(span: TelemetryRecord) -> str | None:
+    """Return a call's result, which Claude Code sends with OTEL_LOG_TOOL_CONTENT=1."""
+    outputs = [attributes for name, attributes in span.events if name == "tool.output"]
+    texts = [attributes.get(name) for attributes in outputs for name in ("output", "content")]
+    return next((text for text in texts if isinstance(text, str)), None)
 
 
 def build_tool_span_events(

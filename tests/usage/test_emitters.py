@@ -165,6 +165,24 @@ def test_a_conversation_that_comes_in_parts_is_one_session_with_the_same_message
     assert sum_usage_rows(ModelRequestUsage.objects.all()).requests == expected.requests
 
 
+@pytest.mark.parametrize("first", ["traces", "logs"])
+def test_claude_codes_telemetry_alone_says_what_was_called_and_how_it_ended(first: str) -> None:
+    """Two sessions without hooks. Its logs have no results, and what comes first of log and span stays."""
+    for kind, request in sorted(recorded_requests("claude_code"), key=lambda sent: sent[0] != first):
+        take(request, kind)
+    assert set(Session.objects.values_list("agent_name", flat=True)) == {"claude-code"}
+    messages = Event.objects.filter(event_type="message").order_by("context__instant_us", "id")
+    assert [message.content[0]["text"] for message in messages] == [FIRST, "Done.", SECOND, "Done."]
+    answered, failed = calls("post_tool")
+    assert (answered.tool_name, answered.tool_input) == ("Bash", {"command": "echo 18 degrees"})
+    assert answered.tool_output == ("18 degrees" if first == "traces" else None)
+    assert answered.error is None
+    assert failed.tool_input == {"command": "echo no station >&2; exit 3"}
+    assert failed.error == "Shell command failed"
+    usage = sum_usage_rows(ModelRequestUsage.objects.all())
+    assert (usage.requests, usage.input, usage.output) == (4, 28, 28)
+
+
 def test_messages_that_come_as_log_records_join_the_session_of_their_spans() -> None:
     for kind, request in recorded_requests("google_adk_events"):
         take(request, kind)
