@@ -69,11 +69,15 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
 
     def awaiting_decision(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those that a person may decide at `now`: pending, and not past a readable deadline."""
-        return self.filter(Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status="pending")
+        return self.filter(
+            Q(expires_at__instant__isnull=True) | Q(expires_at__gt=now), status=RequestStatus.PENDING
+        )
 
     def past_deadline(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep those whose deadline passed, whether or not housekeeping has written that down."""
-        return self.filter(Q(status="expired") | Q(status="pending", expires_at__lte=now))
+        return self.filter(
+            Q(status=RequestStatus.EXPIRED) | Q(status=RequestStatus.PENDING, expires_at__lte=now)
+        )
 
     def approvals_in_force(self, now: datetime) -> PermissionRequestQuerySet:
         """Keep the approvals that stand for later requests: not for once, not over, not revoked.
@@ -88,7 +92,7 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
                 Q(context__scope__isnull=True) | ~Q(context__scope="call"),
                 context__revoked_at__isnull=True,
             ),
-            Q(status="approved") | Q(status="auto-approved", context__isnull=True),
+            Q(status=RequestStatus.APPROVED) | Q(status=RequestStatus.AUTO_APPROVED, context__isnull=True),
         )
 
 

@@ -12,6 +12,7 @@ from django.db.models import Count, OuterRef, Subquery
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import silence, titles
 from coordinator.sessions.statuses import AT_WORK
 
@@ -71,7 +72,9 @@ def load_board(now: datetime) -> Board:
         event.pk: event
         for event in events.select_related("context").only("event_type", "tool_name", "context")
     }
-    requests = PermissionContext.objects.filter(session_id__in=ids, request__status="pending").order_by()
+    requests = PermissionContext.objects.filter(
+        session_id__in=ids, request__status=RequestStatus.PENDING
+    ).order_by()
     waiting = dict(requests.values_list("session_id").annotate(number=Count("*")))
     children = load_live_children(ids)
     agents = resolve_agent_names(session.agent_name for session in sessions)

@@ -19,6 +19,7 @@ from coordinator.models import (
     SessionFigures,
     SessionTag,
 )
+from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
@@ -73,7 +74,7 @@ def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionList
         fact.events, fact.errors, fact.children = events, errors, children
         fact.first_us, fact.last = first_us, instant_or_none(last_us)
     permission_contexts = PermissionContext.objects.filter(
-        session_id__in=ids, request__status="pending"
+        session_id__in=ids, request__status=RequestStatus.PENDING
     ).order_by()
     for session_id, waiting in permission_contexts.values_list("session_id").annotate(number=Count("*")):
         facts[session_id].waiting = waiting
@@ -93,7 +94,9 @@ def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionList
 
 def count_session_waiting_requests(session_id: str) -> int:
     """Return how many requests of the session's agent wait for a person."""
-    return PermissionContext.objects.filter(session_id=session_id, request__status="pending").count()
+    return PermissionContext.objects.filter(
+        session_id=session_id, request__status=RequestStatus.PENDING
+    ).count()
 
 
 def count_masked_secrets(session_id: str) -> int:

@@ -15,6 +15,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from coordinator.lib import instants
 from coordinator.models import EventContext, PermissionContext, Run, Session
 from coordinator.models.gateway import GATEWAY_PROFILE
+from coordinator.models.permissions import RequestStatus
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 IDLE = "idle"
@@ -46,7 +47,7 @@ def find_silent_session_ids(now: datetime, session_id: str | None = None) -> lis
     permission_contexts = PermissionContext.objects.filter(
         Q(waits_until__isnull=True) | Q(waits_until__gt=now),
         session_id=OuterRef("pk"),
-        request__status="pending",
+        request__status=RequestStatus.PENDING,
         held_at__isnull=True,
     )
     reported = Q(executor_profile__in=OBSERVED_PROFILES) | Q(last_source__in=OBSERVED_SOURCES)

@@ -18,6 +18,7 @@ from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approvals
@@ -571,7 +572,8 @@ def build_approval_cards(
             lane,
             rest,
             folders.get(find_request_session_id(group[0]) or "", ""),
-            has_brakes and any(brakes.is_request_braked(row) for row in group if row.status == "pending"),
+            has_brakes
+            and any(brakes.is_request_braked(row) for row in group if row.status == RequestStatus.PENDING),
         )
         for (group, rest), glance in zip(drawn, build_request_backgrounds(groups), strict=True)
     ]

@@ -16,6 +16,7 @@ from coordinator.actions.sessions.tool_calls import ApprovalAdditions
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests.approvals import Scope, Validity
 
 MOST_ON_A_CARD = 200
@@ -100,7 +101,7 @@ def decide_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> 
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
         else:
-            (voted if row.status == "pending" else decided)[request_id] = row
+            (voted if row.status == RequestStatus.PENDING else decided)[request_id] = row
     return DecisionOutcome(decided, voted, refusals)
 
 

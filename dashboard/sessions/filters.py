@@ -12,6 +12,7 @@ from django.http import QueryDict
 
 from coordinator.models import Event, PermissionContext, Session
 from coordinator.models.agent_names import expand_agent_name
+from coordinator.models.permissions import RequestStatus
 from coordinator.search import files
 from dashboard.frame.days import DayRangeFilter
 from dashboard.sessions.tables import session_duration
@@ -147,7 +148,7 @@ class SessionFilter(DayRangeFilter):
         if not enabled:
             return rows
         permission_contexts = PermissionContext.objects.filter(
-            request__status="pending", session_id__isnull=False
+            request__status=RequestStatus.PENDING, session_id__isnull=False
         )
         return rows.filter(pk__in=permission_contexts.values("session_id"))
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from coordinator.lib.times import format_duration
 from coordinator.models import Event, PermissionRequest, Run, Session, SessionChange
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.rules.tool_kinds import KINDS
 from coordinator.search.files import load_session_file_counts
 from coordinator.secrets.masking import mask_secrets
@@ -148,14 +149,14 @@ def load_wait_summary(session_id: str) -> WaitSummary:
         ended_at = next((moment for moment in (closed_at, approved_at) if isinstance(moment, datetime)), None)
         if isinstance(created_at, datetime) and ended_at is not None:
             lengths.append(max(ended_at - created_at, timedelta()))
-        elif isinstance(created_at, datetime) and status == "pending":
+        elif isinstance(created_at, datetime) and status == RequestStatus.PENDING:
             waiting_since = created_at  # the newest come first
     statuses = [status for *_, status in rows[:MOST_REQUESTS]]
     return WaitSummary(
         requests=len(statuses),
-        waiting=statuses.count("pending"),
+        waiting=statuses.count(RequestStatus.PENDING),
         waiting_since=waiting_since,
-        denied=statuses.count("denied"),
+        denied=statuses.count(RequestStatus.DENIED),
         total=sum(lengths, timedelta()),
         longest=max(lengths, default=timedelta()),
         is_cut=len(rows) > MOST_REQUESTS,

@@ -1180,7 +1180,7 @@ MUTANTS = (
     Mutant(
         "decide: compare-and-swap",
         "coordinator/actions/approvals/rows.py",
-        'filter(pk=row.pk, status="pending").update(**values)',
+        "filter(pk=row.pk, status=RequestStatus.PENDING).update(**values)",
         "filter(pk=row.pk).update(**values)",
         (
             "tests/approvals/test_deciding.py::test_a_verdict_of_a_program_that_knows_no_locks_is_not_overwritten",

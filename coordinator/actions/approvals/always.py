@@ -17,6 +17,7 @@ from coordinator.actions.policy import grants, tool_rules
 from coordinator.errors import Conflict, Forbidden, SignalboxError
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import book as who_decides
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.grants.edits import GrantEdit
@@ -80,7 +81,7 @@ def save_policy_and_approve(
         scope=Scope.EVERYWHERE if makes_grant else Scope.CALL,
         now=now,
     )
-    if decided.status == "pending":
+    if decided.status == RequestStatus.PENDING:
         raise Conflict(OF_TWO)
     return decided
 

@@ -9,6 +9,7 @@ from coordinator.actions.approvals import expiry as ending
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.models import PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests.agent_options import is_driven_agent_request
 
 RUNNER = system_actor("runner")
@@ -18,7 +19,7 @@ def find_open_questions(
     session_id: str, call_id: str | None = None, ask: str | None = None
 ) -> list[PermissionRequest]:
     """Return what the session's driven agent asks just now; with `call_id`, about this call; `ask` names one."""
-    pending = PermissionRequest.objects.filter(status="pending", context__session_id=session_id)
+    pending = PermissionRequest.objects.filter(status=RequestStatus.PENDING, context__session_id=session_id)
     return [
         row
         for row in pending.order_by("id")

@@ -19,6 +19,7 @@ from coordinator.errors import Conflict, Forbidden, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.requests import approvals as rules
 from coordinator.secrets.masking import mask_secrets
@@ -95,7 +96,7 @@ def lock_and_withdraw_request(
 def expire_due_requests(now: datetime | None = None) -> int:
     """Close every request whose deadline has passed; return how many. Safe to run at any time, by anyone."""
     now = now or timezone.now()
-    due_requests = PermissionRequest.objects.filter(status="pending", expires_at__lte=now)
+    due_requests = PermissionRequest.objects.filter(status=RequestStatus.PENDING, expires_at__lte=now)
     return sum(
         expire_request_if_due(request_id, now)
         for request_id in due_requests.values_list("request_id", flat=True)
@@ -107,7 +108,7 @@ def expire_request_if_due(request_id: str, now: datetime) -> bool:
     with suppress(NotFound), transaction.atomic():
         row = rows.lock_permission_request(request_id)
         return (
-            row.status == "pending"
+            row.status == RequestStatus.PENDING
             and not rules.current_request_state(row, now).waiting
             and expire_request(row, now)
         )
@@ -117,7 +118,7 @@ def expire_request_if_due(request_id: str, now: datetime) -> bool:
 def expire_request(row: PermissionRequest, now: datetime) -> bool:
     """Close one request past its deadline; false where somebody else closed it first."""
     before = rows.snapshot_request(row)
-    if not rows.update_pending_request(row, status="expired"):
+    if not rows.update_pending_request(row, status=RequestStatus.EXPIRED):
         return False
     rows.close_request_context(row, closed_at=row.expires_at, closed_by=str(system_actor("housekeeping")))
     notifications.announce_request_end(row, now=now)
@@ -190,7 +191,7 @@ def mark_approval_revoked(
 def revoke_unused_approvals(*, actor: Actor, reason: str, now: datetime) -> int:
     """End the approvals for one call that no call has used yet; return how many."""
     still_held = PermissionRequest.objects.filter(
-        status="approved",
+        status=RequestStatus.APPROVED,
         context__repeat_key__isnull=False,
         context__validity=rules.Validity.ONCE,
         context__used_at__isnull=True,

@@ -17,6 +17,7 @@ from coordinator.actions.approvals import rows
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import workers
 from coordinator.models import PermissionContext, PermissionRequest, Session
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Validity
 from coordinator.policy.requests.coverage import Requester
@@ -51,17 +52,19 @@ def find_request_for_call(
     place |= Q(plugin_id=GATEWAY)
     requests = PermissionRequest.objects.without_bodies().filter(
         place,
-        Q(status="pending", expires_at__gt=now)
+        Q(status=RequestStatus.PENDING, expires_at__gt=now)
         | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
         context__repeat_key=key,
         context__used_at__isnull=True,
         context__revoked_at__isnull=True,
     )
     candidates = list(requests.order_by("-id")[:MOST_CANDIDATES])
-    decided = [row for row in candidates if row.status != "pending" and is_single_use_verdict(row)]
+    decided = [
+        row for row in candidates if row.status != RequestStatus.PENDING and is_single_use_verdict(row)
+    ]
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)
-    waiting = (row for row in candidates if row.status == "pending")
+    waiting = (row for row in candidates if row.status == RequestStatus.PENDING)
     return next((row for row in waiting if not is_awaited_by_equal_call(row, waited_by, now)), None)
 
 
@@ -82,7 +85,7 @@ def pending_call_lifetime() -> timedelta:
 
 def is_single_use_verdict(row: PermissionRequest) -> bool:
     """Say whether its verdict is for one call; an approval that lasts is found by what it covers."""
-    return row.status == "denied" or row.context.validity == Validity.ONCE
+    return row.status == RequestStatus.DENIED or row.context.validity == Validity.ONCE
 
 
 def join_pending_request(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:

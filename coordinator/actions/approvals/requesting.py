@@ -19,6 +19,7 @@ from coordinator.actions.approvals import rows
 from coordinator.errors import Conflict, RequestTooLarge, TooManyRequests, UnprocessableRequest
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import coverage, in_force
@@ -309,6 +310,9 @@ def create_request_row(
     ask, by, subject = question.shown, question.by, question.shown.subject
     auto = denial is None and subject.permission_type in settings.AUTO_APPROVE_TYPES
     is_closed = auto or denial is not None
+    status = RequestStatus.AUTO_APPROVED if auto else RequestStatus.PENDING
+    if denial is not None:
+        status = RequestStatus.DENIED
     row = PermissionRequest.objects.create(
         request_id=f"req_{uuid.uuid4().hex[:12]}",
         created_at=now,
@@ -316,7 +320,7 @@ def create_request_row(
         permission_type=subject.permission_type,
         target_resource=subject.target_resource,
         justification=ask.justification,
-        status="denied" if denial else "auto-approved" if auto else "pending",
+        status=status,
         approved_by=denial.by if denial else AUTO_APPROVER if auto else None,
         approved_at=now if is_closed else None,
         expires_at=now if auto else None if denial else ask.deadline,

@@ -15,6 +15,7 @@ from coordinator.errors import Conflict, NotFound, SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.lib import process_metrics as meters
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.coverage import UNKNOWN
 
@@ -44,7 +45,7 @@ def lock_permission_request(request_id: str) -> PermissionRequest:
 
 def update_pending_request(row: PermissionRequest, **values: Any) -> bool:
     """The compare-and-swap: change the row only if it still is as it was read; say whether it was."""
-    changed = PermissionRequest.objects.filter(pk=row.pk, status="pending").update(**values)
+    changed = PermissionRequest.objects.filter(pk=row.pk, status=RequestStatus.PENDING).update(**values)
     row.refresh_from_db()
     if changed == 1 and "status" in values:
         verdict, took = row.status, rules.decision_wait_time(row)
@@ -75,7 +76,11 @@ def close_request_context(row: PermissionRequest, **values: Any) -> None:
 
 def create_missing_request_context(row: PermissionRequest) -> PermissionContext:
     """Give a row that another program wrote the context it lacks."""
-    deadline = row.expires_at if isinstance(row.expires_at, datetime) and row.status == "pending" else None
+    deadline = (
+        row.expires_at
+        if isinstance(row.expires_at, datetime) and row.status == RequestStatus.PENDING
+        else None
+    )
     return PermissionContext.objects.create(
         request=row,
         requested_by=UNKNOWN,

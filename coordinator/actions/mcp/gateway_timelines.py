@@ -21,6 +21,7 @@ from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
 from coordinator.mcp.servers import names
 from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY
+from coordinator.models.permissions import RequestStatus
 from coordinator.models.sessions import SessionStatus
 from coordinator.policy.requests.approvals import canonical_json_bytes
 from coordinator.policy.requests.tool_calls import GATEWAY
@@ -91,7 +92,9 @@ def end_connection_session(own: str, now: datetime) -> None:
     session_id = reported_sessions.find_session_id(f"{GATEWAY}:{own}")
     if session_id is None or reported_sessions.is_session_over(session_id):
         return
-    if PermissionContext.objects.filter(session_id=session_id, request__status="pending").exists():
+    if PermissionContext.objects.filter(
+        session_id=session_id, request__status=RequestStatus.PENDING
+    ).exists():
         return  # its client may come back for the answer; silence ends it
     at = instants.format_canonical_instant(now)
     stop = NewEvent(

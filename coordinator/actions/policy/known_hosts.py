@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.models import KnownHost, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals
 from coordinator.policy.rules.call_text import CallText, build_requested_call_text, set_call_folder
 from coordinator.policy.rules.history_queries import MOST_HOSTS, find_project_folder
@@ -55,7 +56,7 @@ def forget_known_hosts(row: PermissionRequest) -> None:
 def record_earlier_hosts(now: datetime) -> None:
     """Note the hosts of what people approved before there was a rule about new hosts, as far as it is looked at."""
     rows = PermissionRequest.objects.with_context().filter(
-        status="approved", context__tool_name__isnull=False, context__revoked_at=None
+        status=RequestStatus.APPROVED, context__tool_name__isnull=False, context__revoked_at=None
     )
     for row in rows.order_by("-id")[:MOST_EARLIER].iterator(50):
         record_known_hosts(row, now)

@@ -24,6 +24,7 @@ from coordinator.identity.actors import Actor
 from coordinator.lib import json_bounds
 from coordinator.models import Event, PermissionRequest
 from coordinator.models.fields import dump_compact_json
+from coordinator.models.permissions import RequestStatus
 from coordinator.notifications import messages
 from coordinator.policy.requests import agent_options, in_force
 from coordinator.policy.requests import approvals as rules
@@ -112,7 +113,9 @@ def find_equal_open_calls(call_request: ToolCallRequest) -> list[tuple[int, str]
 def find_awaited_call_ids(call_request: ToolCallRequest) -> set[str]:
     """Return the calls about which a hook of this name has put a question in the session that is pending."""
     pending = PermissionRequest.objects.filter(
-        status="pending", plugin_id=call_request.program, context__session_id=call_request.session_id
+        status=RequestStatus.PENDING,
+        plugin_id=call_request.program,
+        context__session_id=call_request.session_id,
     )
     metadata_rows = [
         data for data in pending.values_list("metadata", flat=True)[:LIKELY] if isinstance(data, dict)
@@ -330,7 +333,7 @@ def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) 
         context__session_id=session_id,
         context__tool_name=tool,
         context__answer__contains='"updated_input"',
-        status="approved",
+        status=RequestStatus.APPROVED,
     )
     wanted_bytes = rules.canonical_json_bytes(mask_secrets(tool_input))
     for row in approved.order_by("-id")[:LIKELY]:

@@ -20,6 +20,7 @@ from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 from coordinator.mcp.gateway import workers
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 
@@ -33,7 +34,7 @@ MOST_AT_ONCE = 1_000
 def close_abandoned_requests(now: datetime) -> int:
     """Close what nobody waits for; return how many. Safe to run at any time, by anyone."""
     open_requests = PermissionRequest.objects.filter(
-        status="pending", context__waited_by__isnull=False, context__held_at__isnull=True
+        status=RequestStatus.PENDING, context__waited_by__isnull=False, context__held_at__isnull=True
     )
     waited_by = dict(open_requests.order_by("id").values_list("pk", "context__waited_by"))
     alive = {

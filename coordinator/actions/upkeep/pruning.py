@@ -49,6 +49,7 @@ from coordinator.models import (
     Session,
 )
 from coordinator.models.gateway import CallState
+from coordinator.models.permissions import RequestStatus
 from coordinator.runs.statuses import OPEN
 from coordinator.sessions.statuses import ENDED, LIVE
 
@@ -251,7 +252,9 @@ def find_old_sessions(before: datetime) -> QuerySet[Session]:
     children = Session.objects.filter(parent_session=OuterRef("pk"), status__in=LIVE)
     young = EventContext.objects.filter(session_id=OuterRef("pk"), instant_us__gte=to_microseconds(before))
     # A run that was told to wait has ended, and is resumed once a person has decided.
-    pending_contexts = PermissionContext.objects.filter(session_id=OuterRef("pk"), request__status="pending")
+    pending_contexts = PermissionContext.objects.filter(
+        session_id=OuterRef("pk"), request__status=RequestStatus.PENDING
+    )
     return Session.objects.filter(
         ~Exists(pending_contexts),
         ~Exists(find_usable_approvals(session_id=OuterRef("pk"))),
@@ -392,7 +395,7 @@ def find_old_requests(before: datetime) -> QuerySet[PermissionRequest]:
         PermissionRequest.objects.filter(
             ~Exists(young), ~Exists(find_usable_approvals()), ~Exists(calls), created_at__lt=before
         )
-        .exclude(status="pending")
+        .exclude(status=RequestStatus.PENDING)
         .exclude(pk__in=in_force)
     )
 
@@ -402,7 +405,7 @@ def find_usable_approvals(**of: Any) -> QuerySet[PermissionContext]:
     return PermissionContext.objects.filter(
         **(of or {"request_id": OuterRef("request_id")}),
         closed_at__gt=timezone.now() - timedelta(seconds=settings.HELD_FOR),
-        request__status="approved",
+        request__status=RequestStatus.APPROVED,
         repeat_key__isnull=False,
         used_at__isnull=True,
         revoked_at__isnull=True,

@@ -17,6 +17,7 @@ from django.db.models import Q
 
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
+from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests.approvals import DECIDED, find_edited_input
 from coordinator.policy.rules.call_text import CallText, replace_surrogates, set_call_folder
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -192,7 +193,7 @@ class CallHistoryReader:
 
     def parse_answered_request(self, row: PermissionRequest) -> AnsweredRequest | None:
         context = row.context
-        allowed = row.status == "approved" and context.revoked_at is None
+        allowed = row.status == RequestStatus.APPROVED and context.revoked_at is None
         if allowed and find_edited_input(row) is not None:
             return None
         tool = text_for_patterns(context.tool_name)

@@ -19,6 +19,7 @@ from django.db.models.functions import Mod
 from coordinator.engine.counting import count_events_by_slot
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
+from coordinator.models.permissions import RequestStatus
 
 SLOTS = 96
 BUSY = SLOTS // 3  # slots that must hold something; with fewer, idle stretches are left out
@@ -164,4 +165,4 @@ def mark_slot_requests(session_id: str, slots: Sequence[DensitySlot]) -> None:
         if isinstance(at, datetime):
             slot = find_slot_at(slots, instants.to_microseconds(at))
             slot.asked += 1
-            slot.waits = slot.waits or status == "pending"
+            slot.waits = slot.waits or status == RequestStatus.PENDING

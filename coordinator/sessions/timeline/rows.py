@@ -10,6 +10,7 @@ from typing import Literal
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, Session
 from coordinator.models.fields import dump_compact_json
+from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
 from coordinator.sessions.list_facts import annotate_last_event_instant
@@ -173,7 +174,7 @@ class ApprovalRow(TimelineRow):
 
     @property
     def is_waiting_for_person(self) -> bool:
-        return self.request.status == "pending"
+        return self.request.status == RequestStatus.PENDING
 
     @property
     def row_end_us(self) -> int:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest, Session
+from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
 from coordinator.sessions.list_facts import annotate_last_event_instant
 from coordinator.sessions.statuses import AT_WORK, LIVE
@@ -183,7 +184,7 @@ def load_wait_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
         from_us = instants.to_microseconds(created_at)
         ended_at = next((moment for moment in (closed_at, approved_at) if isinstance(moment, datetime)), None)
         to_us = now_us if ended_at is None else instants.to_microseconds(ended_at)
-        state = "waiting" if status == "pending" else str(status)
+        state = "waiting" if status == RequestStatus.PENDING else str(status)
         yield SessionSpan("wait", "", tool or kind, from_us, max(from_us, to_us), key, state)
 
 
