@@ -32,27 +32,37 @@ async def run_pydantic() -> str:
             return ModelResponse(parts=[TextPart(f"Read: {results[-1].content}")])
         return ModelResponse(parts=[ToolCallPart("delete_file", {"path": "report.txt"}, "call-1")])
 
-    names: dict[str, Any] = {"remove": remove}
+    def delete_file(path: str) -> str:
+        return remove(path)
+
+    names: dict[str, Any] = {"remove": remove, "store": Path(STATE).write_bytes}
     exec(Path(CODE).read_text(), names)
     model = FunctionModel(answer)
     if WAY == "waits":
         return str((await names["agent"].run("Clean up", model=model)).output)
 
     from pydantic_ai import Agent
-    from signalbox_sdk.pydantic import answer_requests
 
     agent: Any = Agent(model, output_type=[str, DeferredToolRequests])
-    agent.tool_plain(requires_approval=True)(names["delete_file"])
-    if not Path(STATE).exists():
-        Path(STATE).write_bytes((await agent.run("Clean up")).all_messages_json())
-    history = ModelMessagesTypeAdapter.validate_json(Path(STATE).read_bytes())
-    requests = DeferredToolRequests(approvals=list(history[-1].parts))
-    results = await answer_requests(requests, "order-17")
-    return str((await agent.run(message_history=history, deferred_tool_results=results)).output)
+    agent.tool_plain(requires_approval=True)(delete_file)
+    start: dict[str, Any] = {"user_prompt": "Clean up"}
+    if Path(STATE).exists():
+        start = {"message_history": ModelMessagesTypeAdapter.validate_json(Path(STATE).read_bytes())}
+    return str((await names["run_until_done"](agent, **start)).output)
 
 
 async def run_openai() -> str:
-    from agents import Agent, Model, ModelResponse, RunConfig, Runner, RunState, Usage, function_tool
+    from agents import (
+        Agent,
+        Model,
+        ModelResponse,
+        RunConfig,
+        Runner,
+        RunState,
+        Usage,
+        function_tool,
+        set_tracing_disabled,
+    )
     from openai.types.responses import (
         ResponseFunctionToolCall,
         ResponseOutputMessage,
@@ -82,25 +92,25 @@ async def run_openai() -> str:
         def stream_response(self, *_given: Any, **_more: Any) -> Any:
             raise NotImplementedError
 
-    names: dict[str, Any] = {"remove": remove}
+    set_tracing_disabled(True)
+    names: dict[str, Any] = {
+        "remove": remove,
+        "store": lambda state: Path(STATE).write_text(json.dumps(state)),
+    }
     exec(Path(CODE).read_text(), names)
     config = RunConfig(model=ScriptedModel(), tracing_disabled=True)
     if WAY == "waits":
         return str((await Runner.run(names["agent"], "Clean up", run_config=config)).final_output)
 
-    from signalbox_sdk.openai import answer_interruptions
-
     @function_tool(needs_approval=True)
     def delete_file(path: str) -> str:
         return remove(path)
 
-    agent: Any = Agent("Cleaner", tools=[delete_file])
-    if not Path(STATE).exists():
-        result = await Runner.run(agent, "Clean up", run_config=config)
-        Path(STATE).write_text(json.dumps(result.to_state().to_json()))
-    state = await RunState.from_json(agent, json.loads(Path(STATE).read_text()))
-    state = await answer_interruptions(state, "order-17")
-    return str((await Runner.run(agent, state, run_config=config)).final_output)
+    agent: Any = Agent("Cleaner", model=ScriptedModel(), tools=[delete_file])
+    start: Any = "Clean up"
+    if Path(STATE).exists():
+        start = await RunState.from_json(agent, json.loads(Path(STATE).read_text()))
+    return str((await names["run_until_done"](agent, start)).final_output)
 
 
 async def run_langgraph() -> str:
@@ -177,8 +187,29 @@ async def run_adk() -> str:
     return str(events[-1].content.parts[-1].text)
 
 
+async def run_claude() -> str:
+    from claude_agent_sdk import create_sdk_mcp_server, query, tool
+
+    @tool("delete_file", "Delete a file", {"path": str})
+    async def delete_file(arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": remove(arguments["path"])}]}
+
+    names: dict[str, Any] = {
+        "server": create_sdk_mcp_server("files", tools=[delete_file]),
+        "session_id": Path(STATE).read_text() if Path(STATE).exists() else None,
+        "store": Path(STATE).write_text,
+    }
+    exec(Path(CODE).read_text(), names)
+    if WAY == "resumes":
+        messages = await names["run_until_done"]("Clean up")
+    else:
+        messages = [message async for message in query(prompt="Clean up", options=names["options"])]
+    return "\n".join(map(str, messages))
+
+
 RUNS = {
     "adk": run_adk,
+    "claude": run_claude,
     "pydantic": run_pydantic,
     "openai": run_openai,
     "langgraph": run_langgraph,

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.agents.asking import decide
+from tests.agents.real_agents import KEY_OF_A_MODEL
+from tests.agents.scripted_models import Use, scripted
 from tests.patience import PATIENCE
 from tests.sdks.environments import require_sdks
 from tests.served import KEYS, ROOT, Served
@@ -22,20 +24,30 @@ pytestmark = [pytest.mark.served, pytest.mark.real_agent, pytest.mark.one_engine
 PAGE = (ROOT / ".docs/sdk.md").read_text()
 HEADINGS = {
     "adk": "Google ADK",
+    "claude": "Claude Agent SDK",
     "langgraph": "LangGraph",
     "openai": "OpenAI Agents SDK",
     "pydantic": "Pydantic AI",
 }
 MOST_LINES = 10
-cases = pytest.mark.parametrize("sdk", HEADINGS)
-ways = pytest.mark.parametrize("way", ["waits", "resumes"])
-Start = Callable[[str, str], "subprocess.Popen[str]"]
+CLAUDE = {
+    "ANTHROPIC_API_KEY": KEY_OF_A_MODEL,
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "ENABLE_TOOL_SEARCH": "false",
+}
 
 
 def page_blocks(heading: str) -> list[str]:
     """Return the blocks of Python below a heading of the page: of a run that waits, and of one that resumes."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+# An SDK, and which block: the last one is of a run that another process can resume.
+CASES = [(sdk, block) for sdk, heading in HEADINGS.items() for block in range(len(page_blocks(heading)))]
+cases = pytest.mark.parametrize(("sdk", "block"), CASES)
+Start = Callable[[str, int], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -48,9 +60,14 @@ def start(box: Served, tmp_path: Path) -> Iterator[Start]:
     """A function that starts the program of an SDK; what it wrote and keeps is in `tmp_path`."""
     python, started = require_sdks(), []
 
-    def start_program(sdk: str, way: str) -> subprocess.Popen[str]:
+    contexts = contextlib.ExitStack()
+    model = contexts.enter_context(scripted(Use("delete_file", {"path": "report.txt"})))
+
+    def start_program(sdk: str, block: int) -> subprocess.Popen[str]:
+        blocks = page_blocks(HEADINGS[sdk])
+        way = "resumes" if block % len(blocks) == len(blocks) - 1 else "waits"
         code = tmp_path / "code.py"
-        code.write_text(page_blocks(HEADINGS[sdk])[-1 if way == "resumes" else 0])
+        code.write_text(blocks[block])
         process = subprocess.Popen(
             [
                 python,
@@ -67,7 +84,10 @@ def start(box: Served, tmp_path: Path) -> Iterator[Start]:
                 "PYTHONPATH": str(ROOT / "coordinator/client/sdk"),
                 "SIGNALBOX_URL": box.url,
                 "SIGNALBOX_KEY": KEYS["agent"],
+                **CLAUDE,
+                "ANTHROPIC_BASE_URL": model.address,
             },
+            cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -82,6 +102,7 @@ def start(box: Served, tmp_path: Path) -> Iterator[Start]:
         process.wait(PATIENCE)
         assert process.stdout is not None
         process.stdout.close()
+    contexts.close()
 
 
 def wait_for_request(box: Served, process: subprocess.Popen[str]) -> str:
@@ -109,17 +130,16 @@ def ran(folder: Path) -> list[str]:
 
 
 @cases
-def test_the_code_on_the_page_is_short(sdk: str) -> None:
-    for block in page_blocks(HEADINGS[sdk]):
-        assert len([line for line in block.splitlines() if line.strip()]) <= MOST_LINES
+def test_the_code_on_the_page_is_short(sdk: str, block: int) -> None:
+    lines = page_blocks(HEADINGS[sdk])[block].splitlines()
+    assert len([line for line in lines if line.strip()]) <= MOST_LINES
 
 
 @cases
-@ways
 def test_an_approved_call_runs_once_and_its_card_is_in_the_session(
-    box: Served, start: Start, tmp_path: Path, sdk: str, way: str
+    box: Served, start: Start, tmp_path: Path, sdk: str, block: int
 ) -> None:
-    process = start(sdk, way)
+    process = start(sdk, block)
     request_id = wait_for_request(box, process)
     assert ran(tmp_path) == []
     decide(box.sign_in("approver"), request_id, "approved")
@@ -133,25 +153,24 @@ def test_an_approved_call_runs_once_and_its_card_is_in_the_session(
 
 
 @cases
-@ways
 def test_a_denied_call_does_not_run_and_the_model_reads_why(
-    box: Served, start: Start, tmp_path: Path, sdk: str, way: str
+    box: Served, start: Start, tmp_path: Path, sdk: str, block: int
 ) -> None:
-    process = start(sdk, way)
+    process = start(sdk, block)
     decide(box.sign_in("approver"), wait_for_request(box, process), "denied", reason="Not on a Friday.")
     assert "Not on a Friday." in read_end(process)
     assert ran(tmp_path) == []
 
 
-@cases
+@pytest.mark.parametrize("sdk", HEADINGS)
 def test_killed_while_it_waits_the_program_meets_the_same_request_again(
     box: Served, start: Start, tmp_path: Path, sdk: str
 ) -> None:
-    process = start(sdk, "resumes")
+    process = start(sdk, -1)
     request_id = wait_for_request(box, process)
     process.kill()
     process.wait(PATIENCE)
     decide(box.sign_in("approver"), request_id, "approved")
-    assert "removed report.txt" in read_end(start(sdk, "resumes"))
+    assert "removed report.txt" in read_end(start(sdk, -1))
     assert ran(tmp_path) == ["report.txt"]
     assert box.sql("SELECT request_id FROM permission_requests") == [(request_id,)]
