@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 
-from coordinator.client import broken_hooks, real_paths, settings, transcript_lines
+from coordinator.client import broken_hooks, plan_files, real_paths, settings, transcript_lines
 from coordinator.client import certain_rules as held
 from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import (
@@ -205,6 +205,7 @@ class HookCommand:
                 self._add_skill_shell_lines(payload)
             if self.is_before_call:
                 self._body = real_paths.add_real_paths(self._body, payload)
+                self._body = plan_files.add_plan_text(self._body, payload)
         else:
             self._unread = True
             self._body = broken_hooks.strip_byte_order_mark(self._body)

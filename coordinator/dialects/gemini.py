@@ -10,14 +10,16 @@ Before each request to its model it says PreCompress, whether or not it compress
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from coordinator.client import plan_files
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.lib import instants
+from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import TURN_END
@@ -132,6 +134,14 @@ class GeminiDialect(Dialect):
     def is_silent_hook(self, hook: AgentHook) -> bool:
         """Say whether it is the PreCompress that comes before each request to the model."""
         return hook.name == "PreCompress" and hook.text_field("trigger") == "auto"
+
+    def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
+        """Return the call with the plan that it names, so that a person judges this plan and no later one."""
+        call = super().add_call_details(hook, call)
+        plan = hook.text_field(plan_files.FIELD)
+        if call.tool != plan_files.TOOL or plan is None:
+            return call
+        return replace(call, tool_input={**(call.tool_input or {}), "plan": plan})
 
     def build_reply(self, _name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
         """Return the answer to a BeforeTool, which is never told to ask."""

@@ -33,6 +33,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 ADDRESS = "sealed_address"  # in a request's metadata
 ADDRESS_SEALED_AS = "elicitation-address"
 MODE_HOOKS = frozenset({"PermissionRequest"})  # Claude Code's: its answer can also set the mode
+REPEATING_HOOKS = frozenset({"BeforeTool"})  # Gemini CLI's: its own settings ask about plans in any case
 
 
 def find_asked(request: PermissionRequest) -> Asked | None:
@@ -57,6 +58,8 @@ def find_asked(request: PermissionRequest) -> Asked | None:
         return replace(asked, link=unseal_address(metadata) or asked.address)
     if isinstance(asked, AskedPlan) and hook in MODE_HOOKS:
         return replace(asked, modes=tuple(PlanMode))
+    if isinstance(asked, AskedPlan) and hook in REPEATING_HOOKS:
+        return replace(asked, asks_again=AGENT_TITLES.get(request.plugin_id, ""))
     return asked
 
 

@@ -131,11 +131,15 @@ class AskedAddress:
 
 @dataclass(frozen=True, slots=True)
 class AskedPlan:
-    """A plan that a person approves or sends back. `modes` are those in which the agent can be told to go on."""
+    """A plan that a person approves or sends back. `modes` are those in which the agent can be told to go on.
+
+    `asks_again` is the agent, by its title, that asks in its terminal once more after a yes from here.
+    """
 
     text: str
     path: str = ""
     modes: tuple[PlanMode, ...] = ()
+    asks_again: str = ""
 
 
 @dataclass(frozen=True, slots=True)
