@@ -19,10 +19,11 @@ from coordinator.engine import engine_name, is_sqlite
 
 # Words of one beginning that are put into a question at all.
 MOST_WORDS = {"sqlite": 5_000, "postgresql": 500}
-# Of these ids PostgreSQL reads every row: where most match, that is quicker than to look into its index.
-NEWEST_ROWS = 2_000
 PIECE = 3  # letters that words are found by
-STRETCHES = {"sqlite": (4, 64, 64), "postgresql": (1, 2, 8)}  # in blocks: the first ones, then the last again
+# Events of the stretches of time that are asked for, newest first: the first ones, then the last again.
+STRETCHES = {"sqlite": (16_384, 65_536, 524_288, 2_097_152), "postgresql": (16_384, 32_768, 131_072)}
+# Words of an event among which phrases are found: PostgreSQL notes no place beyond 16,383.
+MOST_PHRASE_WORDS = {"sqlite": 10_000_000, "postgresql": 16_000}
 _KEYS = {"sqlite": ("sbx_search_docsize", "id"), "postgresql": ("sbx_search", "event_id")}
 _UNUSED = {
     "sqlite": """FROM sbx_search_terms AS t
@@ -68,24 +69,41 @@ def max_words_per_prefix() -> int:
     return MOST_WORDS[engine_name()]
 
 
-def iterate_search_ranges(top: int, block: int) -> Iterator[tuple[int, int]]:
-    """Yield stretches of ids, from `low` until before `high`, from `top` down to 0: whole blocks of that many ids."""
-    high = top
-    if not is_sqlite():
-        low = max(0, high - NEWEST_ROWS)
-        yield low, high
-        high = low
-    sizes = iter(STRETCHES[engine_name()])
-    size = next(sizes)
-    while high > 0:
-        low = max(0, (-(-high // block) - size) * block)
-        yield low, high
-        high, size = low, next(sizes, size)
+def most_phrase_words() -> int:
+    """Return among how many words of an event phrases are found."""
+    return MOST_PHRASE_WORDS[engine_name()]
 
 
-def is_searched_by_block(low: int, high: int) -> bool:
-    """Say whether a stretch is found by the words that stand for its blocks: PostgreSQL's index knows no ids."""
-    return not is_sqlite() and high - low > NEWEST_ROWS
+def iterate_stretch_sizes() -> Iterator[int]:
+    """Yield how many events the stretches should have that are asked for one after the other."""
+    *first, last = STRETCHES[engine_name()]
+    yield from first
+    while True:
+        yield last
+
+
+@contextmanager
+def without_table_scans() -> Iterator[None]:
+    """Keep PostgreSQL from reading or hashing whole tables for the few rows that a question needs of them."""
+    if is_sqlite():
+        yield
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+        )
+        yield
+
+
+def count_spans(spans: Sequence[tuple[int, int]]) -> None:
+    """Note how many more events are indexed of each span of time. Part of a transaction."""
+    if spans:
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                "INSERT INTO sbx_search_spans (span, events) VALUES (%s, %s)"
+                " ON CONFLICT (span) DO UPDATE SET events = sbx_search_spans.events + excluded.events",
+                spans,
+            )
 
 
 def build_fts5_query(groups: Groups) -> str:
@@ -230,8 +248,8 @@ def clear_search_index() -> None:
         if is_sqlite():
             cursor.execute("INSERT INTO sbx_search_pieces (sbx_search_pieces) VALUES ('delete-all')")
             cursor.execute("DELETE FROM sbx_search_words")
-        cursor.execute("DELETE FROM sbx_search_terms")
-        cursor.execute("DELETE FROM sbx_search_stale")
+        for table in ("sbx_search_terms", "sbx_search_stale", "sbx_search_spans"):
+            cursor.execute(f"DELETE FROM {table}")
 
 
 @contextmanager

@@ -16,13 +16,18 @@ from coordinator.models import Event, EventContext, Session
 from coordinator.models.agent_names import expand_agent_name
 from coordinator.search.index import (
     IndexWalkResult,
+    Place,
     SearchLimits,
+    count_beyond_index,
+    find_matches_by_reading,
     find_newest_matches,
-    load_indexed_event_texts,
+    load_event_place,
+    load_event_texts,
 )
 from coordinator.search.text import (
+    DEEP_CHARACTERS,
+    STORED_CHARACTERS,
     SearchTerm,
-    cover_period_with_spans,
     extract_readable_text,
     fact_label,
     normalize_search_text,
@@ -33,6 +38,7 @@ PAGE = 30
 SNIPPET_CHARACTERS = 240
 MOST_IN_SESSION = 2_000
 MOST_SESSIONS = 500  # of one agent, whose labels are asked for; of more, an event is likely to be near
+NEAR_MATCH = 2_000  # characters before and after a match among which its snippet is
 _BLANKS = re.compile(r"\s+")
 _LINE_ENDS = re.compile(r"(?:[^\S\n]*\n)+")
 MOST_COUNTED = 100  # results of one session that are counted on a page of all sessions' results
@@ -46,6 +52,7 @@ class SearchQuery:
 
     text: str
     session_id: str = ""
+    is_deep: bool = False  # in what the index does not hold of long texts, by reading them
     kind: str = ""
     tool: str = ""
     agent: str = ""
@@ -111,26 +118,26 @@ class EventHitPage:
     """
 
     hits: list[EventHit]
-    before: int | None
+    before: Place | None
     looked_until: datetime | None = None
 
 
-def search_events(question: SearchQuery, *, before: int | None = None, limit: int = PAGE) -> EventHitPage:
+def search_events(question: SearchQuery, *, before: Place | None = None, limit: int = PAGE) -> EventHitPage:
     """Return what answers the question, newest events first; nothing where no word was asked for."""
     if not question.search_terms:
         return EventHitPage([], None)
     walked = walk_search_index(question, before, limit + 1)
     ids = walked.ids[:limit]
     events = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE).in_bulk()
-    texts = load_indexed_event_texts(ids)
+    texts = load_event_texts(ids, DEEP_CHARACTERS if question.is_deep else STORED_CHARACTERS)
     hits = [
         build_event_hit(events[pk], texts[pk], question.search_terms)
         for pk in ids
         if pk in events and pk in texts
     ]
     if len(walked.ids) > limit:
-        return EventHitPage(hits, before=ids[-1])
-    return EventHitPage(hits, before=walked.reached, looked_until=instant_at_event_id(walked.reached))
+        return EventHitPage(hits, before=load_event_place(ids[-1]))
+    return EventHitPage(hits, before=walked.reached, looked_until=place_instant(walked.reached))
 
 
 def group_hits_by_session(
@@ -162,38 +169,58 @@ def search_session_events(session_id: str, text: str, limit: int = MOST_IN_SESSI
     return walk_search_index(question, None, limit) if question.search_terms else None
 
 
-def walk_search_index(question: SearchQuery, before: int | None, limit: int) -> IndexWalkResult:
+def count_unindexed_texts(question: SearchQuery) -> int:
+    """Return how many events, where the question looks, have more text than is indexed; MOST_BEYOND at most."""
+    scope = build_index_scope(question, None)
+    return 0 if scope is None else count_beyond_index(*scope)
+
+
+def walk_search_index(question: SearchQuery, before: Place | None, limit: int) -> IndexWalkResult:
+    scope = build_index_scope(question, before)
+    if scope is None:
+        return IndexWalkResult([])
+    find = find_matches_by_reading if question.is_deep else find_newest_matches
+    return find(scope[0], question.search_terms, scope[1], limit)
+
+
+def build_index_scope(
+    question: SearchQuery, before: Place | None
+) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
+    """Return where the question looks, as labels and limits; None where no event can be."""
     groups: list[list[SearchTerm]] = [[term] for term in question.label_terms]
     agent_names = tuple(expand_agent_name(question.agent)) if question.agent else ()
     if agent_names:
         of_agent = Session.objects.filter(agent_name__in=agent_names).values_list("pk", flat=True)
         sessions = [SearchTerm((fact_label("session", pk),)) for pk in of_agent[: MOST_SESSIONS + 1]]
         if not sessions:
-            return IndexWalkResult([])
+            return None
         if len(sessions) <= MOST_SESSIONS:
             groups.append(sessions)
             agent_names = ()
     since, until = (
         None if at is None else instants.to_microseconds(at) for at in (question.since, question.until)
     )
-    if question.since or question.until:
-        groups.append(
-            [SearchTerm((word,)) for word in cover_period_with_spans(question.since, question.until)]
-        )
-    return find_newest_matches(
-        groups, question.search_terms, SearchLimits(before, since, until, agent_names), limit
-    )
+    within = load_session_period(question.session_id) if question.session_id else None
+    return groups, SearchLimits(before, since, until, agent_names, within)
 
 
-def instant_at_event_id(event_id: int | None) -> datetime | None:
-    """Return when the first event from this id on happened."""
-    if event_id is None:
+def load_session_period(session_id: str) -> tuple[int, int] | None:
+    """Return the instants of a session's first and last event, so that nothing outside is walked through."""
+    context = EventContext.objects.filter(session_id=session_id)
+    times = context.order_by("instant_us").values_list("instant_us", flat=True)
+    first = times.first()
+    last = context.order_by("-instant_us").values_list("instant_us", flat=True).first()
+    return None if first is None or last is None else (first, last)
+
+
+def place_instant(place: Place | None) -> datetime | None:
+    """Return when what is at a place happened."""
+    if place is None:
         return None
-    nearest = (
-        EventContext.objects.filter(pk__gte=event_id).order_by("pk").values_list("instant_us", flat=True)
-    )
-    at_us = nearest.first()
-    return None if at_us is None else instants.from_microseconds(at_us)
+    try:
+        return instants.from_microseconds(place.at_us)
+    except OverflowError:
+        return None
 
 
 def build_event_hit(event: Event, texts: Sequence[str], terms: Sequence[SearchTerm]) -> EventHit:
@@ -216,14 +243,33 @@ def build_search_snippet(
         matched_words = {match[0] for match in pattern.finditer(normalize_search_text(text))}
         if len(matched_words) > most:
             best, most = text, len(matched_words)
+    best, first_at = cut_around_match(best, pattern)
     spans = list(find_pattern_spans(best, pattern))
     start = max(0, spans[0][0] - SNIPPET_CHARACTERS // 3) if spans else 0
     end = start + SNIPPET_CHARACTERS
-    pieces = [SnippetPiece("…", False)] if start else []
+    pieces = [SnippetPiece("…", False)] if start or first_at else []
     if keeps_lines and start:  # from the beginning of a line, where one is near
         start = max(best.rfind("\n", 0, spans[0][0]) + 1, start)
     pieces += split_snippet_pieces(best, start, end, spans, keeps_lines=keeps_lines)
     return [*pieces, SnippetPiece("…", False)] if end < len(best) else pieces
+
+
+def cut_around_match(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
+    """Return as much of a long text as a snippet may show around the first match, and where that begins."""
+    if len(text) <= 2 * NEAR_MATCH:
+        return text, 0
+    match = pattern.search(normalize_search_text(text))
+    at = match.start() if match else 0
+    if not text.isascii():  # its plain form is longer or shorter: count until as much of it was seen
+        plain = 0
+        for start in range(0, len(text), NEAR_MATCH):
+            length = len(normalize_search_text(text[start : start + NEAR_MATCH]))
+            if plain + length > at:
+                at = start + min(at - plain, NEAR_MATCH)
+                break
+            plain += length
+    begin = max(0, at - NEAR_MATCH)
+    return text[begin : at + NEAR_MATCH], begin
 
 
 def find_pattern_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, int]]:

@@ -1,9 +1,12 @@
 """Walks the search index from the newest event back, for as long as a reader waits, whatever the words are.
 
+Newest is what happened last, not what was stored last: an import stores what is years old. Each indexed event has a
+word for the ten minutes in which it happened, and `sbx_search_spans` says how many events each ten minutes have. So
+the index is asked for one stretch of time after the other, each of as many events as can be looked at in the time.
+
 What is common is found within the newest events, and what is rare takes either engine no time. Between them lies
 what is common but old, or common words that never meet: there the walk may end before the index does, and says
-how far it came. Neither engine is asked for everything at once: SQLite would walk every place of every word, and
-PostgreSQL would read every row that matches before it sorts them.
+how far it came. Neither engine is asked for everything at once: both would read and sort every row that matches.
 
 A piece of a word stands for the words it is a piece of. Where those are many, candidates are checked by their texts
 first (most have one of the words, or hardly any is left), and only then are all the words put into the question.
@@ -23,22 +26,28 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import connection
 
 from coordinator.engine import full_text
 from coordinator.search.progress import all_words_are_cut
 from coordinator.search.text import (
-    BLOCK,
+    BEYOND_WORD,
+    DEEP_CHARACTERS,
     INDEX_CHARACTERS,
+    LAST_SPAN,
     PIECE,
-    TEXTS,
+    SPAN_MICROSECONDS,
+    STORED_CHARACTERS,
     SearchTerm,
-    extract_readable_text,
-    id_block_words,
+    build_text_columns,
+    cover_spans,
+    extract_event_text,
     normalize_search_text,
+    time_span_of,
 )
 
 WALK_SECONDS = 0.1  # seconds after which no further stretch is begun
@@ -46,27 +55,65 @@ TOO_LATE = 0.05  # seconds beyond that by which a stretch may end, as far as the
 FEW_WORDS = 100  # words of one piece that are put into the question at once
 CHECKED_FIRST = 300  # candidates whose texts are checked before a question of many words is put
 CHECKED_AT_ONCE = 100
+READ_AT_ONCE = 10  # candidates whose texts are in memory at once
+DEEP_SECONDS = 2.0  # seconds after which a deeper search reads no further text
+MOST_BEYOND = 1_000  # events with more text than is indexed that are counted
+SPANS_AT_ONCE = 2_000
 
 Group = Sequence[SearchTerm]  # one of these must be found
-EVERYTHING = full_text.MatchQuery("events e", "e.id", "", "")
+
+
+class Place(NamedTuple):
+    """Where a search has come to: everything that happened later was looked at, and of this instant higher ids."""
+
+    at_us: int
+    event_id: int
+
+    def __str__(self) -> str:
+        return f"{self.at_us}-{self.event_id}"
+
+
+_PLACE = re.compile(r"(-?[0-9]{1,18})-([0-9]{1,18})")
+
+
+def parse_place(text: str) -> Place | None:
+    """Return the place that a query string names; None for none."""
+    match = _PLACE.fullmatch(text)
+    return Place(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Beside words: ids below `before` only, instants (µs) from `since` until before `until`, and an agent's names."""
+    """Beside words: what is before a place, instants (µs) from `since` until before `until`, and an agent's names."""
 
-    before: int | None = None
+    before: Place | None = None
     since: int | None = None
     until: int | None = None
     agent_names: tuple[str, ...] = ()
+    within: tuple[int, int] | None = (
+        None  # instants (µs) between which everything happened that has an instant
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class IndexWalkResult:
-    """Ids, newest first. `reached` is the id down to which was looked; None if that is everything."""
+    """Ids, newest first. `reached` is the place down to which was looked; None if that is everything."""
 
     ids: list[int]
-    reached: int | None = None
+    reached: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeStretch:
+    """The spans from `low` until before `high`, with how many indexed events they have."""
+
+    low: int
+    high: int
+    events: int
+
+    @property
+    def start(self) -> Place:
+        return Place(self.low * SPAN_MICROSECONDS, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +134,7 @@ def find_newest_matches(
 ) -> IndexWalkResult:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
     walker = IndexWalker(limits, time.monotonic() + WALK_SECONDS)
-    top = newest_event_id() + 1 if limits.before is None else min(limits.before, newest_event_id() + 1)
+    top = limits.before
     plans = []
     for term in terms:
         plan = plan_term_search(term)
@@ -107,6 +154,24 @@ def find_newest_matches(
         [*first, *later], by_text, checked.reached, limit - len(checked.ids), None
     )
     return IndexWalkResult(checked.ids + rest.ids, rest.reached)
+
+
+def find_matches_by_reading(
+    labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
+) -> IndexWalkResult:
+    """Return the newest events with more text than is indexed whose whole texts have every term."""
+    walker = IndexWalker(limits, time.monotonic() + DEEP_SECONDS, is_deep=True)
+    return walker.walk_and_check_texts(
+        [*labels, [SearchTerm((BEYOND_WORD,))]], terms, limits.before, limit, None
+    )
+
+
+def count_beyond_index(labels: Sequence[Group], limits: SearchLimits) -> int:
+    """Return how many events have more text than is indexed, as far as they are found at once; MOST_BEYOND at most."""
+    walker = IndexWalker(limits, time.monotonic() + WALK_SECONDS)
+    return len(
+        walker.walk_matching_groups([*labels, [SearchTerm((BEYOND_WORD,))]], limits.before, MOST_BEYOND).ids
+    )
 
 
 def plan_term_search(term: SearchTerm) -> TermPlan | None:
@@ -182,114 +247,171 @@ def find_words_with_prefix(piece: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class IndexWalker:
-    """Walks within `limits`, until time.monotonic() has come to `until`."""
+    """Walks within `limits`, until time.monotonic() has come to `until`; `is_deep` reads texts beyond the index."""
 
     limits: SearchLimits
     until: float
+    is_deep: bool = False
 
     @property
     def is_time_over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def walk_matching_groups(self, groups: Sequence[Group], top: int, limit: int) -> IndexWalkResult:
+    def walk_matching_groups(self, groups: Sequence[Group], top: Place | None, limit: int) -> IndexWalkResult:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
-        stretches = list(full_text.iterate_search_ranges(top, BLOCK))
-        for (low, high), ahead in zip(stretches, [*stretches[1:], None], strict=True):
+        stretches = StretchPlanner(self.limits, top)
+        sizes = full_text.iterate_stretch_sizes()
+        stretch = stretches.take_stretch(next(sizes))
+        while stretch is not None:
             started_at = time.monotonic()
-            ids += query_index_stretch(groups, self.limits, low, high, limit - len(ids))
+            rows = query_index_stretch(groups, self.limits, stretch, top, limit - len(ids))
+            ids += [pk for _, pk in rows]
             if len(ids) == limit:
-                return IndexWalkResult(ids, ids[-1])
-            if ahead is not None and self.would_exceed_time(
-                (time.monotonic() - started_at) / (high - low), ahead
-            ):
-                return IndexWalkResult(ids, low)
+                return IndexWalkResult(ids, Place(*rows[-1]))
+            most = self.most_events_ahead((time.monotonic() - started_at) / max(1, stretch.events))
+            following = stretches.take_stretch(min(next(sizes), most)) if most else stretches.take_stretch(1)
+            if following is not None and not most:
+                return IndexWalkResult(ids, stretch.start)
+            stretch = following
         return IndexWalkResult(ids)
 
-    def would_exceed_time(self, seconds_an_id: float, ahead: tuple[int, int]) -> bool:
-        """Say whether to end before the stretch `ahead`: it is late, or would be by far at the last one's pace."""
-        low, high = ahead
-        now = time.monotonic()
-        return now >= self.until or now + seconds_an_id * (high - low) > self.until + TOO_LATE
+    def most_events_ahead(self, seconds_an_event: float) -> int:
+        """Return how many events the next stretch may have at the last one's pace; 0 where it is too late for any."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return 0
+        return max(1, int((left + TOO_LATE) / max(seconds_an_event, 1e-9)))
 
     def walk_and_check_texts(
-        self, groups: Sequence[Group], terms: Sequence[SearchTerm], top: int, limit: int, most: int | None
+        self,
+        groups: Sequence[Group],
+        terms: Sequence[SearchTerm],
+        top: Place | None,
+        limit: int,
+        most: int | None,
     ) -> IndexWalkResult:
         """Walk through what has the groups, look at the texts of `most` of it, and keep what has the terms."""
         if not terms:
             return self.walk_matching_groups(groups, top, limit)
         patterns = [re.compile(term.term_pattern) for term in terms]
         ids: list[int] = []
-        looked, high = 0, top
+        looked = 0
         while most is None or looked < most:
-            matching_ids = self.walk_matching_groups(groups, high, CHECKED_AT_ONCE)
-            ids += filter_events_by_patterns(matching_ids.ids, patterns)[: limit - len(ids)]
-            if len(ids) == limit:
-                return IndexWalkResult(ids, ids[-1])
-            if matching_ids.reached is None:
+            candidates = self.walk_matching_groups(groups, top, CHECKED_AT_ONCE)
+            for start in range(0, len(candidates.ids), self.read_at_once):
+                some = candidates.ids[start : start + self.read_at_once]
+                ids += filter_events_by_patterns(some, patterns, is_deep=self.is_deep)
+                if len(ids) >= limit:
+                    ids = ids[:limit]
+                    return IndexWalkResult(ids, load_event_place(ids[-1]))
+                if self.is_time_over and some[-1] != candidates.ids[-1]:
+                    return IndexWalkResult(ids, load_event_place(some[-1]))
+            if candidates.reached is None:
                 return IndexWalkResult(ids)
-            looked, high = looked + len(matching_ids.ids), matching_ids.reached
+            looked, top = looked + len(candidates.ids), candidates.reached
             if self.is_time_over:
                 break
-        return IndexWalkResult(ids, high)
+        return IndexWalkResult(ids, top)
+
+    @property
+    def read_at_once(self) -> int:
+        return 1 if self.is_deep else READ_AT_ONCE
 
 
-def newest_event_id() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT max(id) FROM events")
-        return cursor.fetchone()[0] or 0
+class StretchPlanner:
+    """Gives stretches of time, newest first, that have as many events as they should have, or a span more."""
+
+    def __init__(self, limits: SearchLimits, top: Place | None) -> None:
+        # Before the first event of an instant is what happened earlier: maybe nothing of the instant's own span.
+        tops = [] if top is None else [time_span_of(top.at_us - (top.event_id == 0)) + 1]
+        tops += [] if limits.until is None else [time_span_of(limits.until) + 1]
+        tops += [] if limits.within is None else [time_span_of(limits.within[1]) + 1]
+        lowest = max(
+            time_span_of(limits.since), 0 if limits.within is None else time_span_of(limits.within[0])
+        )
+        self.spans = iterate_counted_spans(
+            min(tops, default=None), lowest, with_timeless=limits.since is limits.until is None
+        )
+        self.ahead = next(self.spans, None)
+
+    def take_stretch(self, events: int) -> TimeStretch | None:
+        """Return the next stretch; None where there is no further event."""
+        if self.ahead is None:
+            return None
+        high, total = self.ahead[0] + 1, 0
+        low = high
+        while self.ahead is not None and (low == high or total + self.ahead[1] <= events):
+            low, total = self.ahead[0], total + self.ahead[1]
+            self.ahead = next(self.spans, None)
+        return TimeStretch(low, high, total)
+
+
+def iterate_counted_spans(
+    below: int | None, lowest: int, *, with_timeless: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans below a number that have events, and how many, the newest first; last what has no time."""
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT span, events FROM sbx_search_spans WHERE (span >= %s OR (span = 0 AND %s)) AND span < %s"
+                " ORDER BY span DESC LIMIT %s",
+                [lowest, with_timeless, LAST_SPAN + 1 if below is None else below, SPANS_AT_ONCE],
+            )
+            rows = cursor.fetchall()
+        yield from rows
+        if len(rows) < SPANS_AT_ONCE:
+            return
+        below = rows[-1][0]
 
 
 def query_index_stretch(
-    groups: Sequence[Group], limits: SearchLimits, low: int, high: int, limit: int
-) -> list[int]:
-    """Return the newest events of one stretch that match."""
-    by_block = bool(groups) and full_text.is_searched_by_block(low, high)
-    if by_block:
-        groups = [[SearchTerm((word,)) for word in id_block_words(low, high)], *groups]
-    match_query = full_text.event_match_query(groups) if groups else EVERYTHING
-    key = match_query.key
-    # An expression, so that PostgreSQL does not read the stretch by the primary key instead of asking its index.
-    place = f"{key} + 0" if by_block else key
-    conditions, parameters = [f"{place} >= %s", f"{place} < %s"], list[str | int]([low, high])
-    if match_query.condition:
-        conditions.append(match_query.condition)
-        parameters.append(match_query.question)
-    joins, limited, of_limits = build_limit_conditions(limits, key, with_events=bool(groups))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {key} FROM {match_query.table}{joins} WHERE {' AND '.join([*conditions, *limited])}"  # constants  # noqa: S608
-            f" ORDER BY {place} DESC LIMIT %s",
-            [*parameters, *of_limits, limit],
-        )
-        return [row[0] for row in cursor.fetchall()]
-
-
-def build_limit_conditions(
-    limits: SearchLimits, key: str, *, with_events: bool
-) -> tuple[str, list[str], list[str | int]]:
-    """Return joins, conditions and their parameters. Words of deleted events are left out by a join alone."""
-    joins = f" JOIN events e ON e.id = {key}" if with_events else ""
-    conditions: list[str] = []
-    parameters: list[str | int] = []
+    groups: Sequence[Group], limits: SearchLimits, stretch: TimeStretch, top: Place | None, limit: int
+) -> list[tuple[int, int]]:
+    """Return the newest events of one stretch that match, each with its instant."""
+    spans = [SearchTerm((word,)) for word in cover_spans(stretch.low, stretch.high)]
+    match_query = full_text.event_match_query([*groups, spans])
+    key, at = match_query.key, "coalesce(c.instant_us, 0)"
+    conditions, parameters = [match_query.condition], list[str | int]([match_query.question])
+    if top is not None:
+        conditions.append(f"({at} < %s OR ({at} = %s AND {key} < %s))")
+        parameters += [top.at_us, top.at_us, top.event_id]
     for at_us, sign in ((limits.since, ">="), (limits.until, "<")):
         if at_us is not None:
             conditions.append(f"c.instant_us {sign} %s")
             parameters.append(at_us)
-    if conditions:
-        joins += f" JOIN event_context c ON c.event_id = {key}"
+    # Words of deleted events are left out by a join alone.
+    joins = f" JOIN events e ON e.id = {key} LEFT JOIN event_context c ON c.event_id = {key}"
     if limits.agent_names:
         joins += " JOIN sessions s ON s.session_id = e.session_id"
         conditions.append(f"s.agent_name IN ({', '.join(['%s'] * len(limits.agent_names))})")
         parameters += limits.agent_names
-    return joins, conditions, parameters
+    with full_text.without_table_scans(), connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {at}, {key} FROM {match_query.table}{joins} WHERE {' AND '.join(conditions)}"  # constants  # noqa: S608
+            f" ORDER BY 1 DESC, 2 DESC LIMIT %s",
+            [*parameters, limit],
+        )
+        return cursor.fetchall()
 
 
-def filter_events_by_patterns(ids: Sequence[int], patterns: Sequence[re.Pattern[str]]) -> list[int]:
+def load_event_place(event_id: int) -> Place:
+    """Return an event's place in the order of results."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT instant_us FROM event_context WHERE event_id = %s", [event_id])
+        row = cursor.fetchone()
+    return Place(row[0] if row else 0, event_id)
+
+
+def filter_events_by_patterns(
+    ids: Sequence[int], patterns: Sequence[re.Pattern[str]], *, is_deep: bool = False
+) -> list[int]:
     """Return those of the events whose texts have every one of the patterns."""
+    limit = None if is_deep else INDEX_CHARACTERS
+    stored = DEEP_CHARACTERS if is_deep else STORED_CHARACTERS
     texts_by_event = {
-        pk: "\n".join(normalize_search_text(extract_readable_text(text)[:INDEX_CHARACTERS]) for text in texts)
-        for pk, texts in load_indexed_event_texts(ids).items()
+        pk: normalize_search_text(extract_event_text(texts, stored, limit)[0])
+        for pk, texts in load_event_texts(ids, stored).items()
     }
     return [
         pk
@@ -298,11 +420,14 @@ def filter_events_by_patterns(ids: Sequence[int], patterns: Sequence[re.Pattern[
     ]
 
 
-def load_indexed_event_texts(ids: Sequence[int]) -> dict[int, list[str]]:
-    """Return the texts of events, as stored and as far as they are indexed."""
+def load_event_texts(ids: Sequence[int], stored_limit: int = STORED_CHARACTERS) -> dict[int, list[str]]:
+    """Return the texts of events, as stored, so many characters of each."""
     if not ids:
         return {}
-    places = ", ".join(["%s"] * len(ids))
+    marks = ", ".join(["%s"] * len(ids))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, {TEXTS} FROM events WHERE id IN ({places})", list(ids))  # constants  # noqa: S608
+        cursor.execute(
+            f"SELECT id, {build_text_columns(stored_limit)} FROM events WHERE id IN ({marks})",  # constants  # noqa: S608
+            list(ids),
+        )
         return {row[0]: [text for text in row[1:] if text] for row in cursor.fetchall()}

@@ -13,26 +13,45 @@ import functools
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
+from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.models import UnreadableText
 from coordinator.models.fields import decode_stored_json
 
-# The beginning of each value is indexed: enough for what people look for, and a bound on what a huge output costs.
-INDEX_CHARACTERS = 12_000
-# What is indexed of an event, as SQL. A call's end repeats its input, which would only be found twice.
-TEXTS = (
-    f"CASE WHEN event_type <> 'post_tool' THEN substr({cast_to_text_sql('tool_input')}, 1, {INDEX_CHARACTERS}) END, "
-    + ", ".join(
-        f"substr({cast_to_text_sql(name)}, 1, {INDEX_CHARACTERS})"
+INDEX_CHARACTERS = (
+    200_000  # readable characters of an event that are indexed: ten times what most agents show
+)
+STORED_CHARACTERS = (
+    1_000_000  # of each stored value that are read for the index: escapes and skipped values need room
+)
+DEEP_CHARACTERS = 20_000_000  # of each stored value that a deeper search reads
+SPAN_MICROSECONDS = 600_000_000  # ten minutes: what of an event's time is one word
+SPANS_OF_DAY = 86_400_000_000 // SPAN_MICROSECONDS
+_FIRST_DAY = date(1970, 1, 1)
+LAST_SPAN = (date(9999, 1, 1) - _FIRST_DAY).days * SPANS_OF_DAY  # and everything later
+
+
+def build_text_columns(most: int) -> str:
+    """Return what is indexed of an event, as SQL, up to `most` characters of each value.
+
+    A call's end repeats its input, which would only be found twice.
+    """
+    values = ", ".join(
+        f"substr({cast_to_text_sql(name)}, 1, {most})"
         for name in ("tool_output", "content", "error", "reason")
     )
-    + f", {cast_to_text_sql('tool_name')}"
-)
+    return (
+        f"CASE WHEN event_type <> 'post_tool' THEN substr({cast_to_text_sql('tool_input')}, 1, {most}) END, "
+        f"{values}, {cast_to_text_sql('tool_name')}"
+    )
+
+
+TEXTS = build_text_columns(STORED_CHARACTERS)
 _WORD = re.compile(r"[^\W_]+")
 _ASKED = re.compile(r'"([^"]*)"|(\S+)')
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -41,8 +60,19 @@ MOST_TERMS = 12
 MOST_LETTERS = 100  # of a word that are indexed
 LONGEST_REMEMBERED = 200  # characters of a session's id, or a tool's name, whose word is remembered
 PIECE = 3  # letters of the shortest piece of a word that is found within it
-# Events of neighbouring ids share a block, so that an index can be asked for a stretch of them.
-BLOCK = 16_384
+BEYOND_WORD = "sbxbeyond"  # an event with more text than is indexed
+# Of PostgreSQL's 1,048,575 bytes for the words of an event; what stands beside each word is counted generously.
+MOST_WORD_BYTES = 900_000
+_BYTES_BESIDE = 12
+# Pictures, signatures and other encoded bytes are no words: nobody types a piece of them, and few are alike.
+_ENCODED = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{200,}={0,2}")
+_NEVER_SHOWN = {"signature", "data", "blob", "encrypted_content", "thoughtSignature"}
+_LONGEST_SHOWN = 100  # characters without a blank of a value of such a name that may be read after all
+_CUT_HIDDEN = re.compile(
+    r'"(?:originalFile"\s*:\s*"|(?:signature|data|blob|encrypted_content|thoughtSignature)"\s*:\s*"'
+    r'(?=[^"\\\s]{100}))(?:[^"\\]|\\.)*+(?:"|\\?\Z)',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +178,20 @@ class EventFacts:
     session_id: str
     event_type: str
     tool_name: str | None
-    at: datetime | None
+    at_us: int | None  # as event_context has it, by which results are ordered
+
+    @property
+    def time_span(self) -> int:
+        return time_span_of(self.at_us)
 
     def event_fact_words(self) -> list[str]:
         """Return the words that stand for these facts."""
         fact_words = [fact_label("session", self.session_id), fact_label("kind", self.event_type)]
-        fact_words += id_block_words(self.event_id, self.event_id + 1)
+        fact_words.append(ten_minutes_word(self.time_span))
         if self.tool_name:
             fact_words.append(fact_label("tool", self.tool_name))
-        if self.at:
-            fact_words += date_span_words(self.at.date())
+        if 0 < self.time_span < LAST_SPAN:
+            fact_words += date_span_words(_FIRST_DAY + timedelta(days=self.time_span // SPANS_OF_DAY))
         return fact_words
 
 
@@ -167,19 +201,75 @@ def date_span_words(day: date) -> tuple[str, str, str]:
     return time_span_word(f"{day:%Y}"), time_span_word(f"{day:%Y%m}"), time_span_word(f"{day:%Y%m%d}")
 
 
-def index_words_of_texts(texts: Iterable[str | None]) -> list[str]:
-    """Return the words of an event's texts (TEXTS), as they stand."""
-    return [
-        word[:MOST_LETTERS]
-        for text in texts
-        if text
-        for word in split_search_words(extract_readable_text(text)[:INDEX_CHARACTERS])
-    ]
+@dataclass(frozen=True, slots=True)
+class IndexableWords:
+    """The words of an event's texts, and whether there is more text than these."""
+
+    words: list[str]
+    is_beyond: bool
 
 
-def id_block_words(low: int, high: int) -> list[str]:
-    """Return the words that stand for the blocks of the ids from `low` until before `high`."""
-    return [f"sbxblock{number}" for number in range(low // BLOCK, -(-high // BLOCK))]
+def index_words_of_texts(texts: Iterable[str | None]) -> IndexableWords:
+    """Return the words of an event's texts (TEXTS), as they stand, within the budget of an event."""
+    readable, is_beyond = extract_event_text(texts, STORED_CHARACTERS, INDEX_CHARACTERS)
+    words = [word[:MOST_LETTERS] for word in split_search_words(readable)]
+    fitting = count_fitting_words(words)
+    is_beyond = is_beyond or fitting < len(words) or fitting > full_text.most_phrase_words()
+    return IndexableWords(words[:fitting], is_beyond)
+
+
+def count_fitting_words(words: Sequence[str]) -> int:
+    """Return how many of the words every engine's index can hold for one event."""
+    if 4 * sum(map(len, words)) + _BYTES_BESIDE * len(words) < MOST_WORD_BYTES:
+        return len(words)
+    left, seen = MOST_WORD_BYTES, set[str]()
+    for number, word in enumerate(words):
+        left -= 2 if word in seen else len(word.encode()) + _BYTES_BESIDE
+        if left < 0:
+            return number
+        seen.add(word)
+    return len(words)
+
+
+def extract_event_text(texts: Iterable[str | None], stored_limit: int, limit: int | None) -> tuple[str, bool]:
+    """Return an event's texts as a person reads them, at most `limit` characters, and whether there is more."""
+    readable = []
+    left, is_beyond = limit, False
+    for text in texts:
+        if not text:
+            continue
+        piece = extract_readable_text(text)
+        is_beyond = is_beyond or len(text) >= stored_limit
+        if left is not None:
+            if len(piece) > left:
+                piece, is_beyond = piece[:left], True
+            left -= len(piece)
+        readable.append(piece)
+    return "\n".join(readable), is_beyond
+
+
+def time_span_of(at_us: int | None) -> int:
+    """Return which ten minutes since 1970 an instant is in: 0 for what is before and for none, LAST_SPAN at most."""
+    return min(max(0, at_us or 0) // SPAN_MICROSECONDS, LAST_SPAN)
+
+
+def ten_minutes_word(span: int) -> str:
+    """Return the word that stands for ten minutes, by their number since 1970."""
+    return f"sbxspan{span}"
+
+
+def cover_spans(low: int, high: int) -> list[str]:
+    """Return words that together stand for the spans from `low` until before `high`: days, months, years inside."""
+    if low == 0:  # its events have no day
+        return [ten_minutes_word(0), *cover_spans(1, high)]
+    first_day, end_day = -(-low // SPANS_OF_DAY), high // SPANS_OF_DAY
+    if first_day >= end_day:
+        return [ten_minutes_word(span) for span in range(low, high)]
+    days = cover_days_with_spans(
+        _FIRST_DAY + timedelta(days=first_day), _FIRST_DAY + timedelta(days=end_day - 1)
+    )
+    edges = [*range(low, first_day * SPANS_OF_DAY), *range(end_day * SPANS_OF_DAY, high)]
+    return [*days, *(ten_minutes_word(span) for span in edges)]
 
 
 def time_span_word(digits: str) -> str:
@@ -187,13 +277,8 @@ def time_span_word(digits: str) -> str:
     return f"sbxtime{digits}"
 
 
-FIRST_YEAR, LAST_YEAR = 1970, 2100
-
-
-def cover_period_with_spans(since: datetime | None, until: datetime | None) -> tuple[str, ...]:
-    """Return the fewest words whose spans cover what lies between two instants; the days at the edges whole."""
-    first = max(since.date() if since else date(FIRST_YEAR, 1, 1), date(FIRST_YEAR, 1, 1))
-    last = min(until.date() if until else date(LAST_YEAR, 12, 31), date(LAST_YEAR, 12, 31))
+def cover_days_with_spans(first: date, last: date) -> tuple[str, ...]:
+    """Return the fewest words whose spans are the days from the first to the last."""
     span_words = []
     while first <= last:
         year_end = date(first.year, 12, 31)
@@ -211,12 +296,18 @@ def cover_period_with_spans(since: datetime | None, until: datetime | None) -> t
 
 
 def extract_readable_text(stored: str) -> str:
-    """Return the texts in a stored JSON value, as a person reads them; what is no JSON, as it stands."""
+    """Return the texts in a stored JSON value, as a person reads them; what is no JSON, as it stands.
+
+    Encoded bytes become a sign of omission, and of an edit's result the file before it is left out: its diff is shown.
+    """
     value = decode_stored_json(stored)
-    if isinstance(value, UnreadableText):
-        was_cut = len(stored) >= INDEX_CHARACTERS and stored[:1] in ("{", "[", '"')
-        return unescape_cut_json(stored) if was_cut else stored
-    return "\n".join(iterate_json_texts(value))
+    if not isinstance(value, UnreadableText):
+        text = "\n".join(iterate_json_texts(value))
+    elif stored[:1] == '"' or stored[:2] in ('{"', "[{", '["'):
+        text = unescape_cut_json(_CUT_HIDDEN.sub('""', stored))
+    else:
+        text = stored
+    return _ENCODED.sub("…", text) if len(text) > _LONGEST_SHOWN else text
 
 
 def unescape_cut_json(stored: str) -> str:
@@ -233,6 +324,11 @@ def decode_json_escape(match: re.Match[str]) -> str:
     return " " if character == "\0" or "\ud800" <= character <= "\udfff" else character
 
 
+def is_encoded(value: str) -> bool:
+    """Say whether a value seems to be encoded bytes: long, and without a blank where a text would have some."""
+    return len(value) > _LONGEST_SHOWN and not any(map(str.isspace, value[:_LONGEST_SHOWN]))
+
+
 def iterate_json_texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
@@ -240,7 +336,9 @@ def iterate_json_texts(value: Any) -> Iterator[str]:
         for key, inner in value.items():
             if key == "type":  # every block of content has one; nobody looks for the word "text" to find them
                 continue
-            if not (key in {"data", "blob", "signature"} and isinstance(inner, str) and len(inner) > 200):
+            if key in _NEVER_SHOWN and isinstance(inner, str) and is_encoded(inner):
+                continue
+            if key != "originalFile" or "structuredPatch" not in value:
                 yield from iterate_json_texts(inner)
     elif isinstance(value, list):
         for inner in value:

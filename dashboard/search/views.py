@@ -12,9 +12,15 @@ from django.utils.http import urlencode
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.lib.storable import parse_database_id
 from coordinator.models.agent_names import list_agent_choices
-from coordinator.search.events import EventHit, SearchQuery, group_hits_by_session, search_events
+from coordinator.search.events import (
+    EventHit,
+    SearchQuery,
+    count_unindexed_texts,
+    group_hits_by_session,
+    search_events,
+)
+from coordinator.search.index import MOST_BEYOND, parse_place
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import SessionTimeline
@@ -39,7 +45,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         path = question.text.strip().removeprefix(OF_FILE).strip()
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
-    events = search_events(question, before=parse_database_id(before))
+    events = search_events(question, before=parse_place(before))
     context: dict[str, Any] = {
         "question": question,
         "milestones": find_hit_milestones(events.hits),
@@ -47,6 +53,10 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
             [*(hit.event.session_id for hit in events.hits), question.session_id]
         ),
         "asked": bool(question.search_terms),
+        "beyond": count_unindexed_texts(question) if question.search_terms else 0,
+        "most_beyond": MOST_BEYOND,
+        "deeper": build_query_with(request.GET, deeper="1", before=""),
+        "not_deeper": build_query_with(request.GET, deeper="", before=""),
         "coming": load_indexing_progress(),
         "groups": group_hits_by_session(question, events.hits, is_all=not before and events.before is None),
         "looked_until": events.looked_until,
@@ -89,4 +99,5 @@ def parse_search_query(data: QueryDict) -> SearchQuery:
         agent=texts["agent"],
         since=days.start_instant,
         until=days.end_instant,
+        is_deep=data.get("deeper") == "1",
     )

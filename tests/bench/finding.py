@@ -116,6 +116,7 @@ def searches(now: datetime) -> dict[str, str]:
     from tests.bench import corpus
 
     days = {"since": str((now - timedelta(days=80)).date()), "until": str((now - timedelta(days=70)).date())}
+    far_back = f"{int((now - timedelta(days=80)).timestamp()) * 1_000_000}-1"
     asked: dict[str, dict[str, str]] = {
         "a word in every event": {"q": "everywhere"},
         "a rare word": {"q": "needle"},
@@ -176,8 +177,8 @@ def searches(now: datetime) -> dict[str, str]:
             "q": "yesteryear",
             "since": str((now - timedelta(days=20)).date()),
         },
-        "a deep page of a word in every event": {"q": "everywhere", "before": "100000"},
-        "a deep page of a broad beginning": {"q": f"{corpus.BEGINNING}*", "before": "100000"},
+        "a deep page of a word in every event": {"q": "everywhere", "before": far_back},
+        "a deep page of a broad beginning": {"q": f"{corpus.BEGINNING}*", "before": far_back},
     }
     return {f"search: {name}": f"/ui/search/?{urlencode(data)}" for name, data in asked.items()}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from django.db import connection
 
 from coordinator.actions import search
+from coordinator.search import index, text
 
 
 def index_new() -> int:
@@ -65,3 +67,11 @@ def let_ids_begin_anew() -> None:
             cursor.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
         else:
             cursor.execute("ALTER SEQUENCE events_id_seq RESTART")
+
+
+def let_spans_be_seconds(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    """Have the index know the time by so many seconds, not by ten minutes, so that few events make many stretches."""
+    for module in (index, text):
+        monkeypatch.setattr(module, "SPAN_MICROSECONDS", seconds * 1_000_000)
+        monkeypatch.setattr(module, "LAST_SPAN", text.LAST_SPAN * 600)
+    monkeypatch.setattr(text, "SPANS_OF_DAY", 86_400 // seconds)

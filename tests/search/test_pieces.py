@@ -21,7 +21,13 @@ from coordinator.search.events import SearchQuery, search_events, search_session
 from coordinator.search.progress import IndexingProgress, load_indexing_progress
 from coordinator.search.text import normalize_search_text
 from tests.people import signed_in
-from tests.search.indexing import check_index, index_new, let_ids_begin_anew, pieces_kept
+from tests.search.indexing import (
+    check_index,
+    index_new,
+    let_ids_begin_anew,
+    let_spans_be_seconds,
+    pieces_kept,
+)
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
 pytestmark = pytest.mark.django_db
@@ -174,9 +180,7 @@ def short_steps(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
     monkeypatch.setattr(search_index, "WALK_SECONDS", 0)
     monkeypatch.setattr(search_index, "CHECKED_AT_ONCE", 3)
     monkeypatch.setattr(search_index, "CHECKED_FIRST", 3)
-    monkeypatch.setattr(search_index, "BLOCK", 7)
-    monkeypatch.setattr("coordinator.search.text.BLOCK", 7)
-    monkeypatch.setattr(full_text, "NEWEST_ROWS", 4)
+    let_spans_be_seconds(monkeypatch, 4)
     monkeypatch.setattr(full_text, "STRETCHES", {"sqlite": (3, 5), "postgresql": (3, 5)})
 
 

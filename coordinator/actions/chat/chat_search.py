@@ -10,15 +10,15 @@ from django.db import transaction
 from coordinator.chat.content import message_search_text as said
 from coordinator.engine import chat_words
 from coordinator.models import ChatMessage, UnreadableText
-from coordinator.search.text import INDEX_CHARACTERS, split_search_words
+from coordinator.search.text import INDEX_CHARACTERS, count_fitting_words, split_search_words
 
 STEP = 500  # messages a transaction
 
 
 def index_chat_body(message: ChatMessage) -> None:
     """Make a new message findable, in the transaction that writes it."""
-    body = " ".join(word[:100] for word in split_search_words(said(message.content)[:INDEX_CHARACTERS]))
-    chat_words.index_chat_message(message.pk, body)
+    words = [word[:100] for word in split_search_words(said(message.content)[:INDEX_CHARACTERS])]
+    chat_words.index_chat_message(message.pk, " ".join(words[: count_fitting_words(words)]))
 
 
 def index_new_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001

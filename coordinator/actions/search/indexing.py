@@ -9,6 +9,7 @@ feed has forgotten what happened meanwhile. Last come the words that an older ve
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
@@ -27,9 +28,9 @@ from coordinator.actions.search.touching import delete_all_touches, record_older
 from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.feed import reader as feed
-from coordinator.lib import instants
-from coordinator.search.text import TEXTS, EventFacts, index_words_of_texts
+from coordinator.search.text import BEYOND_WORD, TEXTS, EventFacts, index_words_of_texts
 
+READ_AT_ONCE = 50  # events whose texts are in memory at once
 STEP = 100  # events a transaction, so that other writers wait for moments only
 WINDOW = 1_000  # changes, events, or words that are looked at together
 MOST_AT_ONCE = 20_000  # events one call of housekeeping takes on
@@ -178,34 +179,30 @@ def index_events(events: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
     index_words: set[str] = set()
     documents = []
+    spans: Counter[int] = Counter()
     for facts, texts in read_events_to_index(events):
-        text_words = index_words_of_texts(texts)
-        index_words.update(text_words)
-        documents.append((facts.event_id, " ".join(text_words + facts.event_fact_words())))
+        indexable = index_words_of_texts(texts)
+        index_words.update(indexable.words)
+        labels = facts.event_fact_words() + [BEYOND_WORD] * indexable.is_beyond
+        documents.append((facts.event_id, " ".join(indexable.words + labels)))
+        spans[facts.time_span] += 1
     with transaction.atomic():
         full_text.store_search_words(sorted(index_words))
         full_text.index_event_texts(documents)
+        full_text.count_spans(sorted(spans.items()))
         record_touches(events)
     return len(documents)
 
 
-def read_events_to_index(events: Sequence[int]) -> list[tuple[EventFacts, Sequence[str | None]]]:
-    event_rows = fetch_query_rows(
-        f"SELECT e.id, {cast_to_text_sql('e.session_id')}, {cast_to_text_sql('event_type')},"  # noqa: S608 # constants
-        f" {cast_to_text_sql('timestamp')}, instant_us,"
-        f" {TEXTS} FROM events e"
-        f" LEFT JOIN event_context c ON c.event_id = e.id WHERE e.id IN ({build_sql_placeholders(events)})"
-        " ORDER BY e.id",
-        events,
-    )
-    return [
-        (EventFacts(pk, session_id, event_type, texts[-1], resolve_event_time(at_us, timestamp)), texts)
-        for pk, session_id, event_type, timestamp, at_us, *texts in event_rows
-    ]
-
-
-def resolve_event_time(at_us: int | None, timestamp: str) -> datetime | None:
-    try:
-        return instants.parse_instant(timestamp) if at_us is None else instants.from_microseconds(at_us)
-    except OverflowError:
-        return None
+def read_events_to_index(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:
+    """Yield the events with their texts, which may be long: few of them are in memory at once."""
+    for start in range(0, len(events), READ_AT_ONCE):
+        some = events[start : start + READ_AT_ONCE]
+        for pk, session_id, event_type, at_us, *texts in fetch_query_rows(
+            f"SELECT e.id, {cast_to_text_sql('e.session_id')}, {cast_to_text_sql('event_type')}, instant_us,"  # noqa: S608 # constants
+            f" {TEXTS} FROM events e"
+            f" LEFT JOIN event_context c ON c.event_id = e.id WHERE e.id IN ({build_sql_placeholders(some)})"
+            " ORDER BY e.id",
+            some,
+        ):
+            yield EventFacts(pk, session_id, event_type, texts[-1], at_us), texts

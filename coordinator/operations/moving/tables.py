@@ -27,6 +27,7 @@ DERIVED = frozenset(
         "sbx_files",
         "sbx_search",
         "sbx_search_progress",
+        "sbx_search_spans",
         "sbx_search_stale",
         "sbx_search_terms",
         "sbx_session_spans",
