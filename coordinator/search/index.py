@@ -392,7 +392,8 @@ def query_index_stretch(
             f" ORDER BY 1 DESC, 2 DESC LIMIT %s",
             [*parameters, limit],
         )
-        return cursor.fetchall()
+        rows: list[tuple[int, int]] = cursor.fetchall()
+    return rows
 
 
 def load_event_place(event_id: int) -> Place:
