@@ -56,10 +56,10 @@ def find_asked(request: PermissionRequest) -> Asked | None:
     asked = parse_asked(tool, subject.tool_input)
     if isinstance(asked, AskedAddress):
         return replace(asked, link=unseal_address(metadata) or asked.address)
-    if isinstance(asked, AskedPlan) and hook in MODE_HOOKS:
-        return replace(asked, modes=tuple(PlanMode))
-    if isinstance(asked, AskedPlan) and hook in REPEATING_HOOKS:
-        return replace(asked, asks_again=AGENT_TITLES.get(request.plugin_id, ""))
+    if isinstance(asked, AskedPlan):
+        modes = tuple(PlanMode) if hook in MODE_HOOKS else ()
+        asks_again = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
+        return replace(asked, modes=modes, asks_again=asks_again)
     return asked
 
 
