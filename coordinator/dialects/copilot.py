@@ -37,6 +37,7 @@ SUBJECTS = {
     "Grep": "pattern",
     "WebFetch": "url",
     "Agent": "prompt",
+    "AskUserQuestion": "message",
     "bash": "command",
     "powershell": "command",
     "create": "path",
@@ -46,6 +47,7 @@ SUBJECTS = {
     "grep": "pattern",
     "web_fetch": "url",
     "task": "prompt",
+    "ask_user": "message",
 }
 # How hooks name tools that Copilot CLI itself, and its model, call otherwise.
 HOOK_TOOLS = {
@@ -58,6 +60,7 @@ HOOK_TOOLS = {
     "grep": "Grep",
     "web_fetch": "WebFetch",
     "task": "Agent",
+    "ask_user": "AskUserQuestion",
 }
 # How the output of a command ends.
 _EXIT_CODE = re.compile(r"\n?<shellId: \S{1,100} completed with exit code (-?\d{1,9})>\s*\Z")

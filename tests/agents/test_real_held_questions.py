@@ -25,11 +25,20 @@ GEMINI_ASKS = {"questions": [COLOUR | {"type": "choice"}]}
 OPENCODE_ASKS = {
     "questions": [{**{name: COLOUR[name] for name in ("question", "header", "options")}, "multiple": False}]
 }
+COPILOT_ASKS = {
+    "message": "Which colour?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"colour": {"type": "string", "title": "Colour", "enum": ["Red", "Blue"]}},
+        "required": ["colour"],
+    },
+}
 # The words that start each in a terminal, its tool, and what its model asks.
 ASKING: dict[str, tuple[list[str], str, dict[str, Any]]] = {
     "gemini": (["-i", PROMPT, "-m", "scripted"], "ask_user", GEMINI_ASKS),
     "opencode": (["--prompt", PROMPT], "question", OPENCODE_ASKS),
     "kilo": (["--prompt", PROMPT], "question", OPENCODE_ASKS),
+    "copilot": (["-i", PROMPT, "--allow-all-tools"], "AskUserQuestion", COPILOT_ASKS),
     "codex": (
         [
             "--dangerously-bypass-hook-trust",
@@ -46,6 +55,8 @@ ASKING: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         },
     ),
 }
+# Tools that hooks, and so rules, know by another name than the model.
+CALLED_BY_MODELS = {"AskUserQuestion": "ask_user"}
 
 
 @pytest.fixture
@@ -74,9 +85,12 @@ def test_a_question_that_a_rule_holds_is_answered_here(
     programs.needed(agent)
     words, tool, asked = ASKING[agent]
     home = held_home(served, opened, tmp_path, agent, tool)
-    home.script.commands = (Use(tool, asked),)
+    home.script.commands = (Use(CALLED_BY_MODELS.get(tool, tool), asked),)
     terminal = Terminal(home, words)
     opened.callback(terminal.close)
+    if agent == "copilot":
+        terminal.shows("Do you trust the files in this folder?")
+        terminal.type("\r")
     page = open_request(person_at, served, waiting_question(served, terminal, tool))
     page.get_by_role("button", name="Blue").click()
     answered = "answered this question in Signalbox"

@@ -21,6 +21,11 @@ from tests.approvals.factories import asked as requested
 ONE = {"questions": [{"question": "Which?", "options": [{"label": "A"}, {"label": "B"}]}]}
 
 
+def form_of(title: str) -> dict[str, Any]:
+    """Return a form with one choice, by which GitHub Copilot CLI asks."""
+    return {"type": "object", "properties": {"f": {"type": "string", "title": title, "enum": ["A", "B"]}}}
+
+
 def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AskedQuestions:
     asked = questions.parse_asked(tool, tool_input)
     assert isinstance(asked, AskedQuestions)
@@ -38,6 +43,7 @@ def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AskedQuestions:
             {"questions": [{"question": "Which?", "header": "", "multiple": False, **ONE["questions"][0]}]},
         ),
         ("request_user_input", {"questions": [{"id": "which", **ONE["questions"][0]}]}),
+        ("AskUserQuestion", {"message": "Please", "requestedSchema": form_of("Which?")}),
     ],
 )
 def test_the_questions_of_each_agent_are_read(tool: str, tool_input: Any) -> None:
@@ -57,6 +63,9 @@ def test_the_questions_of_each_agent_are_read(tool: str, tool_input: Any) -> Non
         {"questions": [{"question": "Q", "options": [{"label": ""}]}]},
         {"questions": [{"question": "Q", "options": ["A", "A"]}]},
         {"questions": [ONE["questions"][0]] * 2},
+        {"message": "Q", "requestedSchema": {"type": "object", "properties": {}}},
+        {"message": "Q", "requestedSchema": {"type": "object", "properties": {"f": {"type": "file"}}}},
+        {"message": "Q", "requestedSchema": form_of("Password")},
         {"questions": [{"question": str(number)} for number in range(questions.MAX_QUESTIONS + 1)]},
     ],
 )

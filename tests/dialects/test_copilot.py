@@ -99,5 +99,8 @@ def test_a_rule_for_paths_sees_the_file_that_it_writes(copilot: Copilot) -> None
 
 def test_each_of_its_tools_is_of_a_kind_and_has_a_subject() -> None:
     of_kinds = {tool for kind in KINDS.values() for tool in kind.tools}
-    assert {name for pair in HOOK_TOOLS.items() for name in pair} - of_kinds == {"task", "Agent"}
+    assert {name for pair in HOOK_TOOLS.items() for name in pair} - of_kinds == {
+        *("task", "Agent"),
+        *("ask_user", "AskUserQuestion"),
+    }
     assert {name for pair in HOOK_TOOLS.items() for name in pair} <= set(DIALECT.tools)

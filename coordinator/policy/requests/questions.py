@@ -30,6 +30,7 @@ ELICITATION = (
     "elicitation/create"  # an MCP server, or an agent that the runner drives, asks by a form or an address
 )
 
+FORM_FIELDS = frozenset({"message", "requestedSchema"})
 MAX_QUESTIONS = 30
 MAX_CHOICES = 100
 MAX_FIELD_CHARACTERS = 4_000  # of a text that a person types
@@ -192,6 +193,8 @@ def parse_questions(tool_input: Any) -> AskedQuestions | None:
     """Return the questions of a call; None where one of them is of no known form, for half of them is not answered."""
     if not isinstance(tool_input, dict):
         return None
+    if "requestedSchema" in tool_input and "questions" not in tool_input:
+        return parse_form_questions(tool_input)
     entries = tool_input.get("questions")
     entries = entries if isinstance(entries, list) else [tool_input]
     if not 0 < len(entries) <= MAX_QUESTIONS:
@@ -201,6 +204,17 @@ def parse_questions(tool_input: Any) -> AskedQuestions | None:
     if len(known) < len(questions) or len({question.text for question in known}) < len(known):
         return None
     return AskedQuestions(known, read_text(tool_input, "title"))
+
+
+def parse_form_questions(tool_input: Mapping[str, Any]) -> AskedQuestions | None:
+    """Return the questions of a form, by which GitHub Copilot CLI asks.
+
+    None where a field asks for a secret, for such answers would be kept in the clear.
+    """
+    form = parse_elicitation({name: tool_input[name] for name in FORM_FIELDS & tool_input.keys()})
+    if not isinstance(form, AskedQuestions) or not form.questions:
+        return None
+    return None if any(question.is_secret for question in form.questions) else form
 
 
 def parse_question(entry: Any) -> Question | None:
