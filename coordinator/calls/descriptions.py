@@ -14,7 +14,7 @@ from coordinator.calls import tools
 from coordinator.calls.arguments import OPERAND
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.paths import PathLinks, is_windows_path, join_path, normalize_path
-from coordinator.calls.programs import AGENT_GUARD_OPTIONS, LIST, TOUCH
+from coordinator.calls.programs import AGENT_GUARD_OPTIONS, AGENT_GUARD_VALUES, LIST, TOUCH
 from coordinator.calls.shell_reader import ShellReader
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import POSIX_TOOLS, POWERSHELL_TOOLS, TOOLS, UNKNOWN_TOOL
@@ -266,7 +266,22 @@ class _DescriptionBuilder:
 def find_guard_lifting_options(command: SimpleCommand) -> set[str]:
     """Return the options of a command that start an agent without its sandbox or its questions."""
     options = AGENT_GUARD_OPTIONS.get(command.lower_program, frozenset())
-    return {word.text for word in command.arguments if word.text and word.text.partition("=")[0] in options}
+    values = AGENT_GUARD_VALUES.get(command.lower_program, {})
+    if not options and not values:
+        return set()
+    lifted: set[str] = set()
+    texts = [word.text or "" for word in command.arguments]
+    for text, following in zip(texts, [*texts[1:], ""], strict=True):
+        name, equals, value = text.partition("=")
+        if name in options:
+            lifted.add(text)
+        wanted = values.get(
+            name, values.get(text[:2], frozenset()) if not text.startswith("--") else frozenset()
+        )
+        given = value if equals and name in values else following if name in values else text[2:]
+        if given.replace('"', "").replace("'", "") in wanted:
+            lifted.add(f"{name} {given}" if name in values else text)
+    return lifted
 
 
 def is_patch(value: Any) -> bool:

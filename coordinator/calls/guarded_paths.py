@@ -22,5 +22,6 @@ SETTINGS_PATHS: tuple[str, ...] = (
     "**/.cursor/hooks.json", "**/.cursor/mcp.json", "**/.qwen/settings.json", "**/.copilot", "**/.github/hooks",
     "opencode.json", "opencode.jsonc", "**/.opencode", "~/.config/opencode", "~/.config/goose", "~/.config/kilo",
     "**/.git/hooks", "**/.git/config", "~/.gitconfig", "**/.husky", "~/.config/signalbox", "**/.signalbox",
+    "signalbox.sqlite3", "signalbox.sqlite3-wal",
 )  # fmt: skip
 GUARDED_PATHS = CREDENTIAL_PATHS + SETTINGS_PATHS

@@ -67,12 +67,29 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "ruby": split_options("-e -r -I"),
     "perl": split_options("-e -E"),
     "curl": split_options(
-        "-X --request -H --header -d --data --data-raw --data-binary --data-urlencode -u --user -A"
-        " --user-agent -e"
-        " --referer -b --cookie -m --max-time --connect-timeout --retry -w --write-out -F --form"
-        " --resolve -x --proxy"
+        "-X --request -H --header -d --data --data-raw --data-ascii --data-binary --data-urlencode --json -u --user -A"
+        " --user-agent -e --referer -b --cookie -c --cookie-jar -m --max-time --connect-timeout --retry --retry-delay"
+        " --retry-max-time -w --write-out -F --form --form-string --resolve --connect-to -x --proxy --preproxy --socks4"
+        " --socks4a --socks5 --socks5-hostname --url --url-query -o --output --output-dir -T --upload-file -K --config"
+        " -E --cert --cert-type --key --key-type --pass --cacert --capath --crlfile --ciphers --tls13-ciphers --tls-max"
+        " --pinnedpubkey -r --range -C --continue-at -z --time-cond -D --dump-header --interface --dns-servers"
+        " --doh-url --limit-rate --rate --max-redirs --max-filesize --keepalive-time --local-port --noproxy --proto"
+        " --proto-default --proto-redir --proxy-user --proxy-header --trace --trace-ascii --trace-config --stderr"
+        " --unix-socket --abstract-unix-socket --etag-save --etag-compare --expect100-timeout --netrc-file"
+        " --oauth2-bearer --aws-sigv4 --alt-svc --hsts --request-target -y --speed-time -Y --speed-limit -Q --quote"
+        " -P --ftp-port --parallel-max --variable --libcurl --engine --random-file --egd-file --delegation"
+        " --service-name --krb"
     ),
-    "wget": split_options("-t --tries -T --timeout --header --post-data -U --user-agent --user --password"),
+    "wget": split_options(
+        "-t --tries -T --timeout --header --post-data --post-file --body-data --body-file --method -U --user-agent"
+        " --user --password -O --output-document -P --directory-prefix -o --output-file -a --append-output -i"
+        " --input-file -B --base --config -e --execute -l --level -A --accept -R --reject -D --domains"
+        " --exclude-domains -I --include-directories -X --exclude-directories -w --wait --waitretry --limit-rate -Q"
+        " --quota --bind-address --load-cookies --save-cookies --certificate --private-key --ca-certificate"
+        " --ca-directory --referer"
+        " --http-user --http-password --proxy-user --proxy-password --start-pos --max-redirect --dns-timeout"
+        " --connect-timeout --read-timeout"
+    ),
     "grep": split_options("-e -A -B -C -m --max-count --include --exclude --exclude-dir --color -d"),
     "rg": split_options("-e -A -B -C -m --max-count -g --glob -t --type -T -r --replace -M --sort -j"),
     "sed": split_options("-e -l"),
@@ -98,13 +115,17 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
     "truncate": split_options("-s --size"),
     "rsync": split_options("-e --rsh --exclude --include"),
     "scp": split_options("-P -o -l -c"),
-    "ssh": split_options("-p -o -l -L -R -D -c"),
+    "ssh": split_options("-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -P -Q -R -S -W -w"),
+    "ping": split_options("-c -i -W -w -s -I -t -m -Q"),
+    "openssl": split_options("-connect -proxy -in -out -key -cert -CAfile -servername"),
+    "nc": split_options("-w -p -s -x -X -q -i -I -O -P -T -V"),
 }
 VALUE_OPTIONS |= {
     "pip3": VALUE_OPTIONS["pip"],
     "python3": VALUE_OPTIONS["python"],
     "gmake": VALUE_OPTIONS["make"],
 }
+VALUE_OPTIONS |= dict.fromkeys(("ncat", "netcat"), VALUE_OPTIONS["nc"])
 VALUE_OPTIONS |= dict.fromkeys(("egrep", "fgrep", "zgrep"), VALUE_OPTIONS["grep"]) | {
     "ag": VALUE_OPTIONS["rg"]
 }
@@ -112,6 +133,9 @@ VALUE_OPTIONS |= dict.fromkeys(("egrep", "fgrep", "zgrep"), VALUE_OPTIONS["grep"
 FLAG_OPTIONS: dict[str, frozenset[str]] = {
     "sed": split_options("-n -E -r -s -u"),
     "git": split_options("--no-pager -p --paginate --no-optional-locks"),
+    "ssh": split_options("-4 -6 -A -a -C -f -G -g -K -k -M -N -n -q -s -T -t -tt -V -v -vv -vvv -X -x -Y -y"),
+    "ping": split_options("-4 -6 -n -q"),
+    "nc": split_options("-4 -6 -z -v -vz -zv -n -u -l -k"),
 }
 # Options whose value is the working directory of what the program does.
 FOLDER_OPTIONS: dict[str, frozenset[str]] = {
@@ -132,6 +156,7 @@ FOLDER_OPTIONS: dict[str, frozenset[str]] = {
 SUB_COMMAND_PROGRAMS = frozenset(VALUE_OPTIONS) - split_options(
     "curl wget grep egrep fgrep zgrep rg ag sed head tail find chmod ls cut sort tar jq du tree"
     " diff xxd stat touch mkdir"
+    " ping nc ncat netcat"
     " install truncate rsync scp ssh python python3 node ruby perl make gmake"
 ) | {
     "brew",
@@ -263,6 +288,11 @@ FILE_PROGRAMS: dict[str, FileProgram] = {
         FileProgram(""),
     ),
 }
+# Sub-commands that change nothing in the folder of `git -C`.
+GIT_READING = split_options(
+    "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog merge-base rev-list cat-file"
+    " check-ignore count-objects for-each-ref diff-tree name-rev show-ref whatchanged"
+)
 GIT_FILE_USES: dict[str, str] = {
     "add": READ,
     "rm": DELETE,
@@ -287,8 +317,33 @@ GIT_FILE_USES: dict[str, str] = {
 }
 # Programs that reach a host named by an operand without `://`.
 HOST_PROGRAMS = split_options(
-    "curl wget http https xh httpie ping dig nslookup host nc ncat telnet ssh ftp sftp whois traceroute"
+    "curl wget http https xh httpie ping dig nslookup host nc ncat netcat telnet ssh ftp sftp lftp whois traceroute"
+    " lynx w3m links elinks"
 )
+# Of which every option with a value is known, so that each word that is no value is an address.
+URL_PROGRAMS = split_options("curl wget")
+IMAGE_PROGRAMS = split_options("docker podman nerdctl skopeo crane")  # `registry.example/image`
+HTTP_PROGRAMS = split_options("http https xh httpie")
+HTTP_METHODS = split_options("get head post put patch delete options")  # the first operand of `http`
+# Options whose value names hosts, separated by blanks, commas or colons.
+HOST_OPTIONS: dict[str, frozenset[str]] = {
+    "curl": split_options(
+        "--url --connect-to --resolve -x --proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --doh-url"
+        " --dns-servers"
+    ),
+    "wget": split_options("-B --base"),
+    "ssh": split_options("-J"),
+    "openssl": split_options("-connect -proxy"),
+    "nc": split_options("-x"),
+    "ncat": split_options("--proxy"),
+}
+# Options whose value is a file that holds addresses.
+ADDRESS_FILE_OPTIONS: dict[str, frozenset[str]] = {
+    "curl": split_options("-K --config"),
+    "wget": split_options("-i --input-file --config -e --execute"),
+    "aria2c": split_options("-i --input-file"),
+}
+PROXY_VARIABLES = split_options("http_proxy https_proxy all_proxy ftp_proxy")  # in small letters
 REMOTE_PATH_PROGRAMS = split_options("scp rsync sftp")  # `host:path`
 # Options whose value is text for people, by program: neither path nor address.
 TEXT_OPTIONS: dict[str, frozenset[str]] = {
@@ -319,6 +374,20 @@ AGENT_GUARD_OPTIONS: dict[str, frozenset[str]] = {
     "copilot": split_options("--allow-all-tools --allow-all"),
     "cursor-agent": split_options("-f --force"),
     "goose": split_options("--no-confirm"),
+}
+# Options that do so with some values, by program: `codex -s danger-full-access`.
+AGENT_GUARD_VALUES: dict[str, dict[str, frozenset[str]]] = {
+    "claude": {"--permission-mode": split_options("bypassPermissions dontAsk")},
+    "codex": {
+        "-s": split_options("danger-full-access"),
+        "--sandbox": split_options("danger-full-access"),
+        "-a": split_options("never"),
+        "--ask-for-approval": split_options("never"),
+        "-c": split_options("sandbox_mode=danger-full-access approval_policy=never"),
+        "--config": split_options("sandbox_mode=danger-full-access approval_policy=never"),
+    },
+    "gemini": {"--approval-mode": split_options("yolo"), "--sandbox": split_options("false")},
+    "qwen": {"--approval-mode": split_options("yolo")},
 }
 TEXT_OPERANDS = split_options("echo printf expr seq")
 

@@ -17,17 +17,26 @@ from coordinator.calls.arguments import (
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.paths import join_path
 from coordinator.calls.programs import (
+    ADDRESS_FILE_OPTIONS,
     DELETE,
     FILE_PROGRAMS,
     FOLDER_OPTIONS,
     GIT_FILE_USES,
+    GIT_READING,
+    HOST_OPTIONS,
     HOST_PROGRAMS,
+    HTTP_METHODS,
+    HTTP_PROGRAMS,
+    IMAGE_PROGRAMS,
+    LIST,
+    PROXY_VARIABLES,
     READ,
     REMOTE_PATH_PROGRAMS,
     SUB_COMMAND_PROGRAMS,
     TEXT_OPERANDS,
     TEXT_OPTIONS,
     TOUCH,
+    URL_PROGRAMS,
     WRITE,
     FileProgram,
     iterate_clustered_options,
@@ -41,6 +50,12 @@ _REMOTE = re.compile(r"(?:[\w.-]+@)?([A-Za-z0-9_.-]+):(?!//)")
 _HOST = re.compile(
     r"(?:[\w.%+-]+(?::[^@\s]*)?@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_](?:[A-Za-z0-9_.-]*))(?::\d+)?(?:[/?#].*)?"
 )
+_MODE = re.compile(r"-[rwxXst]+")
+_DEVICE_ADDRESS = re.compile(r"/dev/(?:tcp|udp)/([^/]+)/.*")
+_SOCKET_ADDRESS = re.compile(
+    r"(?i)(?:tcp|udp|openssl|ssl|sctp|proxy|socks)[a-z0-9]*(?:-connect)?:(\[[^\]]+\]|[^:,]+)(?:[:,].*)?"
+)
+_IMAGE = re.compile(r"([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?|localhost(?::\d+)?)/\S+")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -107,10 +122,18 @@ def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     parsed = command.parsed_arguments
     folder = command.folder
     for word in find_folder_words(command.lower_program, parsed):
-        yield from filter(None, [build_path_use(TOUCH, word, folder)])
+        yield from filter(
+            None, [build_path_use(find_folder_use(command.lower_program, parsed), word, folder)]
+        )
         folder = None if word.text is None else join_path(folder, word.text, word.is_home)
     for use, word in list_path_words(command, parsed):
         yield from filter(None, [build_path_use(use, word, folder)])
+
+
+def find_folder_use(name: str, parsed: ParsedArguments) -> str:
+    """Return what a program does in the folder that an option names: git only lists it where it only reads."""
+    operand = next((item.word.text for item in parsed.items if item.kind == OPERAND), None)
+    return LIST if name == "git" and operand in GIT_READING else TOUCH
 
 
 def list_path_words(command: SimpleCommand, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
@@ -124,6 +147,10 @@ def list_path_words(command: SimpleCommand, parsed: ParsedArguments) -> Iterator
         yield from list_find_words(parsed)
     elif name == "dd":
         yield from list_dd_words(parsed)
+    elif name == "gh" and is_sub_command_given(parsed, "api"):
+        yield from (
+            (READ, item.word) for item in parsed.items if item.kind == VALUE and item.option == "--input"
+        )
     else:
         yield from list_unknown_words(name, parsed)
 
@@ -166,6 +193,8 @@ def list_file_program_words(
         item.word for place, item in enumerate(parsed.items) if item.kind == OPERAND and place not in skipped
     ]
     skips = 0 if options & program.skip_unless else program.skips
+    if name == "chmod" and any(_MODE.fullmatch(item.word.text or "") for item in parsed.iterate_options()):
+        skips = 0  # `chmod -x file`: the mode looks like an option
     paths = operands[skips:]
     if not paths and (program.is_default_here or (name in {"rg", "ag", "ack"} and operands)):
         paths = [ShellWord(".")]
@@ -225,6 +254,12 @@ def list_dd_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
             yield READ if name == "if" else WRITE, word
 
 
+def is_sub_command_given(parsed: ParsedArguments, name: str) -> bool:
+    """Say whether the first operand is this sub-command."""
+    operands = parsed.list_operands()
+    return bool(operands) and operands[0].word.text == name
+
+
 def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words that may be paths, for a program of which nobody knows what it does with them."""
     if name in TEXT_OPERANDS:
@@ -254,29 +289,87 @@ def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str
 def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the hosts that one command reaches, as far as its words name them."""
     name = command.lower_program
-    if command.is_wrapper and name != "ssh":
+    for redirection in command.redirections:
+        if (
+            device := _DEVICE_ADDRESS.fullmatch(redirection.target.text or redirection.target.prefix)
+        ) is not None:
+            yield read_bare_host(ShellWord(device[1]))
+    if (command.is_wrapper and name != "ssh") or name in TEXT_OPERANDS:
         return
-    if name in TEXT_OPERANDS:
-        return
+    yield from find_proxy_addresses(command)
     texts = TEXT_OPTIONS.get(name, frozenset())
-    parsed = command.parsed_arguments
     has_named_host = False
-    for item in parsed.items:
-        word = item.word
-        if item.kind == VALUE and item.option in texts:
+    for item in command.parsed_arguments.items:
+        is_text = item.kind == VALUE and item.option in texts
+        if is_text or (name in {"git", "gh"} and any(char.isspace() for char in item.word.text or "")):
             continue
-        if name in {"git", "gh"} and any(char.isspace() for char in word.text or ""):
-            continue
-        text = word.text if word.text is not None else word.prefix
-        if _SCHEME.search(text):
-            for address in find_addresses(text, is_whole=word.text is not None):
-                has_named_host = True
+        text = item.word.text if item.word.text is not None else item.word.prefix
+        if item.kind == VALUE and item.option in ADDRESS_FILE_OPTIONS.get(name, ()):
+            yield AddressUse(None, item.word.shown_text)  # which addresses a file holds is not known
+        elif _SCHEME.search(text):
+            addresses = list(find_addresses(text, is_whole=item.word.text is not None))
+            has_named_host = has_named_host or bool(addresses)
+            yield from addresses
+        elif item.kind == VALUE and item.option in HOST_OPTIONS.get(name, ()):
+            yield from list_option_hosts(item.word)
+        elif item.kind == OPERAND and name in HOST_PROGRAMS and not has_named_host:
+            if (address := read_host_operand(name, item)) is not None:
+                has_named_host = name not in URL_PROGRAMS and not item.may_be_value
                 yield address
-        elif item.kind == OPERAND and not has_named_host and name in HOST_PROGRAMS and not item.may_be_value:
-            has_named_host = name not in {"curl", "wget"}
-            yield read_bare_host(word)
-        elif item.kind == OPERAND and (host := find_remote_host(name, text)):
-            yield AddressUse(host, word.shown_text)
+        elif item.kind == OPERAND and (host := find_named_host(name, text)):
+            yield AddressUse(host, item.word.shown_text)
+
+
+def read_host_operand(name: str, item: Argument) -> AddressUse | None:
+    """Return the host that an operand of a program names without `://`; None for a word that names none.
+
+    Behind an option that nobody knows it may be a value: it counts where it looks like a host.
+    """
+    text = item.word.text if item.word.text is not None else item.word.prefix
+    is_method = name in HTTP_PROGRAMS and text.lower() in HTTP_METHODS
+    if is_method or (name == "dig" and text.startswith(("+", "@"))):
+        return read_bare_host(ShellWord(text[1:])) if text.startswith("@") else None
+    is_uncertain = item.may_be_value and name not in URL_PROGRAMS
+    return None if is_uncertain and not is_like_host(text) else read_bare_host(item.word)
+
+
+def find_proxy_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
+    """Yield the proxies through which a command reaches its hosts, by its variables."""
+    for variable, word in command.assignments:
+        if variable.lower() in PROXY_VARIABLES and (word.text or word.prefix):
+            text = word.text if word.text is not None else word.prefix
+            yield from find_addresses(text) if _SCHEME.search(text) else [read_bare_host(word)]
+
+
+def list_option_hosts(word: ShellWord) -> Iterator[AddressUse]:
+    """Yield each host in the value of an option: `evil.example:443`, `localhost:80:6.6.6.6`, `a.example,b.example`."""
+    if word.text is None:
+        yield AddressUse(None, word.shown_text)
+        return
+    for part in re.split(r"[\s,]+", word.text):
+        pieces = [part] if part.startswith("[") else part.split(":")
+        for piece in pieces:
+            host = piece.rpartition("@")[2].partition("/")[0]
+            if host and not host.isdigit():
+                yield read_bare_host(ShellWord(host))
+
+
+def is_like_host(text: str) -> bool:
+    """Say whether a word looks like the name or the number of a host."""
+    return text.lower() == "localhost" or bool(
+        _HOST.fullmatch(text) and re.search(r"[^.\d/][.:]\S|\d\.\d+\.\d", text)
+    )
+
+
+def find_named_host(name: str, text: str) -> str:
+    """Return the host that an operand of a program names in a form of its own; "" for any other word."""
+    if name == "socat":
+        socket = _SOCKET_ADDRESS.fullmatch(text)
+        return socket[1].strip("[]").lower() if socket is not None and "listen" not in text.lower() else ""
+    if name in IMAGE_PROGRAMS:
+        image = _IMAGE.fullmatch(text)
+        return image[1].partition(":")[0].lower() if image is not None else ""
+    return find_remote_host(name, text)
 
 
 def find_remote_host(name: str, text: str) -> str:

@@ -34,6 +34,9 @@ INTERPRETERS: dict[str, frozenset[str]] = {
 _VERSION = re.compile(r"[0-9.]+$")
 
 
+_SSH_COMMAND = re.compile(r"(?i)(?:proxy|local|knownhosts)command\s*[= ]\s*")
+
+
 @dataclass(frozen=True, slots=True)
 class Wrapper:
     """How a program names the command that it starts.
@@ -329,6 +332,14 @@ def take_option_value(
     word = ShellWord(value) if equals else next(iter(rest), None)
     if word is not None and name in wrapper.scripts:
         wrapped.scripts.append(word)
+    elif (
+        word is not None
+        and (command := _SSH_COMMAND.match(word.text or word.prefix)) is not None
+        and name == "-o"
+    ):
+        wrapped.scripts.append(
+            word._replace(text=word.text[command.end() :] if word.text is not None else None)
+        )
     elif word is not None and name in wrapper.changes_folder:
         wrapped.folder = word
     return rest if equals else rest[1:]

