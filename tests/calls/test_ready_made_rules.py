@@ -24,7 +24,8 @@ DAILY = [
         "cat .env.example",
     "find . -name '*.py' | wc -l", "git log --oneline -5", "curl -s http://localhost:8000/health",
         "kubectl get pods",
-    "git -C . log -3", "curl -s -H 'Host: a.b' -o out.txt localhost:8000/health", "gh api /user", "kubectl describe pod x",
+    "git -C . log -3", "curl -s -H 'Host: a.b' -o out.txt localhost:8000/health", "gh api /user",
+    "kubectl describe pod x",
     "git checkout -b x", "codex -s workspace-write exec x", "gpg --verify a.sig", "chmod +x run.sh",
     "docker build .", "terraform plan", "npm run build && ls dist",
 ]  # fmt: skip
