@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, ConfigDict, StringConstraints
 
 from coordinator.actions import approvals
 from coordinator.actions.sessions import reported_sessions
+from coordinator.actions.sessions.tool_calls import RUNS_EDITED_INPUT
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.api.shared_types import error_responses
@@ -66,6 +67,11 @@ class NewPermissionRequestIn(Schema):
     tool_input: Any = None
     folder: Name | None = Field(None, description="The folder in which the call would run.")
     host: Name | None = Field(None, description="The machine on which it would run.")
+    runs_edited_input: bool = Field(
+        False,
+        description="Whether you run `edited_input` where a person edits `tool_input`, which must be an object. "
+        "The card offers it then.",
+    )
     deadline: AwareDatetime | None = Field(None, description="After this instant an answer is of no use.")
     idempotency_key: Name | None = None
 
@@ -351,7 +357,7 @@ def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> appr
     return approvals.NewPermissionRequest(
         subject,
         body.justification,
-        metadata=body.metadata,
+        metadata=build_metadata(body),
         session_id=body.session_id or None,
         agent_id=resolve_own_agent(caller, body.agent_id or None),
         event_id=body.event_id,
@@ -361,6 +367,18 @@ def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> appr
         folder=folder,
         host=host,
     )
+
+
+def build_metadata(body: NewPermissionRequestIn) -> Any:
+    """Return the request's metadata, with whether its input can be edited. Nobody claims that by metadata alone."""
+    metadata = body.metadata
+    if isinstance(metadata, dict):
+        metadata = {name: value for name, value in metadata.items() if name != RUNS_EDITED_INPUT}
+    if not body.runs_edited_input or not isinstance(body.tool_input, dict):
+        return metadata
+    if metadata is not None and not isinstance(metadata, dict):
+        raise BadRequest("With runs_edited_input, metadata must be an object")
+    return {**(metadata or {}), RUNS_EDITED_INPUT: True}
 
 
 def find_conversation_session(

@@ -29,12 +29,13 @@ class ToolCallEdit:
 
 
 def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCallEdit | None:
-    """Return what can be added to the approval of `row`; None for requests of other programs.
+    """Return what can be added to the approval of `row`; None for requests of programs that run no edited input.
 
     `with_rules`: whoever decides may let more calls run than this one.
     """
     dialect, is_driven = DIALECTS.get(row.plugin_id), agent_options.is_driven_agent_request(row)
-    if dialect is None and not is_driven:
+    is_agent = dialect is not None or is_driven
+    if not is_agent and not is_call_editable(row):
         return None
     tool_input = approvals.request_subject(row).tool_input
     tool_input = tool_input if isinstance(tool_input, dict) else {}
@@ -43,7 +44,7 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
     if approvals.required_approver_count(row) > 1:  # they must all approve the same
         return None
     in_words = describe_agent_option if dialect is None or is_driven else dialect.describe_offered_rule
-    offered = approvals.find_offered_rules(row) if with_rules else []
+    offered = approvals.find_offered_rules(row) if with_rules and is_agent else []
     rules = [(compute_rule_digest(offered_rule), in_words(offered_rule)) for offered_rule in offered]
     is_shown = is_call_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)

@@ -29,6 +29,7 @@ HEADINGS = {
     "openai": "OpenAI Agents SDK",
     "pydantic": "Pydantic AI",
 }
+CANNOT_EDIT = {"openai"}
 MOST_LINES = 10
 CLAUDE = {
     "ANTHROPIC_API_KEY": KEY_OF_A_MODEL,
@@ -160,6 +161,20 @@ def test_a_denied_call_does_not_run_and_the_model_reads_why(
     decide(box.sign_in("approver"), wait_for_request(box, process), "denied", reason="Not on a Friday.")
     assert "Not on a Friday." in read_end(process)
     assert ran(tmp_path) == []
+
+
+@cases
+def test_what_a_person_edited_is_what_runs(
+    box: Served, start: Start, tmp_path: Path, sdk: str, block: int
+) -> None:
+    process = start(sdk, block)
+    request_id, approver = wait_for_request(box, process), box.sign_in("approver")
+    offered = 'name="edited"' in approver.get(f"/ui/approvals/{request_id}/").text
+    assert offered == (sdk not in CANNOT_EDIT)
+    if offered:
+        decide(approver, request_id, "approved", edited='{"path": "old.txt"}', edited_field="")
+        assert "removed old.txt" in read_end(process)
+        assert ran(tmp_path) == ["old.txt"]
 
 
 @pytest.mark.parametrize("sdk", HEADINGS)

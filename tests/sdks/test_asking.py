@@ -98,6 +98,32 @@ def test_the_arguments_that_run_are_those_of_the_moment_of_asking(served: Served
 
 
 @pytest.mark.served
+@pytest.mark.parametrize(("claim", "offered"), [({}, False), ({"runs_edited_input": True}, True)])
+def test_only_the_field_says_that_a_program_runs_an_edited_input(
+    served: Served, claim: dict[str, Any], offered: bool
+) -> None:
+    rule = {"type": "addRules", "rules": [{"toolName": "delete_file"}], "behavior": "allow"}
+    body = {
+        "plugin_id": "sdk",
+        "permission_type": "ToolCall",
+        "justification": "To clean up",
+        "tool_name": "delete_file",
+        "tool_input": {"path": f"claims {offered}"},
+        "metadata": {"runs_edited_input": True, "permission_suggestions": [rule]},
+    }
+    request_id = (
+        served.client("agent").post("/api/permission-requests", json=body | claim).json()["request_id"]
+    )
+    approver = served.sign_in("approver")
+    page = approver.get(f"/ui/approvals/{request_id}/").text
+    assert ('name="edited"' in page) == offered
+    assert 'name="suggestion"' not in page
+    decide(approver, request_id, "approved", edited='{"path": "b"}', edited_field="")
+    answer = served.client("agent").get(f"/api/permission-requests/{request_id}").json()
+    assert (answer["status"], answer["edited"]) == (("approved", True) if offered else ("pending", False))
+
+
+@pytest.mark.served
 def test_a_key_asks_about_one_call_alone(served: Served) -> None:
     first = ask(question(key="one-call"), timeout=0, connection=connect(served))
     again = ask(question(key="one-call"), timeout=0, connection=connect(served))

@@ -42,6 +42,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import SUBAGENT_END, TURN_END
 
 PERMISSION = "ToolCall"
+RUNS_EDITED_INPUT = "runs_edited_input"  # in the metadata of a request of another program that runs one
 UNEDITABLE = "uneditable"  # in the metadata of a request whose agent runs no edited input
 ELSEWHERE = "Answered in the terminal."
 GONE = "The agent disconnected."
@@ -427,7 +428,8 @@ def decide_call_with_additions(
 def is_call_editable(row: PermissionRequest) -> bool:
     """Say whether whoever asks would run an edited input."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
-    return row.plugin_id in AGENT_TITLES and not metadata.get(UNEDITABLE)
+    runs_edited_input = row.plugin_id in AGENT_TITLES or metadata.get(RUNS_EDITED_INPUT) is True
+    return runs_edited_input and not metadata.get(UNEDITABLE)
 
 
 def compute_rule_digest(offered: Mapping[str, Any]) -> str:
@@ -450,8 +452,12 @@ def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> d
     picked = select_offered_rules(row, additions.picked)
     if picked:
         added["suggestions"] = picked
-    if added and row.plugin_id not in AGENT_TITLES and not agent_options.is_driven_agent_request(row):
-        raise BadRequest("Only calls of coding agents can be edited. Approve or deny this request as it is.")
+    is_agent = row.plugin_id in AGENT_TITLES or agent_options.is_driven_agent_request(row)
+    if not is_agent and (picked or (added and not is_call_editable(row))):
+        raise BadRequest(
+            "Only calls of coding agents and of programs that run an edited input can be edited. "
+            "Approve or deny this request as it is."
+        )
     if "updated_input" in added and not is_call_editable(row):
         raise BadRequest("This call cannot be edited. Deny it instead and say in the reason what to change.")
     if added and rules.required_approver_count(row) > 1:

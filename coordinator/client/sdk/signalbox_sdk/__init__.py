@@ -1,6 +1,6 @@
 """Ask a person before a tool runs, and report a session: Signalbox for programs that are built with an SDK.
 
-Needs httpx and nothing else. Each SDK has a module with its adapters: `adk`, `claude`, `langgraph`, `openai`, `pydantic`.
+Needs httpx and nothing else. The adapters of SDKs are the modules `adk`, `claude`, `langgraph`, `openai`, `pydantic`.
 Every failure means no: a server that is away, a time-out, an answer that cannot be read, a denial, an expiry.
 """
 

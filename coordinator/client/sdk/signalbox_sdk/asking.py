@@ -44,6 +44,7 @@ class ToolQuestion:
     conversation: str | None = None  # the program's own id: the session in which the card is shown
     key: str | None = None  # by which the request is found again, one for each call
     agent: str | None = None  # for a key that is bound to several agents
+    runs_edited_input: bool = True  # `ApproverVerdict.arguments` is what runs; False: the card offers no edit
 
     def build_body(self) -> dict[str, Any]:
         """Return the request's body. Raises TypeError or ValueError for arguments that are not JSON."""
@@ -57,6 +58,7 @@ class ToolQuestion:
             "conversation_id": self.conversation,
             "idempotency_key": self.key,
             "agent_id": self.agent,
+            "runs_edited_input": self.runs_edited_input,
         }
         return {name: value for name, value in body.items() if value is not None}
 

@@ -169,6 +169,7 @@ def describe_question(question: ToolQuestion) -> dict[str, Any]:
         "conversation": question.conversation,
         "key": question.key,
         "agent": question.agent,
+        "runs_edited_input": question.runs_edited_input,
     }
 
 

@@ -95,7 +95,8 @@ async def ask_about(
         return ApproverVerdict(
             "refused", reason="The call's arguments are not a JSON object, or it has no id."
         )
-    question = ToolQuestion(tool, decoded, conversation=conversation, key=f"{conversation}:{call_id}")
+    key = f"{conversation}:{call_id}"
+    question = ToolQuestion(tool, decoded, conversation=conversation, key=key, runs_edited_input=False)
     return await ask_async(question, timeout=timeout, connection=connection)
 
 
