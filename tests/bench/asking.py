@@ -5,7 +5,8 @@
 Each history is put into a database of its own: the demo's week, the recorded transcripts of tests/data, and the
 labelled calls (tests/data/cases/labelled-calls.jsonl), half of the harmless ones and every dangerous one as if they had
 run. From each at most 25 rules are learnt. The share of calls that run unasked with them, of those that nobody refused,
-and the labelled calls that they let run are printed.
+and the labelled calls that they let run are printed: of the harmless ones those that were learnt from and the others
+apart.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.calls.labelled import LabelledCall
 
 DATA = Path(__file__).parents[1] / "data"
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -42,11 +47,18 @@ def fill_transcripts() -> None:
 
 
 def fill_labelled(step: int = 1) -> None:
-    from tests.calls.labelled import DANGEROUS, FOLDER, HARMLESS, read_labelled_calls
+    from tests.calls.labelled import DANGEROUS, FOLDER, read_labelled_calls
     from tests.claude_code.recorded import called
 
-    for call in [*read_labelled_calls(HARMLESS)[::step], *read_labelled_calls(DANGEROUS)]:
+    for call in [*list_learnt_calls(step), *read_labelled_calls(DANGEROUS)]:
         called(call.tool, call.input, call.input, by="claude-code", folder=FOLDER)
+
+
+def list_learnt_calls(step: int) -> list[LabelledCall]:
+    """Return every `step`th harmless labelled call; none for 0."""
+    from tests.calls.labelled import HARMLESS, read_labelled_calls
+
+    return read_labelled_calls(HARMLESS)[::step] if step else []
 
 
 HISTORIES: dict[str, Callable[[], None]] = {
@@ -55,10 +67,14 @@ HISTORIES: dict[str, Callable[[], None]] = {
     "labelled calls, every second harmless one": lambda: fill_labelled(2),
     "labelled calls, every harmless one": fill_labelled,
 }
+LEARNT_STEPS = {"labelled calls, every second harmless one": 2, "labelled calls, every harmless one": 1}
 
 
-def measure_history() -> tuple[int, int, float, int, int, int, int]:
-    """Return calls, rules, the share that runs unasked, and of the labelled calls how many pass of how many."""
+def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
+    """Return calls, rules, the share that runs unasked, and of labelled calls how many pass of how many.
+
+    These are the harmless ones that were learnt from, the other harmless ones, and the dangerous ones.
+    """
     from coordinator.policy.rules.tool_rules import load_saved_tool_rules
     from coordinator.policy.suggestions.history import WalkTimeLimit
     from coordinator.policy.suggestions.search import SuggestionSearch
@@ -74,24 +90,21 @@ def measure_history() -> tuple[int, int, float, int, int, int, int]:
     while not search.is_done:
         search.continue_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     rules = [one.suggested_rule(place) for place, one in enumerate(search.tried, 1) if not one.is_grant]
-    harmless, dangerous = read_labelled_calls(HARMLESS), read_labelled_calls(DANGEROUS)
-    return (
-        search.calls,
-        len(search.tried),
-        search.unasked_share(search.tried),
-        len(list_allowed_calls(rules, harmless)),
-        len(harmless),
-        len(list_allowed_calls(rules, dangerous)),
-        len(dangerous),
-    )
+    learnt = list_learnt_calls(step)
+    others = [call for call in read_labelled_calls(HARMLESS) if call not in learnt]
+    passing = [
+        (len(list_allowed_calls(rules, calls)), len(calls))
+        for calls in (learnt, others, read_labelled_calls(DANGEROUS))
+    ]
+    return search.calls, len(search.tried), search.unasked_share(search.tried), passing
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        print_history(sys.argv[1], HISTORIES[sys.argv[1]])
+        print_history(sys.argv[1])
         return
-    print("| history | calls | suggestions | run unasked | labelled harmless | labelled dangerous |")
-    print("|---|---:|---:|---:|---:|---:|", flush=True)
+    print("| history | calls | suggestions | run unasked | harmless, learnt | harmless, others | dangerous |")
+    print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
     for name in HISTORIES:
         with tempfile.TemporaryDirectory() as folder:
             environment = os.environ | {
@@ -103,19 +116,16 @@ def main() -> None:
             print(answer.stdout.splitlines()[-1], flush=True)
 
 
-def print_history(name: str, fill_history: Callable[[], None]) -> None:
+def print_history(name: str) -> None:
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", verbosity=0)
-    fill_history()
-    calls, rules, share, harmless, all_harmless, dangerous, all_dangerous = measure_history()
-    print(
-        f"| {name} | {calls:,} | {rules} | {share:.1%} | {harmless} of {all_harmless}"
-        f" | {dangerous} of {all_dangerous} |",
-        flush=True,
-    )
+    HISTORIES[name]()
+    calls, rules, share, passing = measure_history(LEARNT_STEPS.get(name, 0))
+    labelled = " | ".join(f"{passed} of {every}" if every else "" for passed, every in passing)
+    print(f"| {name} | {calls:,} | {rules} | {share:.1%} | {labelled} |", flush=True)
 
 
 if __name__ == "__main__":

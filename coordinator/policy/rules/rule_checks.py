@@ -84,9 +84,7 @@ def find_wide_pattern(rule: DecisionRule) -> str:
     additions = dict.fromkeys(what for text, what in ADDITIONS if expression.fullmatch(sample + text))
     if not additions:
         return ""
-    return (
-        f"The pattern also fits {', '.join(additions)} behind the command. Say what the command runs instead."
-    )
+    return f"Behind the command, the pattern also fits {', '.join(additions)}. Say what the command runs instead."
 
 
 def find_impossible_rule(rule: DecisionRule) -> str:
