@@ -16,10 +16,11 @@ from tests.served import Served
 pytestmark = [pytest.mark.served, pytest.mark.real_agent, pytest.mark.one_engine]
 
 
-@pytest.fixture(params=["gemini"])
+@pytest.fixture(params=[("claude-code", "claude-code-newest"), ("gemini", "gemini")], ids="-".join)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    programs.needed(request.param)
-    home = Home(request.param, tmp_path / "home")
+    agent, program = request.param
+    programs.needed(program)
+    home = Home(agent, tmp_path / "home", program)
     yield home
     home.close()
 
