@@ -60,6 +60,16 @@ class JsonRenderer(BaseRenderer):
         return msgspec.json.encode(data, enc_hook=str)
 
 
+def describe_refusals(operation: dict[str, Any]) -> None:
+    """Say of an operation that it asks for no key, or how it refuses who has none that will do."""
+    if not operation.setdefault("security", []):
+        return
+    problem = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for status, phrase in ((401, "Unauthorized"), (403, "Forbidden")):
+        if not {status, str(status)} & operation["responses"].keys():
+            operation["responses"][status] = {"description": phrase, "content": problem}
+
+
 class SignalboxAPI(NinjaAPI):
     """A NinjaAPI that reads, answers and fails as the recorded coordinator did."""
 
@@ -81,6 +91,8 @@ class SignalboxAPI(NinjaAPI):
         """The document, which takes a second to make and which anybody may ask for: made once per process."""
         document = super().get_openapi_schema()
         add_edge_operations(document)
+        document["servers"] = [{"url": "/", "description": "The server that answers this document"}]
+        document["info"]["license"] = {"name": "Apache 2.0", "identifier": "Apache-2.0"}
         scopes = self.scopes_by_operation()
         for operation in (
             operation_spec for methods in document["paths"].values() for operation_spec in methods.values()
@@ -90,6 +102,7 @@ class SignalboxAPI(NinjaAPI):
                 operation["x-scopes"] = names
                 scope_text = f"Scopes: {', '.join(names)}."
                 operation["description"] = f"{operation.get('description', '')}\n\n{scope_text}".strip()
+            describe_refusals(operation)
         return document
 
     def scopes_by_operation(self) -> dict[str, list[str]]:

@@ -329,7 +329,9 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
                 "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
             ),
         ],
-        request=describe_request_body({"type": "object", "required": ["session_id"]}),
+        request=describe_request_body(
+            {"type": "object", "required": ["session_id"], "properties": {"session_id": TEXT}}
+        ),
         answers={200: {"type": "object"}, **PROBLEMS},
     ),
     *(
@@ -346,7 +348,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             "of their own. Sending records again changes nothing. Metrics are accepted and "
             "ignored.",
             request=describe_request_body(
-                {"type": "object"}, **{"application/x-protobuf": {"type": "string", "format": "binary"}}
+                {"type": "object", "additionalProperties": True},
+                **{"application/x-protobuf": {"type": "string", "format": "binary"}},
             ),
             answers={
                 200: {"type": "object"},
@@ -535,7 +538,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             describe_parameter("path", "request_id", TEXT, "The request", needed=True),
             describe_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
         ],
-        answers={200: {"type": "object"}, **PROBLEMS},
+        answers={200: "PermissionAnswer", **PROBLEMS},
     ),
     EdgeOperation(
         "GET",

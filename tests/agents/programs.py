@@ -1,5 +1,7 @@
 """Programs of others that tests run: real agents, MCP servers, MCP's referee. From npm, once, into a cached folder.
 
+The SDKs of tests/sdks come from PyPI into the same folder.
+
 `python -m tests.agents.programs` installs all of them and fails where one cannot be had, which a run of the whole
 suite wants. A test that `needed(…)` one is skipped with the reason where there is none, and starts it by `command(…)`.
 `$SIGNALBOX_TEST_AGENTS` moves the folder, which lies outside the repository and holds some 3 GB.
@@ -101,6 +103,10 @@ PACKAGES = {
         "@modelcontextprotocol/conformance/dist/index.js",
         22,
     ),
+    # What reads the OpenAPI document: a linter, and what makes a client of it (with TypeScript's compiler).
+    "redocly": Package("@redocly/cli", "2.77.0", "@redocly/cli/bin/cli.js", 22),
+    "openapi-typescript": Package("openapi-typescript", "7.13.0", "openapi-typescript/bin/cli.js"),
+    "openapi-fetch": Package("openapi-fetch", "0.17.0", "openapi-fetch/dist/index.mjs"),
 }
 NODE = Package(f"node-linux-{'arm64' if ARM else 'x64'}", "^22", "*/bin/node")
 
@@ -193,6 +199,9 @@ def main() -> int:
     """Install all of them, some at once; 1 where one cannot be had."""
     with ThreadPoolExecutor(2) as some:
         failed = [problem for problem in some.map(_tried, PACKAGES) if problem]
+    from tests.sdks import environments  # which needs this module
+
+    failed += filter(None, [environments.try_installing()])
     sys.stderr.write("".join(f"{problem}\n" for problem in failed))
     return 1 if failed else 0
 

@@ -52,6 +52,15 @@ def install_sdks() -> Path:
     return python
 
 
+def try_installing() -> str:
+    """Return why the environment cannot be had; "" where it is here."""
+    try:
+        install_sdks()
+    except programs.Missing as problem:
+        return str(problem)
+    return ""
+
+
 def require_sdks() -> Path:
     """Return the environment's Python; skip the test with the reason where there is none."""
     try:
