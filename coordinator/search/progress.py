@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import connection
 
-MANY_CHANGES = 2_000  # that the index has not followed yet: fewer are followed within seconds
+from coordinator.lib import instants
+
+MANY_CHANGES = 500  # that the index has not followed yet: fewer are followed within a second or two
+MOST_COUNTED = 50_000  # waiting events
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +19,15 @@ class IndexingProgress:
 
     `events`: a sweep through all of them. `pieces`: words that were kept before there were pieces of words.
     `files`: events that came before it was noted which files calls touch.
-    `changes` says how many changes wait to be followed, 0 where they are few.
+    `waiting` says how many events wait, MOST_COUNTED at most, 0 where they are few; `complete_until` since when.
     """
 
     events: int | None = None
     pieces: int | None = None
-    changes: int = 0
+    waiting: int = 0
+    complete_until: datetime | None = None
     files: int | None = None
+    most_counted: int = MOST_COUNTED
 
 
 def load_indexing_progress() -> IndexingProgress:
@@ -29,19 +35,53 @@ def load_indexing_progress() -> IndexingProgress:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT swept, cut_upto, words_cut, words_to_cut, filed,"
-            " coalesce((SELECT max(id) FROM events), 0), coalesce((SELECT max(id) FROM changes), 0) - followed"
+            " coalesce((SELECT max(id) FROM events), 0), coalesce((SELECT max(id) FROM changes), 0) - followed,"
+            " followed"
             " FROM sbx_search_progress WHERE id = 1"
         )
         row = cursor.fetchone()
     if row is None:
         return IndexingProgress(events=0)
-    swept, cut_upto, cut, to_cut, filed, newest, changes = row
+    swept, cut_upto, cut, to_cut, filed, newest, changes, followed = row
+    waiting, complete_until = 0, None
+    if swept is not None and swept < newest:
+        waiting, complete_until = count_unswept_events(swept)
+    elif changes > MANY_CHANGES:
+        waiting, complete_until = count_waiting_events(followed)
     return IndexingProgress(
         events=percent_done(swept, newest) if swept is not None and swept < newest else None,
         pieces=percent_done(cut, to_cut) if cut_upto is not None and to_cut else None,
-        changes=changes if changes > MANY_CHANGES else 0,
+        waiting=waiting,
+        complete_until=complete_until,
         files=percent_done(filed, newest) if filed is not None and filed < newest else None,
     )
+
+
+def count_waiting_events(followed: int) -> tuple[int, datetime | None]:
+    """Return how many events came after the change up to which the index is complete, and when the first did."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*), min(at) FROM (SELECT at FROM changes WHERE id > %s AND topic = 'events'"
+            " ORDER BY id LIMIT %s) waiting",
+            [followed, MOST_COUNTED],
+        )
+        number, at = cursor.fetchone()
+    return number, None if at is None else instants.from_microseconds(at * 1000)
+
+
+def count_unswept_events(swept: int) -> tuple[int, datetime | None]:
+    """Return how many events a sweep still has before it, and when the first of them was received."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM (SELECT id FROM events WHERE id > %s LIMIT %s) waiting",
+            [swept, MOST_COUNTED],
+        )
+        (number,) = cursor.fetchone()
+        cursor.execute(
+            "SELECT received_at FROM event_context WHERE event_id > %s ORDER BY event_id LIMIT 1", [swept]
+        )
+        row = cursor.fetchone()
+    return number, None if row is None or row[0] is None else instants.from_microseconds(row[0] * 1000)
 
 
 def percent_done(done: int, of: int) -> int:

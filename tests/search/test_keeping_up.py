@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
 from django.db import connection, transaction
 
 from coordinator.actions import search
+from coordinator.actions.search.progress import save_index_progress
+from coordinator.engine import full_text
 from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
 from coordinator.search.events import SearchQuery, search_events
 from tests.patience import PATIENCE
+from tests.people import signed_in
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, make_session, said
 
@@ -136,3 +140,48 @@ def test_one_call_takes_on_so_much_and_the_next_goes_on(session: Session, small_
     while search.index_new_events(most=4):
         pass
     assert (search.count_unindexed_events(), len(found("needle"))) == (0, 18)
+
+
+def test_the_page_says_until_when_the_index_is_complete(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_new()
+    monkeypatch.setattr("coordinator.search.progress.MANY_CHANGES", 3)
+    add_events(session, [said("user", f"needle {n}") for n in range(20)])
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    client = signed_in("viewer")
+    page = " ".join(client.get("/ui/search/", {"q": "needle"}).content.decode().split())
+    assert "Complete until <time" in page
+    assert "20 events received since are being indexed, and not found until then." in page
+    search.index_new_events()
+    assert "being indexed" not in client.get("/ui/search/", {"q": "needle"}).content.decode()
+
+
+def test_a_sweep_says_how_many_events_it_has_before_it(session: Session) -> None:
+    rows = add_events(session, [said("user", f"needle {n}") for n in range(20)])
+    index_new()
+    save_index_progress(swept=rows[4].pk)
+    page = " ".join(signed_in("viewer").get("/ui/search/", {"q": "needle"}).content.decode().split())
+    assert "15 events received since are being indexed" in page
+    assert "Complete until <time" in page
+
+
+def test_of_a_bulk_fill_housekeeping_rests_little(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("coordinator.actions.search.indexing.time.sleep", rests.append)
+    monkeypatch.setattr(
+        "coordinator.actions.search.indexing.time.monotonic", itertools.count(0, 0.001).__next__
+    )
+    monkeypatch.setattr("coordinator.actions.search.indexing.STEP", 2)
+    monkeypatch.setattr("coordinator.actions.search.indexing.BULK", 6)
+    add_events(session, [said("user", f"needle {n}") for n in range(20)])
+    search.rebuild_search_index()
+    rests.clear()
+    save_index_progress(swept=0)
+    with connection.cursor() as cursor:
+        full_text.clear_search_index()
+        cursor.execute("SELECT 1")
+    assert search.run_indexing_slice() == 20
+    assert rests[0] > 10 * rests[5] > 0

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from django.db import connection, transaction
 
-from coordinator.actions.search.indexing import STEP, index_events
+from coordinator.actions.search.indexing import index_events
 from coordinator.actions.search.progress import (
     build_sql_placeholders,
     fetch_query_ids,
@@ -21,6 +21,7 @@ from coordinator.actions.search.touching import delete_touches, delete_unused_fi
 from coordinator.engine import bulk, full_text
 from coordinator.engine.locks import lock_table_against_writes
 
+STEP = 100  # events a transaction
 MOST_FORGOTTEN = 10_000  # events that are forgotten at once, their words held in memory
 EVENTS_LOOKED_AT = 20_000  # ids of the index that are compared with the events' at a time
 WORDS_LOOKED_AT = 500  # words of the index that are walked through at a time
