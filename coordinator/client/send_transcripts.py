@@ -108,6 +108,8 @@ class TranscriptSender:
         self.agents = agents
         self.state_path = os.path.join(connection.server_state_folder, STATE_FILE)
         self.sent: dict[str, Stamp] = read_sent_stamps(self.state_path)
+        # Not noted in the file: the next import tries these again, and this one only once they have changed.
+        self.refused: dict[str, Stamp] = {}
         self.totals = SentTotals()
 
     def send_once(self, *, dry_run: bool, confirmed: bool) -> int:
@@ -172,7 +174,7 @@ class TranscriptSender:
                     stamp[1] = max(stamp[1], os.stat(f"{path}-wal").st_mtime_ns)
             if self.sent.get(path) == stamp:
                 unchanged += 1
-            else:
+            elif self.refused.get(path) != stamp:
                 found.append(FoundFile(name, path, stamp))
         return sorted(found, key=lambda file: (file.stamp[1], file.path)), unchanged
 
@@ -197,23 +199,36 @@ class TranscriptSender:
         if not batch:
             return
         if len(archive) > LARGEST_ARCHIVE:
-            self.totals.problems.append(
-                f"{batch[0].path}: too large to send. Copy it to the server, and run there:"
-                f" signalbox manage import_transcripts {agent} FILE"
+            if len(batch) > 1:
+                self.send_one_by_one(agent, batch)
+                return
+            self.refuse_file(
+                batch[0],
+                "too large to send. Copy it to the server, and run there:"
+                f" signalbox manage import_transcripts {agent} FILE",
             )
-        else:
-            try:
-                self.totals.add_answer(self.post_archive(agent, archive))
-                self.totals.files += len(batch)
-            except talk.ServerRequestFailed as refusal:
-                if refusal.status not in REFUSED_FILE_STATUSES:
-                    raise
-                if len(batch) > 1:
-                    for file in batch:
-                        self.send_batch(agent, [file])
-                    return
-                self.totals.problems.append(f"{batch[0].path}: {refusal}")
+            return
+        try:
+            self.totals.add_answer(self.post_archive(agent, archive))
+        except talk.ServerRequestFailed as refusal:
+            if refusal.status not in REFUSED_FILE_STATUSES:
+                raise
+            if len(batch) > 1:
+                self.send_one_by_one(agent, batch)
+            else:
+                self.refuse_file(batch[0], str(refusal))
+            return
+        self.totals.files += len(batch)
         self.sent |= {file.path: file.stamp for file in batch}
+
+    def send_one_by_one(self, agent: str, batch: list[FoundFile]) -> None:
+        for file in batch:
+            self.send_batch(agent, [file])
+
+    def refuse_file(self, file: FoundFile, problem: str) -> None:
+        """Name a file that cannot be sent, and do not count it as sent."""
+        self.totals.problems.append(f"{file.path}: {problem}")
+        self.refused[file.path] = file.stamp
 
     def post_archive(self, agent: str, archive: bytes) -> dict[str, Any]:
         """Return what the server says of a batch; wait where it is busy. Raises ServerRequestFailed."""

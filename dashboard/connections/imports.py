@@ -21,6 +21,7 @@ class MachineImports:
     at: datetime | None  # of the newest; None where its time cannot be read
     files: int = 0
     events: int = 0
+    sessions: int = 0
     unread: int = 0
     unread_kinds: str = ""
 
@@ -42,6 +43,7 @@ def list_machine_imports() -> list[MachineImports]:
         unread = unread if isinstance(unread, dict) else {}
         imports.files += count_or_zero(facts.get("files"))
         imports.events += count_or_zero(facts.get("events_added"))
+        imports.sessions += count_or_zero(facts.get("sessions_made"))
         imports.unread += sum(map(count_or_zero, unread.values())) + count_or_zero(facts.get("refused"))
         kinds.setdefault(key, set()).update(map(str, unread))
         imports.unread_kinds = ", ".join(sorted(kinds[key]))[:300]

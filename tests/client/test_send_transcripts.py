@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from coordinator.client import send_transcripts
 from coordinator.client.connecting.talk import ServerRequestFailed
 from coordinator.client.send_transcripts import FoundFile, TranscriptSender
 
@@ -67,7 +69,7 @@ def test_a_file_that_the_server_refuses_keeps_no_other_back(
     assert taken == ["a.jsonl", "c.jsonl"]
     assert sender.totals.files == 2
     assert sender.totals.problems == [f"{tmp_path}/b.jsonl: The archive cannot be read."]
-    assert set(sender.sent) == {file.path for file in files}  # the same file would be refused again
+    assert set(sender.sent) == {files[0].path, files[2].path}
 
 
 @pytest.mark.parametrize("status", [0, 401, 403, 500])
@@ -81,3 +83,23 @@ def test_a_server_that_is_away_or_refuses_the_key_ends_the_import(
     with pytest.raises(ServerRequestFailed):
         sender.send_files("codex", write_files(tmp_path, "a.jsonl", "b.jsonl"))
     assert sender.sent == {}
+
+
+def test_a_file_that_is_too_large_is_named_by_each_import_and_never_counts_as_sent(
+    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_transcripts, "LARGEST_ARCHIVE", 500)
+    monkeypatch.setattr(sender, "post_archive", lambda _agent, _archive: ANSWER)
+    small, large = write_files(tmp_path, "small.jsonl", "large.jsonl")
+    Path(large.path).write_bytes(os.urandom(2_000))
+    place = cast(Any, SimpleNamespace(iterate_files=lambda _: [(f.name, f.path) for f in (small, large)]))
+    for expected_files in (1, 0):  # the next import begins from what is noted in the file
+        again = TranscriptSender(sender.connection, ["codex"])
+        monkeypatch.setattr(again, "post_archive", lambda _agent, _archive: ANSWER)
+        found, _ = again.find_changed_files(place)
+        again.send_files("codex", found)
+        assert again.totals.files == expected_files
+        (problem,) = again.totals.problems
+        assert problem.startswith(f"{large.path}: too large to send")
+        assert large.path not in again.sent
+        assert again.find_changed_files(place) == ([], 1)  # --watch does not try the same bytes again

@@ -29,6 +29,7 @@ def test_the_sections_have_their_commands() -> None:
         "audit",
         "doctor",
         "prune",
+        "shrink",
         "check_migrations",
         "restart",
         "backup",

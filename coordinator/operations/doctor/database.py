@@ -21,7 +21,7 @@ from coordinator.feed.reader import ChangeFeed, FeedChange
 from coordinator.identity.actors import system_actor
 from coordinator.lib import sizes
 from coordinator.models.audit import AUDIT_KEPT
-from coordinator.operations import startup
+from coordinator.operations import shrinking, startup
 from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 LARGE_LOG = 256 * 1024 * 1024  # bytes; SQLite works them off at about 4 MB when nobody reads for long
@@ -76,6 +76,14 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
             f"The write-ahead log has grown to {sizes.format_byte_count(size)}: a program has kept a read"
             " transaction open for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
+        )
+    room = shrinking.measure_file_room()
+    if room.is_much_free:
+        yield warning_check(
+            "file",
+            f"{sizes.format_byte_count(room.free)} of the database's file are free, beside"
+            f" {sizes.format_byte_count(room.used)} in use. New data is written there first.",
+            "To give them back to the disk: signalbox manage shrink",
         )
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA quick_check(5)")
