@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import threading
 import time
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ LONGEST_WAIT_SECONDS = 5.0  # of writers; the shortest deadline of an agent's ho
 BYTES_PER_SECOND = 60_000_000  # how much is copied, on a slow disk
 SPARE_BYTES = 64 << 20  # of the disk that stay free
 MUCH_FREE_BYTES, MUCH_FREE_SHARE = 256 << 20, 0.25  # what doctor names
-LOCK_WAIT_MILLISECONDS = 30_000
+LOCK_WAIT_SECONDS = 30
+RETRY_PAUSE_SECONDS = 0.05
+CHECKPOINT_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +100,38 @@ def shrink_sqlite_file(longest_wait: float = LONGEST_WAIT_SECONDS) -> ShrinkOutc
     os.environ["SQLITE_TMPDIR"] = str(path.parent)  # /tmp may be memory, or full
     connection.ensure_connection()
     raw = connection.connection
-    raw.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_MILLISECONDS}")
-    interrupting = threading.Timer(longest_wait, raw.interrupt)
-    started_at = time.monotonic()
-    interrupting.start()
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("VACUUM")
-    except OperationalError as problem:
-        raise Conflict(f"The file was not shrunk, and nothing was changed: {problem}.") from None
-    finally:
-        interrupting.cancel()
-    seconds = time.monotonic() - started_at
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        cursor.fetchall()
+    raw.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
+    seconds = vacuum_within(raw, longest_wait)
+    truncate_log()
     return ShrinkOutcome(before, path.stat().st_size, seconds)
+
+
+def vacuum_within(raw: sqlite3.Connection, longest_wait: float) -> float:
+    """Shrink the file once no other program writes; return how long writers waited. Raises Conflict."""
+    give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        interrupting = threading.Timer(longest_wait, raw.interrupt)
+        started_at = time.monotonic()
+        interrupting.start()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("VACUUM")
+            return time.monotonic() - started_at
+        except OperationalError as problem:
+            # Somebody wrote between the look at the file and the lock: nothing was done yet.
+            if "locked" not in str(problem) or time.monotonic() > give_up_at:
+                raise Conflict(f"The file was not shrunk, and nothing was changed: {problem}.") from None
+        finally:
+            interrupting.cancel()
+        time.sleep(RETRY_PAUSE_SECONDS)
+
+
+def truncate_log() -> None:
+    """Have the copy become the file, as soon as nobody reads what was before it."""
+    for _ in range(CHECKPOINT_TRIES):
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_busy, *_pages = cursor.fetchone()
+        if not is_busy:
+            return
+        time.sleep(RETRY_PAUSE_SECONDS)
