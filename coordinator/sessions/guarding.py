@@ -30,10 +30,11 @@ MOST_LISTED = 100
 CHUNK = 500  # ids in one query
 MODES_READ = 20  # hooks, the newest; only some carry the mode
 
-# Tools that never call the hook which guards the others, by agent. Codex: read in its documentation of hooks, and
-# `write_stdin` tried with 0.169.0.
+# Tools that never call the hook which guards the others, by agent. Codex: `write_stdin` tried with 0.169.0 and 0.171.0,
+# the others read in its documentation of hooks: neither version offers `update_plan` by itself, and the model's own
+# server searches.
 TOOLS_WITHOUT_HOOK = {
-    "codex": frozenset({"write_stdin", "update_plan", "view_image", "web_search"}),
+    "codex": frozenset({"write_stdin", "update_plan", "web_search"}),
 }
 # Results of calls that did not run: the agent refused them before any hook, or a person did.
 _NOT_RUN = re.compile(
