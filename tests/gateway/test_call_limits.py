@@ -13,7 +13,7 @@ from tests.gateway.agents import AGENT, OTHER_KEY, GatewayRefused, Wire, furnish
 from tests.gateway.conftest import TABLES
 from tests.gateway.example_server import Example
 from tests.gateway.rude_server import RudeServer
-from tests.gateway.test_held_calls import decide, pending
+from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.patience import until
 from tests.served import Served, Template, running
 
@@ -139,10 +139,10 @@ def test_an_approved_call_has_the_same_limits(box: Served) -> None:
     rule(box, "mcp__example__write", "ask")
     wire = began(box)
     said = {"path": "/t", "content": f" {TOKEN} " + "y" * 5_000}
-    assert "approv" in text_of(wire.call("write", **said)).lower()
+    waiting = InBackground(lambda: wire.call("write", **said))
     (request_id,) = pending(box)
     decide(box, request_id)
-    result = wire.call("write", **said)
+    result = waiting.result()
     assert TOKEN not in str(result)
     assert "y" * 1_000 in read_all(wire, links(result)[0])
 

@@ -13,7 +13,7 @@ from coordinator.mcp.gateway.result_marks import INSTRUCTIONS, INVISIBLE, find_r
 from coordinator.policy.rules.call_history import MARKED_RESULT, Repetition, parse_repetition
 from tests.gateway.agents import AGENT, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.example_server import Example
-from tests.gateway.test_held_calls import pending
+from tests.gateway.test_held_calls import InBackground, decide, pending
 from tests.patience import until
 from tests.served import Served
 
@@ -101,8 +101,10 @@ def test_the_next_write_after_a_marked_result_is_asked_about(
     wire, other = begun(box), begun(box, key=OTHER_KEY)
     assert text_of(wire.call("write", path="/before")) == "wrote /before"
     assert text in text_of(wire.call("echo", text=text))
-    assert "approv" in text_of(wire.call("write", path="/after")).lower()
-    assert len(pending(box)) == 1
+    waiting = InBackground(lambda: wire.call("write", path="/after"))
+    (request_id,) = pending(box)
+    decide(box, request_id, "denied")
+    assert "denied" in text_of(waiting.result()).lower()
     assert example.calls["write /after"] == 0
     assert text_of(other.call("write", path="/other")) == "wrote /other"  # another session got no such result
     box.sql("UPDATE mcp_result_marks SET marked_at = '2026-01-01T00:00:00.000000+00:00'")
