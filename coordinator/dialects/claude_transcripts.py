@@ -70,6 +70,8 @@ ANSWERED_WITHIN = timedelta(minutes=10)
 
 MAX_REWIND_STEPS = 1_000_000  # lines of a file that are followed back from all its prompts together
 
+# What the editor, or Claude Code itself, adds to a prompt as blocks of their own.
+_BESIDE_PROMPT = re.compile(r"\s*<(ide_[a-z_]{1,30}|system-reminder)>")
 _PRINTED = re.compile(r"</?(?:local-command-(?:stdout|stderr|caveat)|bash-std(?:out|err))>")
 
 
@@ -536,14 +538,18 @@ def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterato
             spoken += read_claude_user_text(line, text, number)
         elif isinstance(block, dict):
             spoken.append(line.build_line_message("user", [block], number))
-    for spoken_block in spoken[1:]:
-        before = spoken[0].event
-        if spoken_block.event.role == before.role and before.content is not None:
-            before.content = [*before.content, *(spoken_block.event.content or [])]
-            before.claims = (*before.claims, *spoken_block.event.claims)
+    merged: list[ImportedEvent] = []
+    for spoken_block in spoken:
+        event = spoken_block.event
+        before = next(
+            (other.event for other in merged if event.role and other.event.role == event.role), None
+        )
+        if before is None or before.content is None:
+            merged.append(spoken_block)
         else:
-            yield spoken_block
-    yield from spoken[:1]
+            before.content = [*before.content, *(event.content or [])]
+            before.claims = (*before.claims, *event.claims)
+    yield from merged
 
 
 def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) -> Iterator[ImportedEvent]:
@@ -562,7 +568,7 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
         if text:
             yield line.build_line_message("system", [make_text_block(text)], number)
         return
-    elif line.fields.get("isCompactSummary") is True:
+    elif line.fields.get("isCompactSummary") is True or is_beside_prompt(text):
         yield line.build_line_message("system", [make_text_block(text)], number)
         return
     if text.strip():
@@ -573,6 +579,18 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
             else ()
         )
         yield line.build_line_message("user", [make_text_block(text)], number, prompt_origins)
+
+
+def is_beside_prompt(text: str) -> bool:
+    """Say whether a text has nothing but what was added beside a person's words."""
+    position = 0
+    while opening := _BESIDE_PROMPT.match(text, position):
+        closing = f"</{opening[1]}>"
+        end = text.find(closing, opening.end())
+        if end < 0:
+            return False
+        position = end + len(closing)
+    return position > 0 and not text[position:].strip()
 
 
 def build_task_ends(

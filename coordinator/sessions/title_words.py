@@ -24,7 +24,11 @@ _NOT_SAID = re.compile(
     r".*?(?:</\1>|\Z)",
     re.DOTALL,
 )
-_CAVEATS = ("Caveat: The messages below were generated", "[Request interrupted by user")
+_CAVEATS = (
+    "Caveat: The messages below were generated",
+    "[Request interrupted by user",
+    "This session is being continued from a previous conversation",
+)
 # A command alone says little of what a session is about: the first prompt says more, where one follows.
 _BARE_COMMAND = re.compile(r"/[\w:.-]{1,100}")
 _LOOSE_ENDS = " ,;:-\u2013"

@@ -103,10 +103,10 @@ def load_first_prompt(session_id: str) -> tuple[int, str]:
     with connection.cursor() as cursor:
         cursor.execute(f"{_FIRST_WORDS} ORDER BY 2", [session_id])
         rows = [(event_id, extract_message_text(stored)) for _, event_id, stored in cursor.fetchall()]
-    spoken = [(event_id, text) for event_id, text in rows if text.strip()]
-    telling = next((row for row in spoken if is_meaningful_title(make_title_from_text(row[1]))), None)
-    if telling or spoken:
-        return telling or spoken[0]
+    titled = [(row, title) for row in rows if (title := make_title_from_text(row[1]))]
+    telling = next((row for row, title in titled if is_meaningful_title(title)), None)
+    if telling or titled:
+        return telling or titled[0][0]
     runs = Run.objects.filter(session_id=session_id).order_by("created_at", "run_id")
     head = runs.annotate(head=Substr("prompt", 1, READ_UP_TO)).values_list("head", flat=True).first()
     return 0, head if isinstance(head, str) else ""

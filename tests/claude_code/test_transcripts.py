@@ -375,3 +375,17 @@ def test_a_title_that_comes_later_is_brought_with_nothing_else(tmp_path: Path) -
 def test_a_title_without_a_session_makes_none(tmp_path: Path) -> None:
     brought(written(tmp_path, "one", AI))
     assert not Session.objects.exists()
+
+
+def test_what_the_editor_adds_to_a_prompt_is_not_the_persons(tmp_path: Path) -> None:
+    """As Claude Code writes it in an editor: each addition is a block of its own before the prompt."""
+    line = asked_for("")
+    line["message"]["content"] = [
+        {"type": "text", "text": "<ide_opened_file>The user opened /srv/a.py in the IDE.</ide_opened_file>"},
+        {"type": "text", "text": "<system-reminder>\nUse the todo list.\n</system-reminder>\n"},
+        {"type": "text", "text": "Explain <ide_x> to me"},
+        {"type": "text", "text": "and be brief"},
+    ]
+    brought(written(tmp_path, "one", line))
+    assert [text.split(">")[0] for text in said("one", "system")] == ["<ide_opened_file", "<system-reminder"]
+    assert said("one", "user") == ["Explain <ide_x> to me", "and be brief"]
