@@ -288,6 +288,7 @@ FILE_PROGRAMS: dict[str, FileProgram] = {
         FileProgram(""),
     ),
 }
+GREP_PROGRAMS = split_options("grep egrep fgrep")  # others leave hidden files out
 # Sub-commands that change nothing in the folder of `git -C`.
 GIT_READING = split_options(
     "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog merge-base rev-list cat-file"

@@ -23,6 +23,7 @@ from coordinator.calls.programs import (
     FOLDER_OPTIONS,
     GIT_FILE_USES,
     GIT_READING,
+    GREP_PROGRAMS,
     HOST_OPTIONS,
     HOST_PROGRAMS,
     HTTP_METHODS,
@@ -67,6 +68,7 @@ class PathUse(NamedTuple):
     text: as the call writes it.
     is_below: not the path alone: whatever fits a pattern, or lies below it.
     is_redirection: the shell itself opens it.
+    is_recursive: every file below it is read, whatever its name.
     """
 
     use: str
@@ -75,6 +77,7 @@ class PathUse(NamedTuple):
     prefix: str = ""
     is_below: bool = False
     is_redirection: bool = False
+    is_recursive: bool = False
 
 
 class AddressUse(NamedTuple):
@@ -126,8 +129,25 @@ def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
             None, [build_path_use(find_folder_use(command.lower_program, parsed), word, folder)]
         )
         folder = None if word.text is None else join_path(folder, word.text, word.is_home)
+    is_recursive = searches_every_file(command.lower_program, parsed)
     for use, word in list_path_words(command, parsed):
-        yield from filter(None, [build_path_use(use, word, folder)])
+        path_use = build_path_use(use, word, folder)
+        if path_use is not None:
+            yield path_use._replace(is_recursive=True) if is_recursive else path_use
+
+
+def searches_every_file(name: str, parsed: ParsedArguments) -> bool:
+    """Say whether a program reads every file below its folders: `grep -r` does, without options that choose names."""
+    if name not in GREP_PROGRAMS:
+        return False
+    options = {
+        option
+        for item in parsed.iterate_options()
+        for option, _ in iterate_clustered_options(item.word.text or "")
+    }
+    return (
+        bool(options & {"-r", "-R", "--recursive", "--dereference-recursive"}) and "--include" not in options
+    )
 
 
 def find_folder_use(name: str, parsed: ParsedArguments) -> str:
@@ -196,7 +216,8 @@ def list_file_program_words(
     if name == "chmod" and any(_MODE.fullmatch(item.word.text or "") for item in parsed.iterate_options()):
         skips = 0  # `chmod -x file`: the mode looks like an option
     paths = operands[skips:]
-    if not paths and (program.is_default_here or (name in {"rg", "ag", "ack"} and operands)):
+    is_search_here = name in {"rg", "ag", "ack"} or searches_every_file(name, parsed)
+    if not paths and (program.is_default_here or (is_search_here and operands)):
         paths = [ShellWord(".")]
     is_to_folder = any(option in values and values[option] == WRITE for option in options)
     for place, word in enumerate(paths):

@@ -224,6 +224,21 @@ NOT_ALLOWED = [
 SAFE = rule(ALLOW, runs="git status\nls -l -a", tool="Bash")
 
 
+SEARCH = rule(ALLOW, runs="grep -*", touches="inside\n!.env*", tool="Bash")
+
+
+@pytest.mark.parametrize(
+    "command", ["grep -r x .", "grep -rn x", "grep -R x ./", "grep --recursive x ../shop"]
+)
+def test_allow_never_covers_a_search_that_reads_every_file_of_the_project(command: str) -> None:
+    assert decide_command(SEARCH, command) != ALLOW
+
+
+@pytest.mark.parametrize("command", ["grep -rn x src", "grep -r --include='*.py' x .", "grep x a.py"])
+def test_allow_covers_a_search_of_a_folder_or_of_named_files(command: str) -> None:
+    assert decide_command(SEARCH, command) == ALLOW
+
+
 @pytest.mark.parametrize("command", ALLOWED)
 def test_allow_covers_what_it_names(command: str) -> None:
     assert decide_command(SAFE, command) == ALLOW

@@ -1451,6 +1451,16 @@ MUTANTS = (
         ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
     ),
     Mutant(
+        "rule: a search of every file of the project is allowed",
+        "coordinator/policy/rules/terms.py",
+        "    if use.is_recursive and (folder is None or is_in_folder(folder, use.path)):\n",
+        "    if False:\n",
+        (
+            "tests/calls/test_rules_in_terms.py"
+            "::test_allow_never_covers_a_search_that_reads_every_file_of_the_project",
+        ),
+    ),
+    Mutant(
         "calls: an agent's guard that a value lifts",
         "coordinator/calls/descriptions.py",
         '        if given.replace(\'"\', "").replace("\'", "") in wanted:\n',

@@ -659,6 +659,8 @@ def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) 
     """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
     if use.path is None or any(match_path(term, use, folder) for term in terms if term.excludes):
         return False
+    if use.is_recursive and (folder is None or is_in_folder(folder, use.path)):
+        return False  # `.env` lies in the project's own folder, and would be read
     positive_terms = [term for term in terms if not term.excludes]
     covering = [term for term in positive_terms if is_path_covered(term, use, folder)]
     if is_guarded(use, folder):
