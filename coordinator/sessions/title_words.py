@@ -88,6 +88,12 @@ def shorten_title_line(text: str, longest: int = LONGEST) -> str:
     return line[: blank if blank > 0 else cut].rstrip(_LOOSE_ENDS) + "…"
 
 
+def preview_markdown(text: str, longest: int = LONGEST) -> str:
+    """Return the beginning of Markdown as one masked line without its marks, for lists and summaries."""
+    masked = str(mask_secrets(text[:READ_UP_TO]))
+    return shorten_title_line(strip_markdown(_FENCE.sub(r"\n\1\n", masked)), longest)
+
+
 def text_inside_tag(text: str, tag: str) -> str | None:
     """Return what stands in the first `<tag>…</tag>`; None without one."""
     _, opened, rest = text.partition(f"<{tag}>")

@@ -14,10 +14,9 @@ from coordinator.chat.content import message_search_text
 from coordinator.chat.presence import agent_presence_status
 from coordinator.models import Agent, ChatMessage
 from coordinator.models.chat import ChatSource
-from coordinator.sessions.title_words import strip_markdown
+from coordinator.sessions.title_words import preview_markdown
 
 BEGINNING = 90
-READ_FOR_PREVIEW = 1_000  # characters; marks take some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,7 @@ class ChatRow:
     def last_message_preview(self) -> str:
         if self.last is None:
             return "No messages yet"
-        beginning = message_search_text(self.last.content)[:READ_FOR_PREVIEW]
-        preview_text = " ".join(strip_markdown(beginning).split())[:BEGINNING]
+        preview_text = preview_markdown(message_search_text(self.last.content), BEGINNING)
         speaker = (
             "" if self.last.source == ChatSource.AGENT else f"{self.last.user_id.removeprefix('key:')}: "
         )

@@ -26,7 +26,7 @@ from coordinator.runs.stops import STOPPABLE
 from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions import titles
-from coordinator.sessions.title_words import make_title_from_text
+from coordinator.sessions.title_words import make_title_from_text, preview_markdown
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -37,6 +37,7 @@ from dashboard.runs.forms import ResumeSessionForm, RunDemandsForm, StartRunForm
 from dashboard.runs.tables import RunTable
 
 PAGE = 25
+LONGEST_PROMPT = 200  # characters of a prompt in the list
 STATUSES = (*OPEN, *OVER)
 
 
@@ -66,10 +67,10 @@ class RunRow:
 
     @property
     def ordered_text(self) -> str:
-        """What it was ordered with: a prompt, or the arguments of a procedural agent as JSON."""
+        """Return what it was ordered with: a prompt's beginning, or a procedural agent's arguments as JSON."""
         with_parameters = getattr(self.run, "ordered_with", None)
         parameters = with_parameters.parameters if with_parameters is not None else None
-        return self.run.prompt or (
+        return preview_markdown(self.run.prompt or "", LONGEST_PROMPT) or (
             json.dumps(parameters, ensure_ascii=False) if parameters is not None else ""
         )
 

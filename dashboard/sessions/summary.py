@@ -17,7 +17,7 @@ from coordinator.search.files import load_session_file_counts
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.results import load_session_result
 from coordinator.sessions.timeline import SessionEventCounts
-from coordinator.sessions.title_words import strip_markdown
+from coordinator.sessions.title_words import preview_markdown
 from coordinator.sessions.titles import load_first_prompt
 from dashboard.sessions.changes import list_file_reports, read_line_count
 
@@ -91,20 +91,15 @@ def build_session_summary(session: Session, counts: SessionEventCounts) -> Sessi
     result = load_session_result(session.pk)
     run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()
     return SessionSummary(
-        asked=shorten_plain_text(asked),
+        asked=preview_markdown(asked, LONGEST_TEXT),
         asked_event=asked_event,
-        answer=shorten_plain_text(result.text_or_json) if result else "",
+        answer=preview_markdown(result.text_or_json, LONGEST_TEXT) if result else "",
         end_reason=load_end_reason(session.pk),
         run_error=str(mask_secrets(run.error or ""))[:LONGEST_TEXT] if run else "",
         changes=load_change_summary(session.pk, [tool for tool, _ in counts.tools]),
         first_error=load_first_error(session.pk) if counts.errors else None,
         waits=load_wait_summary(session.pk),
     )
-
-
-def shorten_plain_text(text: str) -> str:
-    """Return the beginning of a text on one line, without the marks of Markdown."""
-    return " ".join(strip_markdown(str(mask_secrets(text[: 4 * LONGEST_TEXT]))).split())[:LONGEST_TEXT]
 
 
 def load_end_reason(session_id: str) -> str:

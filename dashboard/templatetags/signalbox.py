@@ -86,14 +86,27 @@ def empty_state(content: str, icon: str, title: str, href: str = "", action: str
     return render_to_string("components/_empty.html", context)
 
 
-@register.simple_block_tag
-def filters(content: str, list: str, search: str, query: str, *, filtered: bool = False) -> SafeString:
+@register.simple_block_tag(takes_context=True)
+def filters(
+    context: Context, content: str, list: str, search: str, query: str, *, filtered: bool = False
+) -> SafeString:
     """Draw a list's filters: a search box with `query` and the fields between the tags.
 
     They narrow #results as one types and chooses. `list` is the list's address, `search` says what is searched.
+    On a phone the fields stand behind one button.
     """
-    context = {"list": list, "search": search, "words": query, "fields": content, "filtered": filtered}
-    return render_to_string("components/_filters.html", context)
+    fields = SafeString(content.strip())  # drawn by the template already; `strip` returns a plain text
+    parts = {"list": list, "search": search, "words": query, "fields": fields, "filtered": filtered}
+    return render_to_string(
+        "components/_filters.html", parts | {"count": count_filter_fields(context, besides="q")}
+    )
+
+
+@register.simple_tag(takes_context=True)
+def count_filter_fields(context: Context, besides: str = "") -> int:
+    """Return how many fields of a list's filters the address fills, without `besides` and what is no field."""
+    no_fields = {*besides.split(","), "page", "sort", "zone", "before", "after"}
+    return sum(bool(value) for name, value in context["request"].GET.items() if name not in no_fields)
 
 
 @register.inclusion_tag("components/_choice.html")

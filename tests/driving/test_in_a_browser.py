@@ -109,7 +109,7 @@ def test_this_turn_is_stopped_and_the_mode_changed(at_work: tuple[Driver, Page])
         {"sessionUpdate": "signalbox/command_done", "id": command["id"]},
         {"sessionUpdate": "current_mode_update", "currentModeId": "plan"},
     )
-    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name=re.compile("^Stop( session)?$")).click()
     page.get_by_role("button", name="Stop this turn").click()
     assert driver.poll() == {"cancel_runs": [driver.run["run_id"]]}
     driver.tell({"sessionUpdate": "signalbox/turn_ended", "stopReason": "cancelled"})

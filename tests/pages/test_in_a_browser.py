@@ -225,6 +225,21 @@ def test_a_phone_reaches_every_entry(served: Served, person_at: PersonAt) -> Non
     expect(page).to_have_url(served.url + "/admin/")
 
 
+@pytest.mark.parametrize("path", ["/ui/runs/", "/ui/audit/", "/ui/approvals/history/"])
+def test_on_a_phone_the_filters_stand_behind_one_button(
+    served: Served, person_at: PersonAt, path: str
+) -> None:
+    page, _ = person_at(served, "viewer", **PHONE)
+    page.goto(path + "?since=2026-01-05&zone=UTC")
+    day = page.get_by_label("From")
+    expect(day).to_be_hidden()
+    button = page.locator("label", has_text="Filters")
+    expect(button).to_contain_text("1")
+    button.click()
+    expect(day).to_be_visible()
+    expect(day).to_have_value("2026-01-05")
+
+
 def test_a_request_that_fails_says_so(served: Served, person_at: PersonAt) -> None:
     page, watch = person_at(served, "viewer")
     watch.expect("404")

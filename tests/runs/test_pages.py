@@ -116,3 +116,10 @@ def test_the_start_form_counts_the_runners_that_the_list_shows() -> None:
     html = " ".join(client.get("/ui/runs/new/").content.decode().split())
     assert "2 runners are online, but none that drives agents by name." in html
     assert "No runner is online." not in html
+
+
+def test_a_prompt_is_listed_without_the_marks_of_markdown():
+    order(make_session(), prompt="**ALERT** `gateway` is slow.\n\n- since noon")
+    page = signed_in("viewer").get(reverse("runs:list")).content.decode()
+    assert "ALERT gateway is slow. since noon" in page
+    assert "**ALERT**" not in page

@@ -10,6 +10,7 @@ from coordinator.sessions.title_words import (
     LONGEST,
     is_meaningful_title,
     make_title_from_text,
+    preview_markdown,
     shorten_title_line,
 )
 
@@ -93,3 +94,20 @@ def test_no_text_makes_it_take_long(unit: str) -> None:
     began = time.process_time()
     make_title_from_text(unit * (200_000 // len(unit)))
     assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "preview"),
+    [
+        ("**ALERT** `gateway` is slow. See [the log](http://x.y/z).", "ALERT gateway is slow. See the log."),
+        ("# Plan\n\n- one\n- *two*", "Plan one two"),
+        ("Run this:\n```sh\nmake test\n```", "Run this: make test"),
+        ("ab " * 80, "ab " * 32 + "ab…"),
+    ],
+)
+def test_a_preview_is_the_beginning_without_marks(text: str, preview: str) -> None:
+    assert preview_markdown(text) == preview
+
+
+def test_a_preview_masks_secrets() -> None:
+    assert TOKEN not in preview_markdown(f"Use **{TOKEN}** here")
