@@ -103,24 +103,22 @@ def test_a_read_passes_where_the_server_is_allowed_and_is_recorded(
 @pytest.mark.parametrize("method", READS)
 @pytest.mark.parametrize(
     "policy",
-    ["tool grant alone", "denied server", "asking server", "deny rule", "ask rule", "rule by address"],
+    ["tool grant alone", "denied server", "deny rule", "rule by address"],
 )
-def test_a_read_is_refused_where_policy_denies_or_asks(
+def test_a_read_is_refused_where_policy_denies(
     box: Served, server: Obliging, method: str, policy: str
 ) -> None:
     if policy == "tool grant alone":
         box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
     grant(box, AGENT, "run", "allow", server="obliging")  # so that the agent reaches the server at all
-    if policy in {"denied server", "asking server"}:
+    if policy == "denied server":
         box.sql(
             "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, permission, granted_at)"
             " VALUES ('server_grant', ?, 'obliging', 'deny', ?)",
             (AGENT, LONG_AGO),
         )
-    if policy == "asking server":
-        box.sql("INSERT INTO asking_grants (grant_id) SELECT max(id) FROM mcp_access_control")
-    if policy.endswith(" rule"):
-        rule(box, "mcp__obliging__*", policy.split(maxsplit=1)[0])
+    if policy == "deny rule":
+        rule(box, "mcp__obliging__*", "deny")
     if policy == "rule by address":
         rule(box, f"mcp__obliging__{method}", "deny", pattern="secret|level|argument")
     emptied_events(box)

@@ -32,6 +32,7 @@ from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
 from coordinator.mcp.gateway.policy import GatewayCaller
+from coordinator.mcp.gateway.request_acts import describe_request
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
@@ -139,6 +140,8 @@ def request_person_approval(
     sentences = [
         f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."
     ]
+    if binding.is_read:
+        sentences.insert(0, describe_request(binding.server_id, binding.tool, binding.arguments or {}))
     if lost is not None and isinstance(lost.started_at, datetime):
         sentences.append(
             f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
@@ -397,7 +400,9 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
         server = None
     else:
         moment = None
-        if caller.history is None:  # else it was read when the call was first judged, which counts
+        if (
+            caller.history is None and not binding.is_read
+        ):  # else it was read when the call was first judged, which counts
             moment = deciding.build_call_moment(
                 server.name,
                 binding.tool,
@@ -407,7 +412,13 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
                 now=now,
             )
         ruling, _ = deciding.judge_from_database(
-            server, binding.tool, caller, binding.arguments, now, moment=moment
+            server,
+            binding.tool,
+            caller,
+            binding.arguments,
+            now,
+            is_read=binding.is_read,
+            moment=moment,
         )
     if ruling.decision == DENY:
         record_call_denial(binding, ruling, attempt.place, now=now)
@@ -429,7 +440,7 @@ def take_approval_or_explain(
 
 def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamServer) -> str:
     """Return what of a call is not as it was when a person was asked about it, or nothing."""
-    if server.tools[binding.tool].definition != binding.definition_digest:
+    if not binding.is_read and server.tools[binding.tool].definition != binding.definition_digest:
         return "The tool's definition changed since this was asked."
     if hash_policy_version(ruling) != binding.policy_version:
         return "The policy changed since this was asked."
@@ -531,7 +542,11 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
         "worker": None if attempt.is_beside else workers.get_own_worker_name(),
         "started_at": now,
         "run_until": now
-        + (BESIDE_FOR if attempt.is_beside else max_call_duration(server, attempt.binding.tool)),
+        + (
+            BESIDE_FOR
+            if attempt.is_beside
+            else max_call_duration(server, WHOLE_SERVER if attempt.binding.is_read else attempt.binding.tool)
+        ),
         # What runs beside its agent has no result here that anybody could come back for.
         "delivered_at": now if attempt.is_beside else None,
     }

@@ -314,14 +314,15 @@ class ApprovedCallRunner:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
         self._registry.forget_server(old.server_id)
         server = await self._registry.find_registered_server(old.server_id)
-        if server is None or old.tool not in server.tools:
+        if server is None or (not old.is_read and old.tool not in server.tools):
             return None
+        judge = functools.partial(deciding.judge_from_database, is_read=old.is_read)
         ruling, _ = await self._threads.run_in_thread(
-            deciding.judge_from_database, server, old.tool, exchange.caller, old.arguments, timezone.now()
+            judge, server, old.tool, exchange.caller, old.arguments, timezone.now()
         )
         if ruling.decision != ASK:
             return None
-        definition = server.tools[old.tool].definition
+        definition = "" if old.is_read else server.tools[old.tool].definition
         return replace(old, definition_digest=definition, policy_version=hash_policy_version(ruling)), ruling
 
 

@@ -153,7 +153,14 @@ class GatewayEndpoint:
             notes=notes,
         )
         self.reads = ReadRequestHandler(
-            self.calls, self._relaying, records, self.refusals, server_tasks, limiter=limiter
+            self.calls,
+            self._relaying,
+            records,
+            self.refusals,
+            server_tasks,
+            limiter=limiter,
+            holding=self.holding,
+            threads=threads,
         )
         self.stored_results = StoredResultReader(self.calls, records, self.registry, self.reads, threads)
         self.all_servers = AllServers(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -59,6 +59,8 @@ class PendingCall:
     place: CallOrigin
     record: CallRecord
     is_kept: bool = False  # while its line waits, so that its client can cancel it anywhere
+    # Sends an approved request that is no call of a tool: its client waits on its line, and nobody comes back for it.
+    send_read: Callable[[], Awaitable[None]] | None = None
 
     @property
     def call_attempt(self) -> CallAttempt:
@@ -254,7 +256,7 @@ class PendingCalls:
         state: WaitState | None,
     ) -> bool:
         """Answer the client by the request, which may take its time; False to put the question once more."""
-        if row is None:
+        if row is None and not pending_call.binding.is_read:
             if TASKS in get_client_extensions(pending_call.exchange):
                 await self.answer_with_task(pending_call, card)
                 return True
@@ -265,6 +267,7 @@ class PendingCalls:
             ):
                 await self.answer_input_required(pending_call, card, 0, with_address=True)
                 return True
+        if row is None:
             row = await self.wait_for_call_verdict(pending_call, card)
             if row is None:
                 await self.answer_undecided_call(pending_call, card, state)
@@ -281,9 +284,12 @@ class PendingCalls:
             )
             if refusal is None:
                 pending_call.record.decided_by = f"approved by {row.approved_by or 'somebody'}"
-                await self._runner.run_approved_call(
-                    pending_call.exchange, pending_call.record, pending_call.binding
-                )
+                if pending_call.send_read is not None:
+                    await pending_call.send_read()
+                else:
+                    await self._runner.run_approved_call(
+                        pending_call.exchange, pending_call.record, pending_call.binding
+                    )
                 return True
             if refusal.decision == DENY:
                 await self.deny_pending_call(pending_call, refusal)
@@ -399,9 +405,9 @@ class PendingCalls:
             reason=closing_reason,
             now=timezone.now(),
         )
-        await self.end_call_with_message(
-            pending_call, "held", answers.describe_waiting_call(pending_call.binding.tool, card.link)
-        )
+        is_read = pending_call.binding.is_read
+        describe = answers.describe_waiting_read if is_read else answers.describe_waiting_call
+        await self.end_call_with_message(pending_call, "held", describe(pending_call.binding.tool, card.link))
 
     async def answer_input_required(
         self, pending_call: PendingCall, card: PendingApproval, round_: int, *, with_address: bool
@@ -456,13 +462,13 @@ class PendingCalls:
         )
 
     async def end_call_with_message(self, pending_call: PendingCall, outcome: str, text: str) -> None:
-        response = answers.build_tool_error(pending_call.exchange.message, text)
+        response = answers.build_refusal(pending_call.exchange.message, text)
         self._records.end_call_record(pending_call.record, outcome, response)
         await pending_call.exchange.line.send_answer(response)
 
     async def refuse_without_ending_call(self, pending_call: PendingCall, text: str) -> None:
         """Say something that ends no call which goes on elsewhere."""
-        response = answers.build_tool_error(pending_call.exchange.message, text)
+        response = answers.build_refusal(pending_call.exchange.message, text)
         self._records.record_refused_retry(pending_call.record, response)
         await pending_call.exchange.line.send_answer(response)
 

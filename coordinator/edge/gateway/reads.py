@@ -1,7 +1,8 @@
 """Requests other than calls of tools: which of them pass, what policy says of them, and their place in a timeline.
 
-Nobody is asked about one: where policy asks, it is refused, and a person can allow the server. Those that name what a
-server has, and those about tasks, come often: of each a timeline shows one a minute for each session.
+Where policy asks, a person is asked as about a call, and the request waits on its client's line. Only lists and
+subscriptions are refused then. Requests that name what a server has, and those about tasks, come often: of each a
+timeline shows one a minute for each session.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
+from django.utils import timezone
+
 from coordinator.actions.mcp import gateway_calls
+from coordinator.actions.mcp.gateway_calls import CallOrigin
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response
@@ -19,13 +24,16 @@ from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.relay import MessageRelay, RequestStoppedByBrake
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.tasks import build_missing_capability_error, has_tasks_capability
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.lib.expiring_cache import ExpiringCache
+from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
@@ -38,7 +46,18 @@ LIMITED = frozenset(
     {"resources/read", "prompts/get", "completion/complete"}
 )  # which a server's limits hold for, too
 UNKNOWN_METHOD = "(unknown method)"
-NOT_ASKED = "Signalbox asks people about calls of tools alone."
+# About which a person is asked where policy asks. Each has one answer; lists and subscriptions have not.
+ASKABLE = frozenset(
+    {
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+    }
+)
+NOT_ASKED = "Signalbox asks nobody about this request."
 
 
 class ReadRequestHandler:
@@ -53,7 +72,11 @@ class ReadRequestHandler:
         tasks: ServerTasks,
         *,
         limiter: CallLimiter,
+        holding: PendingCalls,
+        threads: EdgeThreads,
     ) -> None:
+        self._holding = holding
+        self._threads = threads
         self._limiter = limiter
         self._calls = calls
         self._tasks = tasks
@@ -69,7 +92,8 @@ class ReadRequestHandler:
         method, params = exchange.message.method, strip_meta_params(exchange)
         session_id = await self._records.find_timeline_session(exchange)
         ruling, _ = await self._calls.decide_call(exchange, method, params, session_id, is_read=True)
-        is_refused = ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ)
+        is_held = ruling.decision == ASK and use is RequestUse.READ
+        is_refused = ruling.decision == DENY or (is_held and method not in ASKABLE)
         if (
             not is_refused
             and use is not RequestUse.READ
@@ -82,6 +106,8 @@ class ReadRequestHandler:
         try:
             if is_refused:
                 await self.refuse_read_request(exchange, record, ruling)
+            elif is_held:
+                await self.ask_about_read(exchange, record, ruling)
             else:
                 await self.forward_read_request(exchange, record)
         except (SignalboxError, UpstreamFailed) as problem:
@@ -170,6 +196,36 @@ class ReadRequestHandler:
         else:
             self.end_open_record(record, classify_response(response), response)
 
+    async def ask_about_read(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
+        """Have a person decide about a request, and send it once it is approved."""
+        origin = CallOrigin(
+            record.session_id,
+            exchange.client.session_id if exchange.client else None,
+            event_id=await self._records.write_call_begin(record),
+            client=exchange.client_name,
+        )
+        pending_call = PendingCall(
+            exchange,
+            build_read_binding(exchange, ruling),
+            ruling,
+            origin,
+            record,
+            send_read=functools.partial(self.send_approved_read, exchange, record),
+        )
+        await self._holding.hold_and_answer_call(pending_call)
+
+    async def send_approved_read(self, exchange: Exchange, record: CallRecord) -> None:
+        """Send a request whose approval was taken. One that did not reach its server gives the approval back."""
+        settle: Callable[..., None] = gateway_calls.mark_answered_by_server
+        try:
+            await self.forward_read_request(exchange, record)
+        except UpstreamFailed as problem:
+            if not problem.may_have_run:
+                settle = gateway_calls.undo_call_start
+            raise
+        finally:
+            await self._threads.run_in_thread(functools.partial(settle, record.call_id, now=timezone.now()))
+
     async def refuse_read_request(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Answer with why a request does not pass: a list with nothing in it, else an error."""
         method = exchange.message.method
@@ -215,6 +271,22 @@ def build_refusal_message(exchange: Exchange, method: str, ruling: Ruling) -> st
     return (
         f"Denied: {method} was not sent to the server {exchange.server.name}. {reason} Do not work around it. "
         f"A person can allow the server at {gateway_calls.policy_page_url(ruling)}; tell them what you need it for."
+    )
+
+
+def build_read_binding(exchange: Exchange, ruling: Ruling) -> CallBinding:
+    """Return what an approval of a request is bound to: the bytes of its params without what is about the client."""
+    return CallBinding(
+        exchange.caller_key.caller_actor,
+        exchange.caller_key.id,
+        exchange.agent_id,
+        exchange.server.name,
+        exchange.message.method,
+        strip_meta_params(exchange),
+        hash_arguments(exchange.message.raw_own_params),
+        "",
+        hash_policy_version(ruling),
+        is_read=True,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from coordinator.mcp.protocol.messages import McpMessage
+from coordinator.mcp.protocol.messages import DENIED, McpMessage
 
 _encode = msgspec.json.Encoder().encode
 
@@ -32,6 +32,13 @@ def build_tool_error(message: McpMessage, text: str, about: dict[str, Any] | Non
     if message.is_stateless:
         value["resultType"] = "complete"
     return build_result_response(message.id, value)
+
+
+def build_refusal(message: McpMessage, text: str, about: dict[str, Any] | None = None) -> bytes:
+    """Return why a call, or another request, did not run, in the form that its client understands."""
+    if message.method == "tools/call":
+        return build_tool_error(message, text, about)
+    return build_error_response(message.id, DENIED, text)
 
 
 def build_json_rpc_request(number: Any, method: str, params: dict[str, Any]) -> bytes:
@@ -65,6 +72,14 @@ def describe_waiting_call(tool: str, card: str) -> str:
         f"Waiting for approval: {tool} has not run yet. A person decides at {card}. "
         "Call the same tool again with exactly the same arguments: once it is approved, it runs at once. "
         "Meanwhile you may do something else."
+    )
+
+
+def describe_waiting_read(method: str, card: str) -> str:
+    """Return the words for another request that may be sent once a person approved it."""
+    return (
+        f"Waiting for approval: {method} was not sent yet. A person decides at {card}. "
+        "Send exactly the same request again: once it is approved, it is sent at once."
     )
 
 

@@ -31,9 +31,12 @@ class CallBinding:
     arguments_digest: str
     definition_digest: str
     policy_version: str
+    is_read: bool = False  # no call of a tool: `tool` is the request's method, `arguments` are its params
 
     @property
     def tool_name(self) -> str:
+        if self.is_read:
+            return build_method_name(self.server_id, self.tool)
         return build_tool_name(self.server_id, self.tool)
 
     @property

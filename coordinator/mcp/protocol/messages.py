@@ -146,6 +146,13 @@ class McpMessage:
         """Return a call's arguments as the bytes that came; nothing where there are none."""
         return bytes(_arguments(_parts(self.raw).params).arguments)
 
+    @cached_property
+    def raw_own_params(self) -> bytes:
+        """Return a request's params but for `_meta`: of each member the bytes that came."""
+        params = _parts(self.raw).params
+        members = _fields(params) if bytes(params) else {}
+        return _encode({name: raw for name, raw in members.items() if name != "_meta"})
+
 
 def parse_mcp_message(raw: bytes) -> McpMessage:
     """Read one message, without a byte order mark before it. Raises UnreadableMessage."""
