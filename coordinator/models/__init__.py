@@ -41,6 +41,7 @@ from coordinator.models.mcp import (
     McpProcess,
     McpServer,
     McpTool,
+    McpToolRevision,
 )
 from coordinator.models.notes import Note
 from coordinator.models.notifications import (
@@ -180,6 +181,7 @@ __all__ = [
     "McpResultMark",
     "McpServer",
     "McpTool",
+    "McpToolRevision",
     "McpUpstream",
     "MessagePart",
     "ModelPrice",

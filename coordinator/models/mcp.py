@@ -334,3 +334,41 @@ class McpTool(models.Model):
     def is_declined(self) -> bool:
         """Whether a person declined the present definition, so that agents are shown the accepted one."""
         return self.definition_hash == self.declined_hash != self.accepted_hash
+
+
+class RevisionKind(models.TextChoices):
+    """What happened to a tool's definition."""
+
+    LISTED = "listed", "Listed"
+    ACCEPTED = "accepted", "Accepted"
+    DECLINED = "declined", "Declined"
+
+
+class McpToolRevision(models.Model):
+    """One step in the history of a tool's definition: the server listed another one, or a person decided about it.
+
+    `definition` is set where another one was listed; decisions name theirs by `definition_hash`. `size` is how many
+    bytes it takes. `changed_by` is empty where the change is older than the history. The server is a plain id, as in
+    grants.
+    """
+
+    Kind = RevisionKind
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    tool_name = models.TextField()
+    kind = models.TextField(choices=RevisionKind.choices)
+    definition_hash = models.TextField()
+    definition = JsonTextField(null=True, blank=True)
+    size = models.IntegerField(default=0)
+    changed_by = models.TextField(blank=True)
+    changed_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_tool_revisions"
+        verbose_name = "revision of an MCP tool"
+        verbose_name_plural = "revisions of MCP tools"
+        indexes = [models.Index(fields=["server_id", "tool_name"], name="sbx_mcp_tool_revisions_tool")]
+
+    def __str__(self) -> str:
+        return f"{self.server_id} {self.tool_name} {self.kind}"

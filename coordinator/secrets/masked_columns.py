@@ -87,6 +87,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpTool": {NAMES: "server_id name title accepted_by declined_by short_by",
                 OURS: "definition_hash accepted_hash declined_hash short_for",
                 PEOPLE: "short_description description input_schema output_schema annotations accepted"},
+    "McpToolRevision": {NAMES: "server_id tool_name kind changed_by", OURS: "definition_hash", PEOPLE: "definition"},
     "McpUpstream": {
         NAMES: "server_id transport sharing network",
         PEOPLE: "url folders writable_folders",

@@ -49,6 +49,7 @@ def described_to_agent(box: Served) -> list[str]:
 def test_agents_are_shown_the_accepted_definition_while_the_declined_one_is_listed(box: Served) -> None:
     described = {"read": "Reads a file."}
     with serving(described) as url:
+        box.emptied("mcp_tool_revisions")
         furnish(box, url, server="changing")
         box.sql("INSERT INTO accepted_only_servers (server_id) VALUES ('changing')")
         assert described_to_agent(box) == ["Reads a file."]
@@ -64,3 +65,9 @@ def test_agents_are_shown_the_accepted_definition_while_the_declined_one_is_list
         assert wire.ask("tools/call", {"name": "read", "arguments": {}})["content"][0]["text"] == "done"
         described["read"] = "Another text."
         assert described_to_agent(box) == []
+        rows = box.sql(
+            "SELECT kind, changed_by FROM mcp_tool_revisions WHERE server_id = 'changing' ORDER BY id"
+        )
+        gateway = "system:mcp-gateway"
+        assert [kind for kind, _ in rows] == ["listed", "listed", "declined", "listed"]
+        assert [by for kind, by in rows if kind == "listed"] == ["", gateway, gateway]

@@ -43,6 +43,15 @@ MUTANTS = (
         ("tests/gateway/test_result_marks.py::test_the_next_write_after_a_marked_result_is_asked_about",),
     ),
     Mutant(
+        "history: decisions are pushed out",
+        "coordinator/actions/mcp/tool_revisions.py",
+        "counts[name, is_listed] += 1",
+        "counts[name, is_listed] = counts[name, True] = counts[name, False] = counts[name, True] + 1",
+        (
+            "tests/mcp/test_definition_history.py::test_a_server_that_changes_back_and_forth_pushes_out_no_decision",
+        ),
+    ),
+    Mutant(
         "stored results: another's",
         "coordinator/actions/mcp/call_limits.py",
         "pk=stored_id, key_id=owner.key_id, agent_id=owner.agent_id, expires_at__gt=now",

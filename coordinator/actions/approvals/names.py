@@ -54,6 +54,7 @@ HISTORY = (
     "McpTool.accepted_by",
     "McpTool.declined_by",
     "McpTool.short_by",
+    "McpToolRevision.changed_by",
     "ModelPrice.changed_by",
     "Note.written_by",
     "PermissionContext.closed_by",

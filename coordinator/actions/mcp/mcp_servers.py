@@ -27,6 +27,7 @@ from coordinator.models import (
     McpResultMark,
     McpServer,
     McpTool,
+    McpToolRevision,
     McpUpstream,
     StoredResult,
 )
@@ -36,6 +37,7 @@ from coordinator.secrets import mask_command_arguments
 # What goes with a server; credentials and grants are deleted otherwise.
 SERVER_PARTS = (
     McpTool,
+    McpToolRevision,
     McpUpstream,
     McpProcess,
     McpCallLimit,

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions.audit import audit
+from coordinator.actions.mcp import tool_revisions
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.mcp.servers.tools import (
@@ -21,6 +22,7 @@ from coordinator.mcp.servers.tools import (
 )
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
 from coordinator.models.fields import dump_compact_json
+from coordinator.models.mcp import RevisionKind
 from coordinator.secrets.masking import mask_secrets
 
 MAX_STORED_TOOLS = 2 * MOST_TOOLS  # rows of one server: those that it lists, and those that it listed once
@@ -71,6 +73,8 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
                 tool_changes.left_out.append(SkippedTool(place, definition.name, reason))
                 continue
             classify_tool_change(tool_changes, definition, tool)
+            if tool is not None and tool.definition_hash != definition.definition_digest:
+                tool_revisions.record_listed_definition(tool, definition, actor, now)
             row = update_tool_definition(
                 tool or build_new_tool(server_id, definition, actor, now), definition, now
             )
@@ -79,6 +83,7 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
             else:
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
+        tool_revisions.delete_excess_revisions(server_id, tool_changes.changed)
         record_tool_changes(server_id, tool_changes, actor, now)
         record_omitted_tools(server_id, tool_changes.left_out, listing.cut_off, actor, now)
     return tool_changes
@@ -143,6 +148,7 @@ class ToolStorageQuota:
         self._rows -= 1
         self._bytes -= stored_definition_size(tool)
         del self._known[tool.name]
+        tool_revisions.delete_tool_revisions(tool)
         tool.delete()
         return True
 
@@ -283,6 +289,7 @@ def decline_tool_change(
             raise Conflict("The server lists the accepted definition again. There is nothing to decline.")
         tool.declined_hash, tool.declined_by, tool.declined_at = seen_version, str(actor), now
         tool.save(update_fields=["declined_hash", "declined_by", "declined_at"])
+        tool_revisions.record_decision(tool, RevisionKind.DECLINED, actor, now)
         audit.record_audit_entry(
             "MCP_TOOL_DECLINED",
             actor=actor,
@@ -312,6 +319,7 @@ def lock_seen_tools(
 
 def accept_tool_change(tool: McpTool, actor: Actor, now: datetime) -> None:
     before, after = tool.accepted, build_definition_content(tool)
+    tool_revisions.record_decision(tool, RevisionKind.ACCEPTED, actor, now)
     tool.accepted_hash, tool.accepted = tool.definition_hash, after
     tool.accepted_by, tool.accepted_at = str(actor), now
     tool.save(update_fields=["accepted_hash", "accepted", "accepted_by", "accepted_at"])

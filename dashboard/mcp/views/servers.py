@@ -41,7 +41,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.mcp import call_charts, gateway_parts, limit_parts, sign_in_parts
+from dashboard.mcp import call_charts, definition_history, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
 
 POLICIES = (
@@ -461,6 +461,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "marks": find_value_marks(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
+        **definition_history.build_history_context(row, request.GET.get("revision", "")),
     }
     return render(request, "mcp/tool.html", context)
 

@@ -1,0 +1,72 @@
+"""The history of a tool's definition as its page shows it: the steps, and what changed in the chosen one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.actions.mcp.tool_revisions import list_tool_revisions
+from coordinator.mcp.servers.tools import format_json_lines
+from coordinator.models import McpTool, McpToolRevision
+from coordinator.models.mcp import RevisionKind
+from dashboard.text import diffs
+
+SHORT_HASH = 8  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """One step: a definition that the server listed, or a person's decision about it.
+
+    `before` is the definition before a listed one; None where it is the earliest one that is stored.
+    """
+
+    revision: McpToolRevision
+    before: dict[str, Any] | None = None
+    difference: Sequence[diffs.Marked] = ()
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the server listed another definition."""
+        return self.revision.kind == RevisionKind.LISTED
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a person accepted the definition."""
+        return self.revision.kind == RevisionKind.ACCEPTED
+
+    @property
+    def is_earliest(self) -> bool:
+        """Whether nothing is stored from before this definition."""
+        return self.is_listed and self.before is None
+
+    @property
+    def short_hash(self) -> str:
+        """Return the first characters of the definition's SHA-256."""
+        return str(self.revision.definition_hash)[:SHORT_HASH]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the definition is shown."""
+        return bool(self.difference)
+
+
+def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
+    """Return the tool's history, the newest step first; `chosen` is the id of the step whose changes are shown."""
+    steps, before = list[HistoryStep](), None
+    for revision in reversed(list_tool_revisions(tool.server_id, tool.name)):
+        is_listed = revision.kind == RevisionKind.LISTED
+        difference = diff_revision(revision, before) if is_listed and str(revision.pk) == chosen else ()
+        steps.append(HistoryStep(revision, before if is_listed else None, difference))
+        if is_listed:
+            before = revision.definition if isinstance(revision.definition, dict) else {}
+    return {"history": steps[::-1]}
+
+
+def diff_revision(revision: McpToolRevision, before: dict[str, Any] | None) -> Sequence[diffs.Marked]:
+    """Return the changed lines of a definition, or all of the earliest one."""
+    lines = format_json_lines(revision.definition)
+    if before is None:
+        return [(" ", line) for line in lines]
+    return list(diffs.walk_diff_hunks(format_json_lines(before), lines))
