@@ -37,5 +37,7 @@ class Migration(migrations.Migration):
                 "UPDATE sbx_search_progress SET swept = 0, cut_upto = NULL, rebuilt = rebuilt + 1",
             ],
             ["DROP TABLE sbx_search_spans"],
+            beside_older="its searches find less until the index is full again; what it indexes meanwhile has no time,"
+            " and is found once `rebuild_search` ran, as the changelog says",
         ),
     ]
