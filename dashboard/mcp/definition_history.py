@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from coordinator.actions.mcp.tool_revisions import list_tool_revisions
 from coordinator.mcp.servers.tools import format_json_lines
@@ -16,7 +17,7 @@ SHORT_HASH = 8  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryStep:
+class DefinitionStep:
     """One step: a definition that the server listed, or a person's decision about it.
 
     `before` is the definition before a listed one; None where it is the earliest one that is stored.
@@ -47,6 +48,13 @@ class HistoryStep:
         return str(self.revision.definition_hash)[:SHORT_HASH]
 
     @property
+    def address(self) -> str:
+        """Return the address of the tool's page with this step's changes shown."""
+        revision = self.revision
+        chosen = {"server": revision.server_id, "tool": revision.tool_name, "revision": revision.pk}
+        return f"?{urlencode(chosen)}#revision-{revision.pk}"
+
+    @property
     def is_open(self) -> bool:
         """Whether the definition is shown."""
         return bool(self.difference)
@@ -54,11 +62,11 @@ class HistoryStep:
 
 def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
     """Return the tool's history, the newest step first; `chosen` is the id of the step whose changes are shown."""
-    steps, before = list[HistoryStep](), None
+    steps, before = list[DefinitionStep](), None
     for revision in reversed(list_tool_revisions(tool.server_id, tool.name)):
         is_listed = revision.kind == RevisionKind.LISTED
         difference = diff_revision(revision, before) if is_listed and str(revision.pk) == chosen else ()
-        steps.append(HistoryStep(revision, before if is_listed else None, difference))
+        steps.append(DefinitionStep(revision, before if is_listed else None, difference))
         if is_listed:
             before = revision.definition if isinstance(revision.definition, dict) else {}
     return {"history": steps[::-1]}
