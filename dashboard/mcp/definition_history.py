@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from coordinator.actions.mcp.tool_revisions import list_tool_revisions
 from coordinator.mcp.servers.tools import format_json_lines
@@ -25,7 +24,7 @@ class DefinitionStep:
 
     revision: McpToolRevision
     before: dict[str, Any] | None = None
-    difference: Sequence[diffs.Marked] = ()
+    diff: Sequence[diffs.Marked] = ()
 
     @property
     def is_listed(self) -> bool:
@@ -48,16 +47,9 @@ class DefinitionStep:
         return str(self.revision.definition_hash)[:SHORT_HASH]
 
     @property
-    def address(self) -> str:
-        """Return the address of the tool's page with this step's changes shown."""
-        revision = self.revision
-        chosen = {"server": revision.server_id, "tool": revision.tool_name, "revision": revision.pk}
-        return f"?{urlencode(chosen)}#revision-{revision.pk}"
-
-    @property
     def is_open(self) -> bool:
         """Whether the definition is shown."""
-        return bool(self.difference)
+        return bool(self.diff)
 
 
 def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
@@ -65,8 +57,8 @@ def build_history_context(tool: McpTool, chosen: str) -> dict[str, Any]:
     steps, before = list[DefinitionStep](), None
     for revision in reversed(list_tool_revisions(tool.server_id, tool.name)):
         is_listed = revision.kind == RevisionKind.LISTED
-        difference = diff_revision(revision, before) if is_listed and str(revision.pk) == chosen else ()
-        steps.append(DefinitionStep(revision, before if is_listed else None, difference))
+        diff = diff_revision(revision, before) if is_listed and str(revision.pk) == chosen else ()
+        steps.append(DefinitionStep(revision, before if is_listed else None, diff))
         if is_listed:
             before = revision.definition if isinstance(revision.definition, dict) else {}
     return {"history": steps[::-1]}
