@@ -245,9 +245,11 @@ def test_who_may_not_write_into_a_session_changes_nothing_in_it(
         if caller.writes and caller.may_call(who_may(row)):
             continue
         status, text = ask(clients[name], name, row)
-        if state(box) != before:
-            changed.append((name, status))
-            before = state(box)
+        if (after := state(box)) != before:
+            changed.append(
+                (name, status, [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]])
+            )
+            before = after
         if not caller.reads and MARKER in text:
             told.append(name)
         if status >= 500:
