@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 from django.conf import settings
@@ -119,9 +119,9 @@ def count_by_hour(moments: Iterable[Any]) -> Counter[int]:
     return Counter(hour_number(moment) for moment in moments if isinstance(moment, datetime))
 
 
-def build_agent_week(names: Iterable[str], now: datetime) -> dict[str, Any]:
-    """Return the pictures of an agent's last seven days: its calls by day and hour, and by tool."""
-    zone, name_list = settings.LOCAL_ZONE, list(names)
+def build_agent_week(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[str, Any]:
+    """Return the pictures of an agent's last seven days in a zone: its calls by day and hour, and by tool."""
+    name_list = list(names)
     today = now.astimezone(zone).date()
     days = [today - timedelta(days=back) for back in range(WEEK_DAYS)]
     first = hour_number(datetime.combine(days[-1], datetime.min.time(), zone))

@@ -195,6 +195,18 @@ class TestPages:
         assert "3 calls" in shown
         assert "Grep" not in shown
 
+    def test_an_agents_week_is_in_the_zone_that_its_page_is_asked_for_in(self):
+        client = signed_in("viewer")
+        tokyo = text(client.get("/ui/agents/of/agent.robot/", {"zone": "Asia/Tokyo"}))
+        assert 'data-zone-of-page="Asia/Tokyo"' in tokyo
+        assert "Hours in Asia/Tokyo" in tokyo
+        utc = text(client.get("/ui/agents/of/agent.robot/", {"zone": "UTC"}))
+        ((in_tokyo,), (in_utc,)) = (
+            re.findall(r'class="heat-[1-9]" x="(\d+)"', page) for page in (tokyo, utc)
+        )
+        assert int(in_tokyo) == (int(in_utc) + 9) % 24
+        assert "Hours in UTC" in text(client.get("/ui/agents/of/agent.robot/", {"zone": "../Moon"}))
+
     def test_a_new_installation_shows_no_empty_pictures(self):
         ActivityHour.objects.all().delete()
         Session.objects.all().delete()
