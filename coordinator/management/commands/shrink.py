@@ -43,7 +43,7 @@ class Command(BaseCommand):
             raise CommandError(str(problem)) from None
         self.stdout.write(
             f"{sizes.format_byte_count(outcome.before)} before, {sizes.format_byte_count(outcome.after)} now."
-            f" Writers waited for {outcome.seconds:.1f} s at most."
+            f" Writers waited while it was copied, {outcome.seconds:.1f} s, and for a moment afterwards."
         )
         if outcome.after >= outcome.before:
             self.stdout.write(
