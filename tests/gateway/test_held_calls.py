@@ -112,6 +112,7 @@ def test_an_approval_is_used_once_and_for_the_same_arguments(asking: Served, exa
     (request_id,) = pending(asking)
     decide(asking, request_id)
     assert text_of(first.result()) == "wrote /a"
+    await_delivery(asking)
     for arguments in ({"path": "/a"}, {"path": "/b"}):
         again = session(asking)
         InBackground(lambda again=again, arguments=arguments: again.call("write", **arguments))
