@@ -1819,8 +1819,8 @@ MUTANTS = (
     Mutant(
         "sdk: langgraph",
         "coordinator/client/sdk/signalbox_sdk/langgraph.py",
-        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return execute(build_approved(request, verdict)) if verdict.is_approved else",
-        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return execute(build_approved(request, verdict)) if verdict else",
+        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved(request, verdict))\n            if verdict.is_approved\n           ",
+        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved(request, verdict))\n            if verdict\n           ",
         ("tests/sdks/test_adapters.py::test_a_denied_call_does_not_run_and_the_model_reads_why",),
     ),
     Mutant(

@@ -11,7 +11,7 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ask_about_call, build_call_question
 from signalbox_sdk.connection import Connection
 
 CONFIRMATION = "adk_request_confirmation"  # ADK's name of the call that asks for one
@@ -41,8 +41,8 @@ def approve_tool(
     ) -> dict[str, Any] | None:
         if tools is not None and tool.name not in tools:
             return None
-        question = build_question(tool.name, args, tool_context.function_call_id, conversation)
-        return apply_verdict(await ask_about(question, timeout=timeout, connection=connection), args)
+        question = build_call_question(tool.name, args, tool_context.function_call_id, conversation)
+        return apply_verdict(await ask_about_call(question, timeout=timeout, connection=connection), args)
 
     return ask_before
 
@@ -65,8 +65,8 @@ def confirm_tool(
             tool_context.request_confirmation(hint="A person decides in Signalbox.")
             tool_context.actions.skip_summarization = True  # the pause is no result for the model
             return {"error": ApproverVerdict(PENDING).message}
-        question = build_question(tool.name, args, tool_context.function_call_id, conversation)
-        verdict = await ask_about(question, timeout=READ_WITHIN_SECONDS, connection=connection)
+        question = build_call_question(tool.name, args, tool_context.function_call_id, conversation)
+        verdict = await ask_about_call(question, timeout=READ_WITHIN_SECONDS, connection=connection)
         return apply_verdict(verdict, args)
 
     return ask_before
@@ -96,10 +96,10 @@ async def answer_confirmations(
     async def ask_again(call: types.FunctionCall) -> ApproverVerdict:
         original = (call.args or {}).get("originalFunctionCall")
         original = original if isinstance(original, dict) else {}
-        question = build_question(
+        question = build_call_question(
             original.get("name"), original.get("args") or {}, original.get("id"), conversation
         )
-        return await ask_about(question, timeout=timeout, connection=connection)
+        return await ask_about_call(question, timeout=timeout, connection=connection)
 
     verdicts = await asyncio.gather(*map(ask_again, calls.values()))
     parts = [
@@ -112,22 +112,6 @@ async def answer_confirmations(
         if verdict.status not in (PENDING, UNAVAILABLE)
     ]
     return types.Content(role="user", parts=parts) if parts else None
-
-
-def build_question(tool: Any, arguments: Any, call_id: Any, conversation: str) -> ToolQuestion | None:
-    """Return the question about a call; None for one that is not complete."""
-    if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(call_id, str):
-        return None
-    return ToolQuestion(tool, arguments, conversation=conversation, key=f"{conversation}:{call_id}")
-
-
-async def ask_about(
-    question: ToolQuestion | None, *, timeout: float | None, connection: Connection | None
-) -> ApproverVerdict:
-    """Return the verdict about a call."""
-    if question is None:
-        return ApproverVerdict("refused", reason="The call has no id or no arguments.")
-    return await ask_async(question, timeout=timeout, connection=connection)
 
 
 def apply_verdict(verdict: ApproverVerdict, args: dict[str, Any]) -> dict[str, Any] | None:

@@ -221,6 +221,22 @@ class Conversation:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
 
 
+def build_call_question(tool: Any, arguments: Any, call_id: Any, conversation: str) -> ToolQuestion | None:
+    """Return the question about a call; None for one that is not complete."""
+    if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(call_id, str):
+        return None
+    return ToolQuestion(tool, arguments, conversation=conversation, key=f"{conversation}:{call_id}")
+
+
+async def ask_about_call(
+    question: ToolQuestion | None, *, timeout: float | None, connection: Connection | None
+) -> ApproverVerdict:
+    """Return the verdict about a call."""
+    if question is None:
+        return ApproverVerdict("refused", reason="The call has no id or no arguments.")
+    return await ask_async(question, timeout=timeout, connection=connection)
+
+
 def read_verdict(answer: Mapping[str, Any], arguments: dict[str, Any]) -> ApproverVerdict:
     """Return the verdict that an answer of the server states. Whatever is not clearly a yes is none."""
     request_id, status = answer.get("request_id"), answer.get("status")

@@ -13,7 +13,14 @@ from claude_agent_sdk import (
     ToolPermissionContext,
 )
 
-from signalbox_sdk.asking import APPROVED, PENDING, UNAVAILABLE, ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.asking import (
+    APPROVED,
+    PENDING,
+    UNAVAILABLE,
+    ApproverVerdict,
+    ask_about_call,
+    build_call_question,
+)
 from signalbox_sdk.connection import Connection
 
 HOOK_SECONDS = 24 * 3600.0  # a hook has a deadline, after which Claude would go on without it
@@ -30,8 +37,8 @@ def approve_tool(
     async def can_use_tool(
         tool: str, arguments: Json, context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        question = build_question(tool, arguments, context.tool_use_id, conversation)
-        verdict = await ask_about(question, timeout=timeout, connection=connection)
+        question = build_call_question(tool, arguments, context.tool_use_id, conversation)
+        verdict = await ask_about_call(question, timeout=timeout, connection=connection)
         if verdict.is_approved:
             return PermissionResultAllow(updated_input=verdict.arguments)
         return PermissionResultDeny(message=verdict.message)
@@ -56,8 +63,10 @@ def approve_hook(
     """
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
-        question = build_question(hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation)
-        return build_answer(await ask_about(question, timeout=timeout, connection=connection))
+        question = build_call_question(
+            hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation
+        )
+        return build_answer(await ask_about_call(question, timeout=timeout, connection=connection))
 
     return HookMatcher(matcher, [before_tool], timeout=timeout + EXTRA_SECONDS, on_failure="block")
 
@@ -71,8 +80,10 @@ def defer_tool(
     """
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
-        question = build_question(hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation)
-        return build_answer(await ask_about(question, timeout=0, connection=connection), defers=True)
+        question = build_call_question(
+            hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation
+        )
+        return build_answer(await ask_about_call(question, timeout=0, connection=connection), defers=True)
 
     return HookMatcher(matcher, [before_tool], timeout=EXTRA_SECONDS, on_failure="block")
 
@@ -91,25 +102,9 @@ async def wait_for_deferred(
     call = result.deferred_tool_use
     if call is None:
         return False
-    question = build_question(call.name, call.input, call.id, conversation)
-    verdict = await ask_about(question, timeout=timeout, connection=connection)
+    question = build_call_question(call.name, call.input, call.id, conversation)
+    verdict = await ask_about_call(question, timeout=timeout, connection=connection)
     return verdict.status not in (PENDING, UNAVAILABLE)
-
-
-def build_question(tool: Any, arguments: Any, call_id: Any, conversation: str) -> ToolQuestion | None:
-    """Return the question about a call; None for one that is not complete."""
-    if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(call_id, str):
-        return None
-    return ToolQuestion(tool, arguments, conversation=conversation, key=f"{conversation}:{call_id}")
-
-
-async def ask_about(
-    question: ToolQuestion | None, *, timeout: float | None, connection: Connection | None
-) -> ApproverVerdict:
-    """Return the verdict about a call."""
-    if question is None:
-        return ApproverVerdict("refused", reason="The call has no id or no arguments.")
-    return await ask_async(question, timeout=timeout, connection=connection)
 
 
 def build_answer(verdict: ApproverVerdict, *, defers: bool = False) -> Json:

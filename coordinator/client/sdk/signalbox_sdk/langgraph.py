@@ -35,7 +35,11 @@ def approve_tool(
 
     def wrap_tool_call(request: ToolCallRequest, execute: Execute) -> Answer:
         verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)
-        return execute(build_approved(request, verdict)) if verdict.is_approved else reject(request, verdict)
+        return (
+            execute(build_approved(request, verdict))
+            if verdict.is_approved
+            else reject_call(request, verdict)
+        )
 
     return wrap_tool_call
 
@@ -50,7 +54,7 @@ def approve_tool_async(
         verdict = await ask_async(question, timeout=timeout, connection=connection)
         if verdict.is_approved:
             return await execute(build_approved(request, verdict))
-        return reject(request, verdict)
+        return reject_call(request, verdict)
 
     return wrap_tool_call
 
@@ -70,7 +74,11 @@ def interrupt_tool(
             verdict = ask_by_interrupt(question, connection=connection)
         else:
             verdict = ask(question, connection=connection)
-        return execute(build_approved(request, verdict)) if verdict.is_approved else reject(request, verdict)
+        return (
+            execute(build_approved(request, verdict))
+            if verdict.is_approved
+            else reject_call(request, verdict)
+        )
 
     return wrap_tool_call
 
@@ -154,7 +162,7 @@ def build_approved(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolCa
     return replace(request, tool_call={**request.tool_call, "args": verdict.arguments})
 
 
-def reject(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolMessage:
+def reject_call(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolMessage:
     """Return what the model reads about a call that does not run."""
     call = request.tool_call
     return ToolMessage(verdict.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
