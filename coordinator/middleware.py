@@ -107,10 +107,10 @@ class OwnHost:
         name, port = split_domain_port(request.get_host())
         if not is_loopback(name.strip("[]")):
             return self.get_response(request)
-        place = f"http://{settings.OWN_HOST}{f':{port}' if port else ''}"  # the port may be forwarded
+        own_origin = f"http://{settings.OWN_HOST}{f':{port}' if port else ''}"  # the port may be forwarded
         if request.method in {"GET", "HEAD"}:
-            return HttpResponseRedirect(place + request.get_full_path())
-        return HttpResponse(f"Nothing was changed. Sign in at {place}", "text/plain", status=403)
+            return HttpResponseRedirect(own_origin + request.get_full_path())
+        return HttpResponse(f"Nothing was changed. Sign in at {own_origin}", "text/plain", status=403)
 
 
 class ContentSecurityPolicy:

@@ -98,8 +98,8 @@ def env_issuer(name: str) -> str:
     """Return an OpenID provider's address, as it is written in its tokens; plain http only on this machine."""
     text = env_str(name, "")
     parts = urlsplit(text)
-    here = is_loopback(parts.hostname or "")
-    safe = parts.scheme == "https" or (parts.scheme == "http" and here)
+    is_local = is_loopback(parts.hostname or "")
+    safe = parts.scheme == "https" or (parts.scheme == "http" and is_local)
     if text and (not safe or parts.query):
         raise ImproperlyConfigured(f"{name} must be an https:// address without a query, not {text!r}.")
     return text
@@ -169,8 +169,8 @@ def make_database_private(path: Path) -> None:
     try:
         if path.parent.exists():
             private_files.require_safe_directory(path)
-        for beside in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
-            private_files.make_file_private(path.with_name(path.name + beside))
+        for suffix in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
+            private_files.make_file_private(path.with_name(path.name + suffix))
     except (OSError, private_files.NotPrivate) as problem:
         raise ImproperlyConfigured(
             f"The database {path} is not safe. {describe_file_problem(problem)} DATABASE_URL says where it is."

@@ -111,8 +111,8 @@ def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
         )
     effective_agent_id = agent_id or caller.agent_id
     if not effective_agent_id:
-        fault = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
-        raise UnprocessableRequest([fault])
+        error = {"type": "missing", "loc": ["body", "agent_id"], "msg": "Field required", "input": None}
+        raise UnprocessableRequest([error])
     return effective_agent_id
 
 

@@ -149,14 +149,14 @@ class SignalboxAPI(NinjaAPI):
     def answer_http_error(self, request: HttpRequest, error: Any) -> HttpResponse:
         """Answer ninja's own errors; a body that is not JSON in the recorded form."""
         if isinstance(error.__cause__, UNREADABLE):
-            fault = {
+            validation_error = {
                 "type": "json_invalid",
                 "loc": ["body", 0],
                 "msg": "JSON decode error",
                 "input": {},
                 "ctx": {"error": str(error.__cause__)},
             }
-            return self.create_response(request, {"detail": [fault]}, status=422)
+            return self.create_response(request, {"detail": [validation_error]}, status=422)
         return self.create_response(request, {"detail": error.message}, status=error.status_code)
 
     def answer_busy_database(self, request: HttpRequest, error: Any) -> HttpResponse:
@@ -196,16 +196,16 @@ def read_operation_allowance(operation: Operation) -> BodyAllowance:
 
 def format_validation_error(error: dict[str, Any], model: Any) -> dict[str, Any]:
     """Return one pydantic error as clients know it: its place without our parameter's name."""
-    place = tuple(model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"]))
+    location = tuple(model.__ninja_flatten_map_reverse__.get(error["loc"], error["loc"]))
     single = getattr(model, "__read_from_single_attr__", None)
-    if single and place[:1] == (single,):
-        place = place[1:]
-    fault = {
+    if single and location[:1] == (single,):
+        location = location[1:]
+    validation_error = {
         "type": error["type"],
-        "loc": [model.__ninja_param_source__, *place],
+        "loc": [model.__ninja_param_source__, *location],
         "msg": error["msg"],
         "input": input_value._obj if isinstance(input_value := error["input"], DjangoGetter) else input_value,
     }
     if "ctx" in error:
-        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
-    return fault
+        validation_error["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return validation_error

@@ -127,14 +127,16 @@ def list_thread_messages(
     require_own_thread(calling_key(request), agent_id)
     chat.find_chat_agent(agent_id)
     if listing.after is not None:
-        place = chat.parse_message_position(listing.after)
-        page = chat.load_newer_messages(agent_id, place, listing.limit, listing.user_id)
+        position = chat.parse_message_position(listing.after)
+        page = chat.load_newer_messages(agent_id, position, listing.limit, listing.user_id)
     else:
         before = None if listing.before is None else chat.parse_message_position(listing.before)
         page = chat.load_older_messages(agent_id, before, listing.limit, listing.user_id)
     reads_whole_thread = bool(calling_key(request).scopes & SPEAK_AS_AGENTS)
     return {
-        "messages": [chat.chat_message_as_json(row, whole=reads_whole_thread) for row in page.messages],
+        "messages": [
+            chat.chat_message_as_json(row, with_secrets=reads_whole_thread) for row in page.messages
+        ],
         "has_more": page.has_more,
     }
 
@@ -195,18 +197,18 @@ def parse_body_json(text: str | bytes) -> Any:
         raise BadRequest("The body is not JSON.") from None
 
 
-def build_message_content(given: dict[str, Any], request: HttpRequest) -> Any:
-    blocks = given.get("content", [] if "text" in given or request.FILES else None)
-    text = given.get("text")
+def build_message_content(fields: dict[str, Any], request: HttpRequest) -> Any:
+    blocks = fields.get("content", [] if "text" in fields or request.FILES else None)
+    text = fields.get("text")
     return [{"type": "text", "text": text}, *blocks] if text and isinstance(blocks, list) else blocks
 
 
-def find_speaker(identity: KeyIdentity, agent_id: str, given: dict[str, Any]) -> actions.ChatSpeaker:
+def find_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str, Any]) -> actions.ChatSpeaker:
     """Return who speaks, by the key alone; a body that claims to be somebody else is refused."""
-    to = given.get("user_id") or "default"
+    to = fields.get("user_id") or "default"
     if "\x00" in to or len(to) > 200:
         raise BadRequest("user_id is not a valid name.")
-    source = given.get("source")
+    source = fields.get("source")
     if source is not None and source not in ChatSource.values:
         raise BadRequest(f"source must be one of {', '.join(ChatSource.values)} and must match the key.")
     if identity == LOCAL_PROGRAM and source == ChatSource.AGENT:
@@ -253,8 +255,8 @@ def wait_for_thread_messages(
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
     # The edge holds this call (edge.chat). Here, under a plain WSGI server, it answers at once.
     require_own_thread(calling_key(request), agent_id)
-    place = find_wait_start(agent_id, waiting.after)
-    return chat.load_unanswered_messages(agent_id, place) or {"messages": [], "after": str(place)}
+    position = find_wait_start(agent_id, waiting.after)
+    return chat.load_unanswered_messages(agent_id, position) or {"messages": [], "after": str(position)}
 
 
 def find_wait_start(agent_id: str, after: str | None) -> chat.MessagePosition:

@@ -35,7 +35,7 @@ def attachment_response(
         response.headers["Content-Range"] = f"bytes */{facts.size}"
     else:
         response = build_attachment_body(request, row, span, facts.size)
-    set_attachment_headers(response, row, facts.proven, etag, shown=inline and facts.proven is not None)
+    set_attachment_headers(response, row, facts.proven, etag, is_inline=inline and facts.proven is not None)
     return response
 
 
@@ -85,11 +85,11 @@ def requested_byte_range(request: HttpRequest, size: int, etag: str) -> tuple[in
 
 
 def set_attachment_headers(
-    response: HttpResponseBase, row: ChatAttachment, proven: str | None, etag: str, *, shown: bool
+    response: HttpResponseBase, row: ChatAttachment, proven: str | None, etag: str, *, is_inline: bool
 ) -> None:
     headers = response.headers
     headers["Content-Type"] = safe_content_type(row, proven)
-    disposition = content_disposition_header(not shown, attachments.sanitize_file_name(row.filename))
+    disposition = content_disposition_header(not is_inline, attachments.sanitize_file_name(row.filename))
     headers["Content-Disposition"] = disposition or "attachment"
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Content-Security-Policy"] = POLICY

@@ -135,16 +135,16 @@ def describe_model_reference(name: str) -> dict[str, str]:
 
 
 def describe_parameter(
-    place: str, name: str, schema: dict[str, Any], description: str, *, needed: bool = False
+    location: str, name: str, schema: dict[str, Any], description: str, *, needed: bool = False
 ) -> dict[str, Any]:
-    return {"in": place, "name": name, "schema": schema, "required": needed, "description": description}
+    return {"in": location, "name": name, "schema": schema, "required": needed, "description": description}
 
 
-def describe_request_body(schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
+def describe_request_body(schema: dict[str, Any], **other_schemas: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": schema}}
     return {
         "required": True,
-        "content": content | {name: {"schema": other} for name, other in others.items()},
+        "content": content | {name: {"schema": other} for name, other in other_schemas.items()},
     }
 
 
@@ -216,7 +216,7 @@ def declare_local_call_operation(
 
 
 def declare_mcp_operations(
-    path: str, name: str, what: str, parameters: list[dict[str, Any]]
+    path: str, name: str, purpose: str, parameters: list[dict[str, Any]]
 ) -> list[EdgeOperation]:
     """Return the operations of an endpoint of the MCP gateway."""
     headers = {
@@ -240,7 +240,7 @@ def declare_mcp_operations(
             tag="MCP",
             summary=summary,
             description=(
-                f"MCP over streamable HTTP: {what}. Versions 2025-06-18, 2025-11-25 (with Mcp-Session-Id, which "
+                f"MCP over streamable HTTP: {purpose}. Versions 2025-06-18, 2025-11-25 (with Mcp-Session-Id, which "
                 "survives restarts) and 2026-07-28. Grants and rules decide each `tools/call`; where they say "
                 "ask, the call waits for a person."
             ),

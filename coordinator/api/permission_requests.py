@@ -226,10 +226,10 @@ def count_fitting_requests(sizes: Sequence[int]) -> int:
 
 def older_requests_filter(request_id: str) -> Q:
     """Return what stands behind this request where the newest stand first. Raises BadRequest where it is gone."""
-    place = PermissionRequest.objects.filter(request_id=request_id).values_list("created_at", "pk").first()
-    if place is None:
+    position = PermissionRequest.objects.filter(request_id=request_id).values_list("created_at", "pk").first()
+    if position is None:
         raise BadRequest("The cursor names no permission request that exists")
-    created_at, pk = place
+    created_at, pk = position
     return Q(created_at__lt=created_at) | Q(created_at=created_at, pk__lt=pk)
 
 

@@ -86,15 +86,15 @@ def describe_other_tool(tool: str, fields: Mapping[str, Any], folder: str | None
 def describe_command(fields: Mapping[str, Any], folder: str | None) -> CallAct:
     name = next((name for name in ("command", "cmd", "script") if fields.get(name)), "")
     value = fields.get(name)
-    place = describe_folder(find_call_folder(fields, folder))
+    folder_text = describe_folder(find_call_folder(fields, folder))
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return CallAct("Run", shorten_subject(shlex.join(value[:LONGEST_SUBJECT])), place)
+        return CallAct("Run", shorten_subject(shlex.join(value[:LONGEST_SUBJECT])), folder_text)
     if not isinstance(value, str) or not value.strip():
-        return CallAct("Run a command", rest=place)
+        return CallAct("Run a command", rest=folder_text)
     lines = value[:LONGEST_READ_HERE].strip().splitlines()
     first = lines[0].strip()
     more = "" if len(lines) == 1 else f"and {len(lines) - 1} more line{'s' if len(lines) > 2 else ''}"
-    rest = " ".join(filter(None, (more, place)))
+    rest = " ".join(filter(None, (more, folder_text)))
     subject = shorten_subject(first)
     return CallAct("Run", subject, rest, name if subject == value else "")
 

@@ -173,8 +173,8 @@ class _DescriptionBuilder:
 
     def build_description(self) -> CallDescription:
         if self._traits.searches_here and not any(path.use for path in self._paths if not path.is_below):
-            here = build_path_use(self._traits.use, ShellWord("."), self._folder)
-            self._paths += [here] if here is not None else []
+            folder_use = build_path_use(self._traits.use, ShellWord("."), self._folder)
+            self._paths += [folder_use] if folder_use is not None else []
         if self._traits.has_address and not self._addresses:
             self._addresses.append(AddressUse(None, ""))
         for command in self._commands:
@@ -275,12 +275,12 @@ def find_guard_lifting_options(command: SimpleCommand) -> set[str]:
         name, equals, value = text.partition("=")
         if name in options:
             lifted.add(text)
-        wanted = values.get(
+        lifting_values = values.get(
             name, values.get(text[:2], frozenset()) if not text.startswith("--") else frozenset()
         )
-        given = value if equals and name in values else following if name in values else text[2:]
-        if given.replace('"', "").replace("'", "") in wanted:
-            lifted.add(f"{name} {given}" if name in values else text)
+        option_value = value if equals and name in values else following if name in values else text[2:]
+        if option_value.replace('"', "").replace("'", "") in lifting_values:
+            lifted.add(f"{name} {option_value}" if name in values else text)
     return lifted
 
 

@@ -403,5 +403,5 @@ def iterate_clustered_options(text: str) -> Iterator[tuple[str, str]]:
     if equals:
         yield name, value
     yield text, ""
-    for place, letter in enumerate(text[1:], 1):
-        yield f"-{letter}", text[place + 1 :]
+    for index, letter in enumerate(text[1:], 1):
+        yield f"-{letter}", text[index + 1 :]

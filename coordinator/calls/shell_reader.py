@@ -348,13 +348,13 @@ class ShellReader:
     ) -> None:
         children = self._take_children(node)
         assignments: list[tuple[str, ShellWord]] = []
-        found: list[Redirection] = []
+        command_redirections: list[Redirection] = []
         groups: list[list[Node]] = []
         for child in children:
             if child.type == "variable_assignment":
                 assignments.append(self._read_assignment(child, depth))
             elif child.type.endswith("_redirect"):
-                stdin = self._read_redirect(child, found, [], [], depth) or stdin
+                stdin = self._read_redirect(child, command_redirections, [], [], depth) or stdin
             elif child.is_error:
                 self._walk_node(child, depth + 1)
             elif groups and self._continues_word(groups[-1][-1], child):
@@ -366,7 +366,7 @@ class ShellReader:
         command = SimpleCommand(
             tuple(command_words),
             tuple(assignments),
-            (*found, *(redirections or ())),
+            (*command_redirections, *(redirections or ())),
             self._folder,
             span=(node.start_byte, node.end_byte) if self._shell_depth == 1 else None,
         )
@@ -676,20 +676,20 @@ def is_given_code(arguments: Sequence[ShellWord], options: frozenset[str], stdin
 
 def find_python_module(command: SimpleCommand) -> tuple[ShellWord, ...]:
     """Return the module that `python -m` runs, with its arguments; nothing where none is run so."""
-    for place, word in enumerate(command.arguments):
+    for index, word in enumerate(command.arguments):
         if word.text is None or not word.text.startswith("-") or word.text == "-c":
             return ()
         if word.text == "-m":
-            return command.arguments[place + 1 :]
+            return command.arguments[index + 1 :]
     return ()
 
 
 def find_placeholder(name: str, arguments: Sequence[ShellWord]) -> str | None:
     """Return the text that `xargs -I` or `parallel` replaces."""
-    for place, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         text = word.text or ""
-        if text == "-I" and place + 1 < len(arguments):
-            return arguments[place + 1].text or None
+        if text == "-I" and index + 1 < len(arguments):
+            return arguments[index + 1].text or None
         if text.startswith(("-I", "--replace")):
             return text.removeprefix("-I").removeprefix("--replace").removeprefix("=") or "{}"
         if text == "-i":

@@ -156,11 +156,11 @@ class WordReader:
             return _Piece("~")
         return self._read_unknown(node, "the variable", is_quoted, depth)
 
-    def _read_unknown(self, node: Node, what: str, is_quoted: bool, depth: int) -> _Piece:
+    def _read_unknown(self, node: Node, reason: str, is_quoted: bool, depth: int) -> _Piece:
         self._read_nested(node, depth + 1)
         shown_text = " ".join(self.read_text(node.start_byte, node.end_byte).split())
         shown_text = shown_text if len(shown_text) <= LONGEST_SHOWN else f"{shown_text[: LONGEST_SHOWN - 1]}…"
-        return _Piece(None, f"{what} {shown_text}", is_quoted)
+        return _Piece(None, f"{reason} {shown_text}", is_quoted)
 
 
 def build_words(pieces: list[_Piece]) -> Iterator[ShellWord]:

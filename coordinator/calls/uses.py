@@ -185,8 +185,8 @@ def list_file_program_words(
         for option, _ in iterate_clustered_options(item.word.text)
     }
     values, skipped = dict(program.values), set()
-    for place, item in enumerate(parsed.items):
-        previous = parsed.items[place - 1] if place else None
+    for index, item in enumerate(parsed.items):
+        previous = parsed.items[index - 1] if index else None
         if item.kind == VALUE and item.option in values:
             yield values[item.option], item.word
         elif item.kind == OPERAND and item.may_be_value and previous is not None:
@@ -199,7 +199,7 @@ def list_file_program_words(
                 None,
             )
             if option is not None:
-                skipped.add(place)
+                skipped.add(index)
                 yield values[option], item.word
     if not program.use:
         return
@@ -210,7 +210,7 @@ def list_file_program_words(
     }
     use = next(iter(uses), program.use)
     operands = [
-        item.word for place, item in enumerate(parsed.items) if item.kind == OPERAND and place not in skipped
+        item.word for index, item in enumerate(parsed.items) if item.kind == OPERAND and index not in skipped
     ]
     skips = 0 if options & program.skip_unless else program.skips
     if name == "chmod" and any(_MODE.fullmatch(item.word.text or "") for item in parsed.iterate_options()):
@@ -220,8 +220,8 @@ def list_file_program_words(
     if not paths and (program.is_default_here or (is_search_here and operands)):
         paths = [ShellWord(".")]
     is_to_folder = any(option in values and values[option] == WRITE for option in options)
-    for place, word in enumerate(paths):
-        is_last = program.last and place == len(paths) - 1 and len(paths) > 1 and not is_to_folder
+    for index, word in enumerate(paths):
+        is_last = program.last and index == len(paths) - 1 and len(paths) > 1 and not is_to_folder
         if name in REMOTE_PATH_PROGRAMS and word.text is not None and _REMOTE.match(word.text):
             continue
         yield program.last if is_last else use, word
@@ -260,9 +260,9 @@ def list_find_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     texts = {item.word.text for item in parsed.items}
     for root in roots or [ShellWord(".")]:
         yield DELETE if "-delete" in texts else READ, root
-    for place, item in enumerate(parsed.items):
-        if item.word.text in {"-fprint", "-fprint0", "-fls", "-fprintf"} and place + 1 < len(parsed.items):
-            yield WRITE, parsed.items[place + 1].word
+    for index, item in enumerate(parsed.items):
+        if item.word.text in {"-fprint", "-fprint0", "-fls", "-fprintf"} and index + 1 < len(parsed.items):
+            yield WRITE, parsed.items[index + 1].word
 
 
 def list_dd_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:

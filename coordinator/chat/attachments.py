@@ -153,8 +153,8 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
 
 def find_moved_file_store(pk: str, before: str) -> stores.AttachmentStore | None:
     """Return where a file lies by now that did lie at `before`, or None where it was not moved."""
-    place = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
-    return stores.find_store(place) if place and place != before else None
+    store_name = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
+    return stores.find_store(store_name) if store_name and store_name != before else None
 
 
 @contextmanager

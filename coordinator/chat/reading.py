@@ -152,16 +152,16 @@ def filter_messages_by_user(rows: QuerySet[ChatMessage], user_id: str | None) ->
     return rows if user_id is None else rows.filter(user_id=user_id)
 
 
-def chat_message_as_json(message: ChatMessage, *, whole: bool = False) -> dict[str, Any]:
-    """Return a message as machines read it; `whole`, with its secrets, for the agent that is spoken to."""
+def chat_message_as_json(message: ChatMessage, *, with_secrets: bool = False) -> dict[str, Any]:
+    """Return a message as machines read it; `with_secrets`, with its secrets, for the agent that is spoken to."""
     at = message.created_at
     return {
         "id": message.pk,
         "agent_id": message.agent_id,
         "user_id": message.user_id,
         "source": message.source,
-        "content": message.content if whole else mask_secrets(message.content),
-        "metadata": message.metadata if whole else mask_secrets(message.metadata),
+        "content": message.content if with_secrets else mask_secrets(message.content),
+        "metadata": message.metadata if with_secrets else mask_secrets(message.metadata),
         "created_at": instants.to_microseconds(at) // 1000 if isinstance(at, datetime) else str(at),
         "place": str(message_position(message)),
     }
@@ -188,7 +188,7 @@ def load_unanswered_messages(
     if not unanswered_rows:
         return None
     return {
-        "messages": [chat_message_as_json(row, whole=True) for row in unanswered_rows],
+        "messages": [chat_message_as_json(row, with_secrets=True) for row in unanswered_rows],
         "after": str(message_position(unanswered_rows[-1])),
     }
 
@@ -229,12 +229,12 @@ def count_unread_messages(person: str, agent_ids: Iterable[str], since: datetime
 
     For a person who never opened a thread, messages before `since` (when they joined) do not count.
     """
-    places = load_read_positions(person)
+    positions = load_read_positions(person)
     counts = {}
     for agent_id in agent_ids:
-        place = places.get(agent_id, MessagePosition(since))
-        news = agent_thread_messages(agent_id).filter(place.newer_messages_condition())
-        other_news = news.exclude(source=ChatSource.USER, user_id=person)
+        position = positions.get(agent_id, MessagePosition(since))
+        new_messages = agent_thread_messages(agent_id).filter(position.newer_messages_condition())
+        other_news = new_messages.exclude(source=ChatSource.USER, user_id=person)
         counts[agent_id] = other_news.order_by()[:MOST_COUNTED].count()
     return counts
 

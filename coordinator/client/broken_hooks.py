@@ -34,10 +34,10 @@ def extract_unambiguous_fields(body: bytes, names: Iterable[str]) -> dict[str, s
     outermost = b"{".join(body.split(b"{", 2)[:2])
     for name in names:
         quoted = b'"' + re.escape(name.encode()) + b'"'
-        places = len(re.findall(quoted, body))
+        count = len(re.findall(quoted, body))
         texts = re.findall(quoted + rb'\s*:\s*"([^"\\\x00-\x1f]{1,%d})"' % LONGEST, body)
         if name == "tool_name" and quoted not in outermost:
             continue
-        if places and len(texts) == places and len(set(texts)) == 1:
+        if count and len(texts) == count and len(set(texts)) == 1:
             fields[name] = texts[0].decode("utf-8", "replace")
     return fields

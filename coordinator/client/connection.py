@@ -89,11 +89,11 @@ class ServerAddress:
 def replace_localhost_name(url: str) -> str:
     """Return the address with 127.0.0.1 for a name under `.localhost`, which browsers find, and Node does not."""
     scheme, _, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    host, colon, port = place.partition(":")
+    authority, slash, path = rest.partition("/")
+    host, colon, port = authority.partition(":")
     if host.lower().rstrip(".").endswith(".localhost"):
-        place = f"127.0.0.1{colon}{port}"
-    return f"{scheme}://{place}{slash}{path}"
+        authority = f"127.0.0.1{colon}{port}"
+    return f"{scheme}://{authority}{slash}{path}"
 
 
 def is_loopback_host(host: str) -> bool:
@@ -158,9 +158,9 @@ class SingleRequestConnection:
     def _open_socket(self, until: float) -> None:
         proxy = find_environment_proxy(self._address)
         problem: OSError = OSError("no address")
-        for place in (proxy or self._address).socket_addresses():
+        for socket_address in (proxy or self._address).socket_addresses():
             try:
-                self._socket = socket.create_connection(place, max(0.01, until - time.monotonic()))
+                self._socket = socket.create_connection(socket_address, max(0.01, until - time.monotonic()))
                 break
             except OSError as open_error:
                 problem = open_error

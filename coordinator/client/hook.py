@@ -300,7 +300,7 @@ class HookCommand:
         except HookRefused as problem:
             if self._may_be_mended:
                 self._spool_this_hook()
-            self.answer_and_exit(said=f"Signalbox did not take this: {problem}", code=1)
+            self.answer_and_exit(output_text=f"Signalbox did not take this: {problem}", code=1)
         self.answer_and_exit(agent_answer)
 
     # --- calls ------------------------------------------------------------------------------------------------
@@ -350,9 +350,9 @@ class HookCommand:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
         self.require_hook_answer(answer)
         if answer.status == 200 and self.is_before_call:
-            holds = answer.headers.get("x-signalbox-holds-this")
-            if holds is not None:
-                self._reached, self._held, self._asked = True, holds == "yes", holds != "no"
+            pending_header = answer.headers.get("x-signalbox-holds-this")
+            if pending_header is not None:
+                self._reached, self._held, self._asked = True, pending_header == "yes", pending_header != "no"
                 self._is_known, self._why = True, ""
                 self._set_time_limit(self._until)
                 self._connection.until = self._until
@@ -521,7 +521,7 @@ class HookCommand:
             explanation, answer = "", None
         self.answer_and_exit(
             json.dumps(answer).encode() if answer is not None else b"",
-            said=reason,
+            output_text=reason,
             denied=explanation,
             keep=not self._refusal,
         )
@@ -536,7 +536,7 @@ class HookCommand:
         self,
         answer: bytes = b"",
         *,
-        said: str = "",
+        output_text: str = "",
         denied: str = "",
         keep: bool = False,
         flush: bool = False,
@@ -551,8 +551,8 @@ class HookCommand:
             write_all_bytes(1, answer)
         except OSError:
             code = BLOCK if denied else code
-        if said:
-            print_log_line(said)
+        if output_text:
+            print_log_line(output_text)
         try:
             if keep:
                 self._spool_this_hook(denied)

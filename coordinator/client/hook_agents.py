@@ -23,9 +23,9 @@ def payload_tool_name(payload: Mapping[str, Any]) -> str | None:
 
 
 def gemini_tool_name(payload: Mapping[str, Any]) -> str | None:
-    place = payload.get("mcp_context")
-    if isinstance(place, dict):
-        server, tool = place.get("server_name"), place.get("tool_name")
+    mcp_context = payload.get("mcp_context")
+    if isinstance(mcp_context, dict):
+        server, tool = mcp_context.get("server_name"), mcp_context.get("tool_name")
         if isinstance(server, str) and isinstance(tool, str) and server and tool:
             return mcp_call_name(server, tool)
     return payload_tool_name(payload)
@@ -115,8 +115,8 @@ def pre_tool_use_answer(decision: str, text: str = WORDS) -> dict[str, Any]:
     return wrap_hook_output("PreToolUse", permissionDecision=decision, permissionDecisionReason=text)
 
 
-def wrap_hook_output(event: str, **said: Any) -> dict[str, Any]:
-    return {"hookSpecificOutput": {"hookEventName": event, **said}}
+def wrap_hook_output(event: str, **output: Any) -> dict[str, Any]:
+    return {"hookSpecificOutput": {"hookEventName": event, **output}}
 
 
 _PROMPT = CallAnswerForms(

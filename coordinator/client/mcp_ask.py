@@ -200,8 +200,8 @@ class OpenQuestion:
         progress = 0
         while not self.ended.wait(PROGRESS_EVERY if progress else 0.5):
             progress += 1
-            told = {"progressToken": self._token, "progress": progress, "message": self._state}
-            self._server.send_mcp_notification("notifications/progress", told)
+            notification_params = {"progressToken": self._token, "progress": progress, "message": self._state}
+            self._server.send_mcp_notification("notifications/progress", notification_params)
 
     def wait_for_answer(self) -> dict[str, Any]:
         """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
@@ -228,7 +228,7 @@ class OpenQuestion:
             return {"behavior": "deny", "message": str(decision.get("message") or "Denied in Signalbox.")}
         raise NoDecision("its answer cannot be understood")
 
-    def build_permission_hook(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
+    def build_permission_hook(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
         call_id = self._asked.get("tool_use_id")
         hook = {
@@ -236,7 +236,7 @@ class OpenQuestion:
             "cwd": os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd(),
             "hook_event_name": "PermissionRequest",
             "tool_name": tool,
-            "tool_input": given,
+            "tool_input": arguments,
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
         if skill_files.is_skill_hook(hook):

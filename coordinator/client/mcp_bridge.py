@@ -289,13 +289,15 @@ def build_gateway_connection(url: str, path: str) -> tuple[http.client.HTTPConne
     """Return a connection, not made yet, and what to ask for on it. Raises ValueError, OSError."""
     address = ServerAddress(url)
     proxy, target = find_environment_proxy(address), address.path + path
-    place = (proxy or address).socket_addresses()[0]
+    socket_address = (proxy or address).socket_addresses()[0]
     if address.scheme == "https":
-        secure = http.client.HTTPSConnection(*place, timeout=SILENT_FOR, context=ssl.create_default_context())
+        secure = http.client.HTTPSConnection(
+            *socket_address, timeout=SILENT_FOR, context=ssl.create_default_context()
+        )
         if proxy is not None:
             secure.set_tunnel(address.host, address.port)
         return secure, target
-    connection = http.client.HTTPConnection(*place, timeout=SILENT_FOR)
+    connection = http.client.HTTPConnection(*socket_address, timeout=SILENT_FOR)
     return connection, f"http://{address.netloc}{target}" if proxy is not None else target
 
 

@@ -353,10 +353,12 @@ class LocalServerCall:
             else:
                 return
 
-    def send_waiting_progress(self, said: dict[str, Any]) -> None:
+    def send_waiting_progress(self, waiting: dict[str, Any]) -> None:
         if self._token is not None:
             self._told += 1
-            progress_text = f"Waits for a person in Signalbox: {said.get('card') or said.get('reason') or ''}"
+            progress_text = (
+                f"Waits for a person in Signalbox: {waiting.get('card') or waiting.get('reason') or ''}"
+            )
             params = {"progressToken": self._token, "progress": self._told, "message": progress_text}
             mcp_lines.send_jsonrpc_message({"method": "notifications/progress", "params": params})
 

@@ -98,13 +98,13 @@ def request_id_key(number: Any) -> str:
     return json.dumps(number)
 
 
-def require_exact_key_case(level: Any, known: tuple[str, ...], number: Any) -> None:
+def require_exact_key_case(level: Any, known_keys: tuple[str, ...], number: Any) -> None:
     if not isinstance(level, dict):
         return
     folded = {name.casefold(): name for name in level}
     if len(folded) != len(level):
         raise AmbiguousMessage("Two keys of the message differ only in case.", number)
-    for name in known:
+    for name in known_keys:
         if folded.get(name.casefold(), name) != name:
             raise AmbiguousMessage(f"A key of the message must be spelled {name}.", number)
 

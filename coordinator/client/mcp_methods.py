@@ -170,15 +170,15 @@ def restrict_task_params(task: Any) -> dict[str, Any] | None:
     return task if task == {"ttl": step} else {"ttl": step}
 
 
-def restrict_to_shape(value: Any, known: Any) -> Any:
+def restrict_to_shape(value: Any, shape: Any) -> Any:
     """Return as much of a value as is of the known shape, itself where all of it is; None where nothing is."""
-    if known is bool:
+    if shape is bool:
         return value if isinstance(value, bool) else None
-    if isinstance(known, list):
-        return value if isinstance(value, list) and all(item in known for item in value) else None
+    if isinstance(shape, list):
+        return value if isinstance(value, list) and all(item in shape for item in value) else None
     if not isinstance(value, dict):
         return None
-    shaped = {name: restrict_to_shape(inner, known[name]) for name, inner in value.items() if name in known}
+    shaped = {name: restrict_to_shape(inner, shape[name]) for name, inner in value.items() if name in shape}
     shaped = drop_none_members(shaped)
     return value if shaped == value else shaped
 

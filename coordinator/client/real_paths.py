@@ -36,8 +36,8 @@ def add_real_paths(body: bytes, payload: Mapping[str, Any]) -> bytes:
     links, is_complete = find_links(payload)
     if not links and is_complete:
         return body
-    found = {"links": [list(pair) for pair in links.items()], "complete": is_complete}
-    return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(found).encode() + b"}"
+    real_paths = {"links": [list(pair) for pair in links.items()], "complete": is_complete}
+    return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(real_paths).encode() + b"}"
 
 
 def find_links(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
@@ -61,7 +61,7 @@ def find_links(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
 
 def iterate_words(value: object) -> Iterator[str]:
     """Yield, once each, what may be a path in the texts below a value: each short text, and the words of each."""
-    seen: set[str] = set()
+    seen_words: set[str] = set()
     pending = [value]
     while pending:
         part = pending.pop()
@@ -72,8 +72,8 @@ def iterate_words(value: object) -> Iterator[str]:
         elif isinstance(part, str):
             words = _WORD.findall(part[:LONGEST_TEXT])
             for word in [part, *words] if len(part) <= 256 and "\n" not in part else words:
-                if word not in seen and len(word) <= LONGEST_PATH and "\0" not in word:
-                    seen.add(word)
+                if word not in seen_words and len(word) <= LONGEST_PATH and "\0" not in word:
+                    seen_words.add(word)
                     yield word
 
 

@@ -114,13 +114,14 @@ class TranscriptSender:
 
     def send_once(self, *, dry_run: bool, confirmed: bool) -> int:
         changed = {agent: self.find_changed_files(TRANSCRIPT_PLACES[agent]) for agent in self.agents}
-        for agent, (found, unchanged) in changed.items():
-            if found or unchanged:
-                size = sum(file.stamp[0] for file in found)
+        for agent, (changed_files, unchanged) in changed.items():
+            if changed_files or unchanged:
+                size = sum(file.stamp[0] for file in changed_files)
                 sys.stdout.write(
-                    f"{agent:<12} {len(found):,} files to send ({size / 1e6:,.1f} MB), {unchanged:,} sent already\n"
+                    f"{agent:<12} {len(changed_files):,} files to send ({size / 1e6:,.1f} MB), "
+                    f"{unchanged:,} sent already\n"
                 )
-        if not any(found for found, _ in changed.values()):
+        if not any(changed_files for changed_files, _ in changed.values()):
             sys.stdout.write("There is nothing to send.\n")
             return 0
         if dry_run:
@@ -132,8 +133,8 @@ class TranscriptSender:
             if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
                 sys.stdout.write("Nothing was sent.\n")
                 return WRONG
-        for agent, (found, _) in changed.items():
-            self.send_files(agent, found)
+        for agent, (changed_files, _) in changed.items():
+            self.send_files(agent, changed_files)
         self.print_totals()
         return 0
 
@@ -143,11 +144,11 @@ class TranscriptSender:
         sys.stdout.flush()
         while True:
             for agent in self.agents:
-                found, _ = self.find_changed_files(TRANSCRIPT_PLACES[agent])
-                if not found:
+                changed_files, _ = self.find_changed_files(TRANSCRIPT_PLACES[agent])
+                if not changed_files:
                     continue
                 try:
-                    self.send_files(agent, found)
+                    self.send_files(agent, changed_files)
                 except talk.ServerRequestFailed as problem:
                     if problem.status in {401, 403}:
                         raise
@@ -157,13 +158,13 @@ class TranscriptSender:
                 self.totals = SentTotals()
             time.sleep(WATCH_EVERY_SECONDS)
 
-    def find_changed_files(self, place: TranscriptPlace) -> tuple[list[FoundFile], int]:
+    def find_changed_files(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
 
         Oldest first: what a resumed session copied from an earlier one is met in the earlier one first.
         """
-        found, unchanged = [], 0
-        for name, path in place.iterate_files(os.environ):
+        changed_files, unchanged = [], 0
+        for name, path in transcript_place.iterate_files(os.environ):
             try:
                 about = os.stat(path)
             except OSError:
@@ -175,13 +176,13 @@ class TranscriptSender:
             if self.sent.get(path) == stamp:
                 unchanged += 1
             elif self.refused.get(path) != stamp:
-                found.append(FoundFile(name, path, stamp))
-        return sorted(found, key=lambda file: (file.stamp[1], file.path)), unchanged
+                changed_files.append(FoundFile(name, path, stamp))
+        return sorted(changed_files, key=lambda file: (file.stamp[1], file.path)), unchanged
 
-    def send_files(self, agent: str, found: list[FoundFile]) -> None:
+    def send_files(self, agent: str, changed_files: list[FoundFile]) -> None:
         """Send files in batches, and note what the server has taken after each."""
-        sent_bytes, all_bytes = 0, sum(file.stamp[0] for file in found)
-        for batch in iterate_batches(found):
+        sent_bytes, all_bytes = 0, sum(file.stamp[0] for file in changed_files)
+        for batch in iterate_batches(changed_files):
             self.show_progress(agent, sent_bytes, all_bytes)
             self.send_batch(agent, batch)
             save_sent_stamps(self.state_path, self.sent)
@@ -281,11 +282,11 @@ class TranscriptSender:
         sys.stdout.flush()
 
 
-def iterate_batches(found: list[FoundFile]) -> Iterator[list[FoundFile]]:
+def iterate_batches(changed_files: list[FoundFile]) -> Iterator[list[FoundFile]]:
     """Yield files together up to a size; a large one alone."""
     batch: list[FoundFile] = []
     size = 0
-    for file in found:
+    for file in changed_files:
         if batch and (size + file.stamp[0] > BATCH_BYTES or len(batch) >= BATCH_FILES):
             yield batch
             batch, size = [], 0

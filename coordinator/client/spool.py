@@ -108,8 +108,8 @@ class HookSpool:
 
         Nothing where another process is at it.
         """
-        with self._hold_sender_lock() as ours:
-            while ours and (numbers := self.list_hook_numbers()):
+        with self._hold_sender_lock() as is_only_sender:
+            while is_only_sender and (numbers := self.list_hook_numbers()):
                 for number in numbers:
                     spooled_hook = self.read_spooled_hook(number)
                     # A clock that was put back makes an age negative; one that is far off tells nothing.

@@ -235,5 +235,5 @@ def choose_agent_program(team: Team, trade: Trade) -> str | None:
     """Return the agent program (programs.PROGRAMS) that an agent's sessions run in; None: a runner's executor."""
     if trade.name not in TERMINAL_TRADES:
         return None
-    place = TEAMS.index(team) * len(TERMINAL_TRADES) + TERMINAL_TRADES.index(trade.name)
-    return (*AT_TERMINALS, None)[place % (len(AT_TERMINALS) + 1)]
+    index = TEAMS.index(team) * len(TERMINAL_TRADES) + TERMINAL_TRADES.index(trade.name)
+    return (*AT_TERMINALS, None)[index % (len(AT_TERMINALS) + 1)]

@@ -112,8 +112,8 @@ def was_filled_while_empty() -> bool:
             "id", "metadata"
         )
     )
-    ours = AuditLeaf.objects.filter(pk__in=list(filled), by_signalbox=True).count()
-    return 0 < len(filled) == ours and all(
+    own_leaf_count = AuditLeaf.objects.filter(pk__in=list(filled), by_signalbox=True).count()
+    return 0 < len(filled) == own_leaf_count and all(
         isinstance(metadata, dict) and metadata.get("in_use") is False for metadata in filled.values()
     )
 

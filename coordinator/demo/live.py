@@ -198,11 +198,11 @@ class DemoKeys:
         self.ids: list[int] = []
         self.names: list[str] = []
 
-    def create_demo_key(self, what: str, scopes: list[str], agent: str | None = None) -> str:
+    def create_demo_key(self, purpose: str, scopes: list[str], agent: str | None = None) -> str:
         """Return a new key; bound to an agent where it is named."""
         now = timezone.now()
         row, raw = keys.issue_api_key(
-            name=f"demo-{what}-{uuid.uuid4().hex[:6]}",
+            name=f"demo-{purpose}-{uuid.uuid4().hex[:6]}",
             scopes=scopes,
             actor=system_actor("demo"),
             now=now,
@@ -242,11 +242,11 @@ def send_agent_heartbeats(fleet: DemoFleet) -> None:
         agent_row["id"]: agent_row["enabled"]
         for agent_row in fleet.request_with_retries("GET", "/api/agents")
     }
-    ours = {
+    agent_names = {
         demo_agent_id(team, trade): demo_blueprint_name(team, trade) for team in TEAMS for trade in TRADES
     }
-    fleet.switched_off = {name for agent, name in ours.items() if enabled.get(agent) is False}
-    for agent in ours:
+    fleet.switched_off = {name for agent, name in agent_names.items() if enabled.get(agent) is False}
+    for agent in agent_names:
         if enabled.get(agent) and not fleet.over.is_set():
             fleet.request_with_retries("POST", f"/api/agents/{urllib.parse.quote(agent)}/heartbeat")
 
@@ -466,7 +466,7 @@ class DemoExecutor:
         }
         self.fleet.request_with_retries("POST", f"/sessions/{self.session_id}/events", body)
 
-    def report_demo_run(self, what: str, **body: Any) -> None:
+    def report_demo_run(self, report_kind: str, **body: Any) -> None:
         self.fleet.request_with_retries(
-            "POST", f"/runner/runs/{self.run_id}/{what}", {"runner_id": self.runner.id, **body}
+            "POST", f"/runner/runs/{self.run_id}/{report_kind}", {"runner_id": self.runner.id, **body}
         )

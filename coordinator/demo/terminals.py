@@ -79,7 +79,7 @@ class DemoTerminal:
         elif isinstance(step, ToolCallStep):
             self.run_terminal_call(step)
         elif isinstance(step, PermissionStep):
-            return self.run_terminal_call(step.call, asks=step)
+            return self.run_terminal_call(step.call, permission_step=step)
         elif isinstance(step, DelegationStep):
             self.display_terminal_message(MessageStep("assistant", f"For the {step.trade}: {step.prompt}"))
         return True
@@ -90,7 +90,7 @@ class DemoTerminal:
             message = {"message_id": str(uuid.uuid4()), "index": 0, "delta": step.text, "final": True}
             self.post_terminal_hook("MessageDisplay", message)
 
-    def run_terminal_call(self, step: ToolCallStep, asks: PermissionStep | None = None) -> bool:
+    def run_terminal_call(self, step: ToolCallStep, permission_step: PermissionStep | None = None) -> bool:
         """Make a call as its hooks are answered; say whether it ran."""
         call_answer = self.program.call(step)
         if call_answer is None:
@@ -101,8 +101,8 @@ class DemoTerminal:
             "tool_use_id": f"toolu_{uuid.uuid4().hex[:20]}",
         }
         decision = self.post_terminal_hook("PreToolUse", about).get("permissionDecision")
-        if decision is None and asks is not None:
-            decision = self.request_terminal_permission(about, asks)
+        if decision is None and permission_step is not None:
+            decision = self.request_terminal_permission(about, permission_step)
         if decision not in {None, "allow"}:
             self.display_terminal_message(
                 MessageStep("assistant", "I may not do that; everything else is done, and I leave it there.")
@@ -117,9 +117,11 @@ class DemoTerminal:
             )
         return True
 
-    def request_terminal_permission(self, about: dict[str, Any], asks: PermissionStep) -> str:
+    def request_terminal_permission(self, about: dict[str, Any], permission_step: PermissionStep) -> str:
         """Ask as the program asks its own person, who looks at Signalbox; no answer is a no."""
-        sent_input = about["tool_input"] | ({"description": asks.why} if self.program.describes else {})
+        sent_input = about["tool_input"] | (
+            {"description": permission_step.why} if self.program.describes else {}
+        )
         answer = self.post_terminal_hook(
             "PermissionRequest", {"tool_name": about["tool_name"], "tool_input": sent_input}
         )

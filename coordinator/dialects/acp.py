@@ -211,8 +211,8 @@ def acp_diff_edits(call_so_far: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def first_location_path(call_so_far: Mapping[str, Any]) -> str | None:
-    places = call_so_far.get("locations")
-    first = places[0] if isinstance(places, list) and places else None
+    locations = call_so_far.get("locations")
+    first = locations[0] if isinstance(locations, list) and locations else None
     return nonblank_text(first.get("path")) if isinstance(first, dict) else None
 
 
@@ -305,8 +305,12 @@ def acp_content_text(call_so_far: Mapping[str, Any]) -> str | None:
     """Return the texts that a call shows, one below the other."""
     blocks = call_so_far.get("content")
     texts = []
-    for one in blocks if isinstance(blocks, list) else []:
-        block = one.get("content") if isinstance(one, dict) and one.get("type") == "content" else None
+    for content_block in blocks if isinstance(blocks, list) else []:
+        block = (
+            content_block.get("content")
+            if isinstance(content_block, dict) and content_block.get("type") == "content"
+            else None
+        )
         if isinstance(block, dict) and isinstance(block.get("text"), str):
             texts.append(block["text"])
     return "\n".join(texts).strip() or None
@@ -381,12 +385,12 @@ def normalize_token_counts(reported: Any) -> dict[str, int]:
     if total is None or "input_tokens" not in counts or "output_tokens" not in counts:
         return counts
     cached = counts.get("cache_read_tokens", 0) + counts.get("cache_write_tokens", 0)
-    beside = total - counts["input_tokens"] - counts["output_tokens"]
-    if beside != cached and beside == cached + thought:
+    difference = total - counts["input_tokens"] - counts["output_tokens"]
+    if difference != cached and difference == cached + thought:
         counts["output_tokens"] += thought
-    elif beside != cached and beside in {0, thought} and cached <= counts["input_tokens"]:
+    elif difference != cached and difference in {0, thought} and cached <= counts["input_tokens"]:
         counts["input_tokens"] -= cached
-        counts["output_tokens"] += beside
+        counts["output_tokens"] += difference
     return counts
 
 

@@ -423,15 +423,15 @@ class ClaudeCodeDialect(Dialect):
         Both repeat the input: without it Claude Code denies a tool that asks its person.
         """
         approved_by, answer = settled.get("approved_by") or "somebody", settled["answer"]
-        asked, tool_input = questions.parse_asked(call.tool, call.tool_input), call.tool_input or {}
+        question, tool_input = questions.parse_asked(call.tool, call.tool_input), call.tool_input or {}
         reason = f"Answered by {approved_by} in Signalbox."
-        if not isinstance(asked, questions.AskedQuestions):
+        if not isinstance(question, questions.AskedQuestions):
             mode = MODES.get(answer.get(questions.MODE))
             modes = [{"type": "setMode", "mode": mode, "destination": "session"}] if mode else []
             return self.build_reply(
                 hook.name, ALLOW, reason, {"updated_input": tool_input, "suggestions": modes}
             )
-        answers = questions.build_claude_answers(asked, answer.get(questions.ANSWERED))
+        answers = questions.build_claude_answers(question, answer.get(questions.ANSWERED))
         if answers is None:
             return self.build_reply(hook.name, DENY, NOT_FITTING, {})
         return self.build_reply(hook.name, ALLOW, reason, {"updated_input": {**tool_input, **answers}})
@@ -454,10 +454,10 @@ class ClaudeCodeDialect(Dialect):
         """Return the piece in a MessageDisplay, or None for any other hook."""
         if hook.name != "MessageDisplay":
             return None
-        place, delta = hook.fields.get("index"), hook.fields.get("delta")
+        index, delta = hook.fields.get("index"), hook.fields.get("delta")
         return MessagePiece(
             hook.text_field("message_id") or "message",
-            place if isinstance(place, int) and 0 <= place < 2**53 else 0,
+            index if isinstance(index, int) and 0 <= index < 2**53 else 0,
             delta if isinstance(delta, str) else "",
             hook.fields.get("final") is True,
         )

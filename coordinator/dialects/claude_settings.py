@@ -42,22 +42,22 @@ REPORTING = (
 
 def render_claude_settings(url: str, *, managed: bool = False) -> str:
     """Return the JSON to paste. `managed`: for the managed settings, where nobody can take the hooks out."""
-    door = f"{url.rstrip('/')}/hooks/claude-code"
+    endpoint_url = f"{url.rstrip('/')}/hooks/claude-code"
     hooks: dict[str, Any] = {
-        "SessionStart": [{"hooks": [{"type": "command", "command": build_curl_hook(door)}]}]
+        "SessionStart": [{"hooks": [{"type": "command", "command": build_curl_hook(endpoint_url)}]}]
     }
     for name in WAITING:
-        waits = build_http_hook(f"{door}?wait={WAIT}", WAITING_TIMEOUT) | {
+        waits = build_http_hook(f"{endpoint_url}?wait={WAIT}", WAITING_TIMEOUT) | {
             "statusMessage": waiting_status_message(url.rstrip("/"))
         }
         hooks[name] = [{"matcher": "*", "hooks": [waits]}]
     for name in REPORTING:
-        hooks[name] = [{"hooks": [build_http_hook(door, QUICK_TIMEOUT)]}]
+        hooks[name] = [{"hooks": [build_http_hook(endpoint_url, QUICK_TIMEOUT)]}]
     block: dict[str, Any] = {"env": claude_telemetry_variables(url.rstrip("/")), "hooks": hooks}
     if managed:
         block |= {
             "allowManagedHooksOnly": True,
-            "allowedHttpHookUrls": [f"{door}*"],
+            "allowedHttpHookUrls": [f"{endpoint_url}*"],
             "httpHookAllowedEnvVars": [KEY_VARIABLE, HOST_VARIABLE],
         }
     return json.dumps(block, indent=2)

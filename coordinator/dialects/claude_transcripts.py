@@ -597,13 +597,13 @@ def build_task_ends(
     line: ClaudeTranscriptLine, notices: list[TaskNotice], number: int
 ) -> Iterator[ImportedEvent]:
     """Yield the ends of calls that went on in the background, as hooks tell them."""
-    for place, notice in enumerate(notices):
+    for index, notice in enumerate(notices):
         values = notice.task_end_values(line.claude_session_id)
         end_origin = values.pop("origin")
         if notice.call_id is None:
             yield line.build_line_message("system", [make_text_block(notice.result)], number, (end_origin,))
         else:
-            own = make_event_origin(line.line_origin, number, NOTICE, place)
+            own = make_event_origin(line.line_origin, number, NOTICE, index)
             yield line.build_line_event(
                 "post_tool", number, also=(end_origin,), origin=own, claims=(end_origin,), **values
             )

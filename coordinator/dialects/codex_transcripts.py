@@ -410,10 +410,12 @@ def qualified_codex_tool(payload: dict[str, Any]) -> str:
     return f"{space.rstrip('_')}__{name}"
 
 
-def convert_to_hook_call(name: str, came: Any) -> tuple[str, dict[str, Any] | None]:
+def convert_to_hook_call(name: str, call_input: Any) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and input as hooks name them."""
     tool_input = (
-        {"command": came} if name == "apply_patch" and isinstance(came, str) else wrap_as_object(came)
+        {"command": call_input}
+        if name == "apply_patch" and isinstance(call_input, str)
+        else wrap_as_object(call_input)
     )
     if name not in COMMANDS or tool_input is None:
         return name, tool_input
@@ -474,11 +476,11 @@ def strip_exit_frame(text: str) -> tuple[str, int | None]:
     return (text[match.end() :], int(match[1])) if match else (text, None)
 
 
-def parse_codex_output(came: Any, begun: CodexPendingCall) -> tuple[str, int | None]:
+def parse_codex_output(output: Any, begun: CodexPendingCall) -> tuple[str, int | None]:
     """Return a call's output, without Codex's frame, and its exit code where it has one."""
     if begun.output is not None:
         return begun.output, begun.exit_code
-    text = came if isinstance(came, str) else format_value_as_text(came)
+    text = output if isinstance(output, str) else format_value_as_text(output)
     if begun.tool != "Bash":
         return text, None
     text, code = strip_exit_frame(text)
@@ -521,14 +523,14 @@ def read_token_usage_record(
 
 def codex_token_counts(usage: Any) -> dict[str, int]:
     """Return the tokens of a request; OpenAI counts those read from a cache and written to it into the input."""
-    told = usage if isinstance(usage, dict) else {}
+    counts = usage if isinstance(usage, dict) else {}
     input_tokens, read, written = (
-        count_or_zero(told.get(name))
+        count_or_zero(counts.get(name))
         for name in ("input_tokens", "cached_input_tokens", "cache_write_input_tokens")
     )
     return {
         "input_tokens": max(0, input_tokens - read - written),
-        "output_tokens": count_or_zero(told.get("output_tokens")),
+        "output_tokens": count_or_zero(counts.get("output_tokens")),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }
@@ -573,11 +575,11 @@ def read_codex_rollback(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """Say which turns a person took back; `num_turns` counts prompts."""
-    turns = min(count_or_zero(payload.get("num_turns")), len(reader.prompts))
-    if not turns:
+    turn_count = min(count_or_zero(payload.get("num_turns")), len(reader.prompts))
+    if not turn_count:
         return
-    left = reader.prompts[-turns:]
-    del reader.prompts[-turns:]
+    left = reader.prompts[-turn_count:]
+    del reader.prompts[-turn_count:]
     messages = sum(prompt.messages for prompt in left)
     tool_input = build_rewind_input(left[0].before, left[0].at, reader.last_at, record.at, messages)
     if tool_input is not None:

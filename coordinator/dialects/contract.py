@@ -332,10 +332,10 @@ class Dialect(ABC):
         An agent whose tool takes no answer from a hook reads it as the reason why the tool did not ask.
         """
         approved_by, added = settled.get("approved_by") or "somebody", settled["answer"]
-        asked = questions.parse_asked(call.tool, call.tool_input)
-        if not isinstance(asked, questions.AskedQuestions):
+        question = questions.parse_asked(call.tool, call.tool_input)
+        if not isinstance(question, questions.AskedQuestions):
             return self.build_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
-        described = questions.describe_answers(asked, added.get(questions.ANSWERED))
+        described = questions.describe_answers(question, added.get(questions.ANSWERED))
         answer_text = ANSWERED_BY.format(approved_by, described) if described else NOT_FITTING
         return self.build_reply(hook.name, DENY, answer_text, {})
 
@@ -362,15 +362,16 @@ class Dialect(ABC):
         answer = self.add_note(hook, (reply.answer if reply is not None else None) or {}, text)
         return AgentReply(answer, reply.denial if reply is not None else None)
 
-    def deny_until_approved(self, hook: AgentHook, held: Settled) -> AgentReply | None:
+    def deny_until_approved(self, hook: AgentHook, settled: Settled) -> AgentReply | None:
         """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.
 
         The model reads it, so it says what to do, and gives no reason to look for a way around.
         """
-        until = held["until"]
+        until = settled["until"]
         denial_text = (
-            f"{held['why']} So this call did not run. A person can still approve it"
-            f"{f', until {until:%Y-%m-%d %H:%M} UTC' if until else ''}: request {held['request_id']}, {held['link']}"
+            f"{settled['why']} So this call did not run. A person can still approve it"
+            f"{f', until {until:%Y-%m-%d %H:%M} UTC' if until else ''}: "
+            f"request {settled['request_id']}, {settled['link']}"
             " Ask for that, and then make exactly the same call again: it runs once. Do not try another way."
         )
         return self.build_reply(hook.name, DENY, denial_text, {})

@@ -108,30 +108,33 @@ class CopilotTranscriptReader:
         yield from ()
 
     def read_copilot_prompt(
-        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield what a person typed; what a sub-agent is told stands in the call that starts it."""
-        text = find_text_field(told, "content")
+        text = find_text_field(fields, "content")
         if text and agent is None:
             yield record.build_imported_message("user", [make_text_block(text)], "content")
 
     def read_copilot_answer(
-        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield what the agent thought and said; its calls have lines of their own."""
-        if thought := find_text_field(told, "reasoningText"):
+        if thought := find_text_field(fields, "reasoningText"):
             yield record.build_thought_message(thought, "reasoning")
-        if text := find_text_field(told, "content"):
+        if text := find_text_field(fields, "content"):
             yield record.build_assistant_message(text, "content")
 
     def read_copilot_call(
-        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield a call's beginning."""
-        call_id, tool_name = find_text_field(told, "toolCallId"), find_text_field(told, "toolName") or "tool"
+        call_id, tool_name = (
+            find_text_field(fields, "toolCallId"),
+            find_text_field(fields, "toolName") or "tool",
+        )
         if call_id is None:
             return
-        tool, tool_input = HOOK_TOOLS.get(tool_name, tool_name), wrap_as_object(told.get("arguments"))
+        tool, tool_input = HOOK_TOOLS.get(tool_name, tool_name), wrap_as_object(fields.get("arguments"))
         self.begun[agent, call_id] = tool, tool_input
         begun_origins = text_origins_by_minute(
             BEGUN, self.session, format_call_text(tool, tool_input), record.at
@@ -139,10 +142,10 @@ class CopilotTranscriptReader:
         yield record.build_imported_call(copilot_call_id(agent, call_id), tool, tool_input, begun_origins)
 
     def read_copilot_result(
-        self, told: dict[str, Any], record: TranscriptRecord, agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield a call's result."""
-        call_id = find_text_field(told, "toolCallId")
+        call_id = find_text_field(fields, "toolCallId")
         if call_id is None or (agent, call_id) not in self.begun:
             return
         tool, tool_input = self.begun.pop((agent, call_id))
@@ -150,14 +153,14 @@ class CopilotTranscriptReader:
             ENDED, self.session, format_call_text(tool, tool_input), record.at
         )
         yield record.build_imported_result(
-            copilot_call_id(agent, call_id), tool, tool_input, ended_origins, **read_copilot_outcome(told)
+            copilot_call_id(agent, call_id), tool, tool_input, ended_origins, **read_copilot_outcome(fields)
         )
 
     def read_copilot_usage(
-        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield the tokens of a request to the model."""
-        usage = told.get("usage")
+        usage = fields.get("usage")
         if isinstance(usage, dict):
             record = TranscriptRecord(
                 record.session,
@@ -169,15 +172,15 @@ class CopilotTranscriptReader:
             yield record.build_imported_usage("tokens", count_copilot_tokens(usage))
 
     def read_copilot_error(
-        self, told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+        self, fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield an error of the session, such as of a request to the model."""
         yield record.build_imported_event(
-            "api_error", "error", error=find_text_field(told, "message") or "An error."
+            "api_error", "error", error=find_text_field(fields, "message") or "An error."
         )
 
     def read_copilot_compaction(
-        self, _told: dict[str, Any], record: TranscriptRecord, _agent: str | None
+        self, _fields: dict[str, Any], record: TranscriptRecord, _agent: str | None
     ) -> Iterator[ImportedEvent]:
         """Yield that the conversation was summarised."""
         yield record.build_imported_event("compaction", "compaction")

@@ -55,9 +55,9 @@ class GeminiHook(HookWithoutCallId):
     @property
     def tool_name(self) -> str:
         """The tool's name; that of an MCP server's tool as everywhere else, `mcp__server__tool`."""
-        place = self.fields.get("mcp_context")
-        if isinstance(place, dict):
-            server, tool = place.get("server_name"), place.get("tool_name")
+        mcp_context = self.fields.get("mcp_context")
+        if isinstance(mcp_context, dict):
+            server, tool = mcp_context.get("server_name"), mcp_context.get("tool_name")
             if isinstance(server, str) and isinstance(tool, str) and server and tool:
                 return mcp_call_name(server, tool)
         return self.text_field("tool_name") or "tool"
@@ -84,10 +84,10 @@ def build_gemini_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
     moment = instants.parse_instant(build.hook.at)
     if build.hook.text_field("timestamp") and moment is not None:
         second = instants.to_microseconds(moment) // SECOND_US
-        this, *near = (
+        first_event, *near = (
             hooks.make_event_origin(build.hook.session, "ends", second + off) for off in (0, -1, 1)
         )
-        end.claims, end.unless = (this,), (this, *near)
+        end.claims, end.unless = (first_event,), (first_event, *near)
     return [end]
 
 

@@ -276,13 +276,13 @@ def count_gemini_tokens(record: dict[str, Any]) -> dict[str, int]:
 GEMINI_COUNTS = ("input", "cached", "output", "thoughts", "tool", "total")
 
 
-def normalize_gemini_tokens(told: dict[str, int]) -> dict[str, int]:
+def normalize_gemini_tokens(counts: dict[str, int]) -> dict[str, int]:
     """Return a request's tokens by kind. What tools put in is beside the input where the total says so."""
-    apart = told["total"] >= told["input"] + told["output"] + told["thoughts"] + told["tool"]
+    apart = counts["total"] >= counts["input"] + counts["output"] + counts["thoughts"] + counts["tool"]
     return {
-        "input_tokens": max(0, told["input"] - told["cached"]) + (told["tool"] if apart else 0),
-        "output_tokens": told["output"] + told["thoughts"],
-        "cache_read_tokens": told["cached"],
+        "input_tokens": max(0, counts["input"] - counts["cached"]) + (counts["tool"] if apart else 0),
+        "output_tokens": counts["output"] + counts["thoughts"],
+        "cache_read_tokens": counts["cached"],
         "cache_write_tokens": 0,
     }
 
@@ -318,8 +318,8 @@ def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
 def gemini_function_response(result: Any) -> tuple[Any, str | None]:
     """Return the output and the error that went back to the model."""
     for part in result if isinstance(result, list) else []:
-        answered = part.get("functionResponse") if isinstance(part, dict) else None
-        response = answered.get("response") if isinstance(answered, dict) else None
+        function_response = part.get("functionResponse") if isinstance(part, dict) else None
+        response = function_response.get("response") if isinstance(function_response, dict) else None
         if isinstance(response, dict):
             error = response.get("error")
             return response.get("output", response), format_value_as_text(error) if error else None

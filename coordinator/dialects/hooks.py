@@ -233,11 +233,11 @@ def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None
 
 def choose_hook_time(reported: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
-    moment, ours = (
+    moment, is_own_clock = (
         instants.parse_instant(reported) if isinstance(reported, str) else None,
         instants.parse_instant(received),
     )
-    if moment is None or ours is None or not ours - SLOW <= moment <= ours + FAST:
+    if moment is None or is_own_clock is None or not is_own_clock - SLOW <= moment <= is_own_clock + FAST:
         return received
     return instants.format_canonical_instant(moment)
 
@@ -383,12 +383,12 @@ def call_result_origins(session: str, call_id: str) -> tuple[str, ...]:
     )
 
 
-def hook_reporting_origin(session: str, what: str) -> str:
+def hook_reporting_origin(session: str, kind: str) -> str:
     """Return the origin that marks a session whose hooks report its `prompts` or `calls`.
 
     Telemetry that has no ids in common with the agent's hooks tells these only where none does.
     """
-    return make_event_origin(session, "hooks tell", what)
+    return make_event_origin(session, "hooks tell", kind)
 
 
 def derive_call_id(*parts: object) -> str:
@@ -407,7 +407,7 @@ def assistant_text_origin(session: str, subagent: str | None, prompt_id: str | N
 
 
 def text_origins_by_minute(
-    what: str, session: str, text: str, at: str, *, about: bool = False
+    kind: str, session: str, text: str, at: str, *, about: bool = False
 ) -> tuple[str, ...]:
     """Return the origins of a text that was reported in this minute (`at`, canonical), or about then, a minute
     off.
@@ -420,7 +420,7 @@ def text_origins_by_minute(
     minute = instants.to_microseconds(moment) // MINUTE_US
     squeezed_text = "".join(text.split())  # each source breaks its blanks its own way
     return tuple(
-        make_event_origin(session, what, squeezed_text, minute + off)
+        make_event_origin(session, kind, squeezed_text, minute + off)
         for off in ((-1, 0, 1) if about else (0,))
     )
 

@@ -46,8 +46,10 @@ def read_attached_lines(lines: object, session: str, reader: LineReader) -> Iter
             imported_lines = reader.read_line(line.encode()) if isinstance(line, str) else []
         except (UnknownLineKind, UnicodeEncodeError):
             continue
-        for one in (one for record in imported_lines if record.session == session for one in record.events):
-            event = one.event
+        for imported in (
+            imported for record in imported_lines if record.session == session for imported in record.events
+        ):
+            event = imported.event
             if instants.parse_instant(event.timestamp):
-                event.unless = (*event.unless, *one.also)
+                event.unless = (*event.unless, *imported.also)
                 yield event

@@ -315,10 +315,10 @@ class OpenCodeDialect(Dialect):
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer: as OpenCode's own prompt gives it, where that stands already."""
-        asked = questions.parse_asked(call.tool, call.tool_input)
-        if hook.name != QUESTION or not isinstance(asked, questions.AskedQuestions):
+        question = questions.parse_asked(call.tool, call.tool_input)
+        if hook.name != QUESTION or not isinstance(question, questions.AskedQuestions):
             return super().reply_with_answer(hook, call, settled)
-        answers = questions.build_answer_lists(asked, settled["answer"].get(questions.ANSWERED))
+        answers = questions.build_answer_lists(question, settled["answer"].get(questions.ANSWERED))
         if answers is None:
             return self.build_reply(hook.name, DENY, NOT_FITTING, {})
         return AgentReply({"decision": ALLOW, "answers": answers})

@@ -156,10 +156,10 @@ def read_opencode_prompt(parts: list[dict[str, Any]], record: TranscriptRecord) 
 
 
 def read_opencode_answer(
-    told: dict[str, Any], parts: list[dict[str, Any]], record: TranscriptRecord
+    message: dict[str, Any], parts: list[dict[str, Any]], record: TranscriptRecord
 ) -> Iterator[ImportedEvent]:
     """Yield what the agent thought, said, called and took. Words that are being written are left for later."""
-    done, steps = bool(opencode_timestamp(told.get("time"), "completed")), 0
+    done, steps = bool(opencode_timestamp(message.get("time"), "completed")), 0
     for name, at, part in read_opencode_parts(parts):
         kind, text = part.get("type"), find_text_field(part, "text")
         over = done or bool(opencode_timestamp(part.get("time"), "end"))
@@ -178,10 +178,10 @@ def read_opencode_answer(
             yield copy_record_at_time(record, at).build_thought_message(text, name)
         elif kind == "compaction":
             yield record.build_imported_event("compaction", name)
-    if done and not steps and isinstance(told.get("tokens"), dict):
-        yield record.build_imported_usage("tokens", count_opencode_tokens(told["tokens"]))
-    if told.get("error"):
-        yield record.build_imported_event("api_error", "error", error=opencode_error_text(told["error"]))
+    if done and not steps and isinstance(message.get("tokens"), dict):
+        yield record.build_imported_usage("tokens", count_opencode_tokens(message["tokens"]))
+    if message.get("error"):
+        yield record.build_imported_event("api_error", "error", error=opencode_error_text(message["error"]))
 
 
 def copy_record_at_time(record: TranscriptRecord, at: str) -> TranscriptRecord:
@@ -194,18 +194,22 @@ def iterate_opencode_call_events(
     part: dict[str, Any], at: str, record: TranscriptRecord, name: str
 ) -> Iterator[ImportedEvent]:
     state = part.get("state")
-    told = state if isinstance(state, dict) else {}
+    state_fields = state if isinstance(state, dict) else {}
     call_id, tool = find_text_field(part, "callID") or name, find_text_field(part, "tool") or "tool"
-    call_input, status, times = wrap_as_object(told.get("input")), told.get("status"), told.get("time")
+    call_input, status, times = (
+        wrap_as_object(state_fields.get("input")),
+        state_fields.get("status"),
+        state_fields.get("time"),
+    )
     begins = opencode_timestamp(times, "start") or at
     if status == "pending":
         return
     yield record.build_imported_call(call_id, tool, call_input, at=begins)
     values: dict[str, Any]
     if status == "completed":
-        values = {"tool_output": told.get("output")}
+        values = {"tool_output": state_fields.get("output")}
     elif status == "error":
-        values = {"error": format_value_as_text(told.get("error")) or "The call failed."}
+        values = {"error": format_value_as_text(state_fields.get("error")) or "The call failed."}
     else:
         return
     took = opencode_part_duration(times)
@@ -248,7 +252,7 @@ def opencode_error_text(error: Any) -> str:
     )
 
 
-def make_opencode_reader(_one: TranscriptFile, _kinds: dict[str, str]) -> OpenCodeTranscriptReader:
+def make_opencode_reader(_file: TranscriptFile, _kinds: dict[str, str]) -> OpenCodeTranscriptReader:
     return OpenCodeTranscriptReader()
 
 

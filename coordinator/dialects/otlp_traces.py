@@ -424,8 +424,8 @@ def build_tool_span_events(
         event_input if tool_input is None else tool_input,
         event_output if tool_output is None else tool_output,
     )
-    if (taken := tree.take_call(span, tool, call_id)) is not None:
-        asked_call, is_client = taken
+    if (earlier_call := tree.take_call(span, tool, call_id)) is not None:
+        asked_call, is_client = earlier_call
         tool_input = tool_input if isinstance(tool_input, dict) else asked_call.value
         tool_output = tree.find_result(span, asked_call.call_id) if tool_output is None else tool_output
         call_id = call_id or (asked_call.call_id if is_client else None)
@@ -485,8 +485,8 @@ def build_message_events(
     """
     if text := last_text_of_person(to_model):
         # The same words said again are a message of their own: there are more of them before.
-        said = sum(part.role == "user" and part.kind == TEXT for part in to_model)
-        key = make_event_origin("span", record.trace, "asked", said, text)
+        user_text_count = sum(part.role == "user" and part.kind == TEXT for part in to_model)
+        key = make_event_origin("span", record.trace, "asked", user_text_count, text)
         yield make.build_telemetry_event("message", role="user", content=[make_text_block(text)], origin=key)
     ended = record.ends or None
     for number, part in enumerate(part for part in of_model if part.kind == TEXT):

@@ -85,11 +85,11 @@ def message_tag_bytes(descriptor: Descriptor) -> frozenset[bytes]:
     """Return the bytes that a message inside such a request can begin with on the wire."""
     seen_descriptors, pending_descriptors = {descriptor.full_name: descriptor}, [descriptor]
     while pending_descriptors:
-        for one in message_fields_by_number(pending_descriptors.pop()).values():
-            if one.full_name not in seen_descriptors:
-                seen_descriptors[one.full_name] = one
-                pending_descriptors.append(one)
-    numbers = {number for one in seen_descriptors.values() for number in message_fields_by_number(one)}
+        for field in message_fields_by_number(pending_descriptors.pop()).values():
+            if field.full_name not in seen_descriptors:
+                seen_descriptors[field.full_name] = field
+                pending_descriptors.append(field)
+    numbers = {number for field in seen_descriptors.values() for number in message_fields_by_number(field)}
     return frozenset(bytes([number << 3 | 2]) for number in numbers if number < 16)
 
 

@@ -111,16 +111,20 @@ class QwenTranscriptReader:
     def read_qwen_results(self, fields: dict[str, Any], record: TranscriptRecord) -> Iterator[ImportedEvent]:
         """Yield the results of calls."""
         for part in qwen_message_parts(fields):
-            answered = part.get("functionResponse")
-            call_id = find_text_field(answered, "id")
-            if not isinstance(answered, dict) or call_id is None or call_id not in self.begun:
+            response_part = part.get("functionResponse")
+            call_id = find_text_field(response_part, "id")
+            if not isinstance(response_part, dict) or call_id is None or call_id not in self.begun:
                 continue
             tool, tool_input = self.begun.pop(call_id)
             ended_origins = text_origins_by_minute(
                 ENDED, self.session, format_call_text(tool, tool_input), record.at
             )
             yield record.build_imported_result(
-                qwen_call_id(record, call_id), tool, tool_input, ended_origins, **read_qwen_outcome(answered)
+                qwen_call_id(record, call_id),
+                tool,
+                tool_input,
+                ended_origins,
+                **read_qwen_outcome(response_part),
             )
 
     def remember_prompt_id(
@@ -186,8 +190,8 @@ def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def read_qwen_outcome(answered: dict[str, Any]) -> dict[str, Any]:
-    response = answered.get("response")
+def read_qwen_outcome(response_part: dict[str, Any]) -> dict[str, Any]:
+    response = response_part.get("response")
     if not isinstance(response, dict):
         return {"tool_output": response}
     error = response.get("error")

@@ -123,16 +123,16 @@ class TranscriptRecord:
         call_id: str,
         tool: str,
         tool_input: dict[str, Any] | None,
-        told: tuple[str, ...] = (),
+        hook_origins: tuple[str, ...] = (),
         **values: Any,
     ) -> ImportedEvent:
-        """Return a call's beginning; `told` are the origins of its hooks' events, which have no such id."""
+        """Return a call's beginning; `hook_origins` are the origins of its hooks' events, which have no such id."""
         begins = make_event_origin(self.session, "PreToolUse", call_id)
         return self.build_imported_event(
             "pre_tool",
             f"{call_id} begins",
             also=(begins,),
-            claims=(begins, *told),
+            claims=(begins, *hook_origins),
             tool_use_id=call_id,
             tool_name=tool,
             tool_input=tool_input,
@@ -144,16 +144,16 @@ class TranscriptRecord:
         call_id: str,
         tool: str,
         tool_input: dict[str, Any] | None,
-        told: tuple[str, ...] = (),
+        hook_origins: tuple[str, ...] = (),
         **values: Any,
     ) -> ImportedEvent:
-        """Return a call's result; `told` as of its beginning."""
+        """Return a call's result; `hook_origins` as of its beginning."""
         ends = call_result_origins(self.session, call_id)
         return self.build_imported_event(
             "post_tool",
             f"{call_id} ends",
             also=ends[:1],
-            claims=(*ends, *told),
+            claims=(*ends, *hook_origins),
             tool_use_id=call_id,
             tool_name=tool,
             tool_input=tool_input,

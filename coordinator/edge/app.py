@@ -207,8 +207,8 @@ class Application:
 
     async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the request to its door; a door raises before it answers, or not at all."""
-        door = self.find_endpoint(scope)
-        if door is None:
+        endpoint = self.find_endpoint(scope)
+        if endpoint is None:
             await self.auth.set_request_caller(scope)
             await self.django(scope, receive, send)
             if scope["method"] not in READS:
@@ -217,7 +217,7 @@ class Application:
         try:
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 raise BadRequest("A NUL character in the address.")  # PostgreSQL has no form for it
-            await door(scope, receive, send)
+            await endpoint(scope, receive, send)
         except SignalboxError as error:
             await send_error(send, error)
         except (OperationalError, InterfaceError) as problem:

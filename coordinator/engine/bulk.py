@@ -36,17 +36,17 @@ def insert_row_pairs(
     columns: Sequence[str],
     rows: Sequence[tuple[list[Any], list[Any]]],
     *,
-    beside: str,
+    second_table: str,
     key: str,
     beside_columns: Sequence[str],
 ) -> Sequence[int]:
-    """Insert the first of each pair as `insert_new_rows` does, the second into `beside` with that id as its `key`.
+    """Insert the first of each pair as `insert_new_rows` does, the second into `second_table`.
 
-    Returns the new ids.
+    The second has the id of the first as its `key`. Returns the new ids.
     """
     if is_sqlite() or len(rows) > FEW:
         ids = insert_new_rows(table, columns, [row for row, _ in rows])
-        insert_rows_with_ids(beside, key, beside_columns, ids, (row for _, row in rows))
+        insert_rows_with_ids(second_table, key, beside_columns, ids, (row for _, row in rows))
         return ids
     pairs = [
         [dict(zip(columns, row, strict=True)), dict(zip(beside_columns, other, strict=True))]
@@ -63,8 +63,8 @@ def insert_row_pairs(
                 INSERT INTO {table} (id, {first})
                 SELECT new_id, {first} FROM pair, jsonb_populate_record(NULL::{table}, pair.first)
             ), inserted_beside AS (
-                INSERT INTO {beside} ({key}, {second})
-                SELECT new_id, {second} FROM pair, jsonb_populate_record(NULL::{beside}, pair.second)
+                INSERT INTO {second_table} ({key}, {second})
+                SELECT new_id, {second} FROM pair, jsonb_populate_record(NULL::{second_table}, pair.second)
             )
             SELECT new_id FROM pair ORDER BY new_id""",
             [msgspec.json.encode(pairs).decode()],

@@ -254,19 +254,19 @@ def clear_search_index() -> None:
 
 @contextmanager
 def prepare_event_removal(
-    gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
+    event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
 ) -> Iterator[Callable[[Sequence[int]], None]]:
-    """Give a function that takes some of the events `gone` out of the index, called in a transaction.
+    """Give a function that takes some of the events `event_ids` out of the index, called in a transaction.
 
     SQLite's index keeps no texts, and FTS5 takes an event's words out only if it is told them. So they are looked
-    for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `gone`.
+    for in the index itself first: one walk through its words, `stretches_of_words` at a time, for all of `event_ids`.
     """
     if not is_sqlite():
         yield delete_indexed_events
         return
     drop_removal_tables()
     try:
-        collect_indexed_words(gone, stretches_of_words)
+        collect_indexed_words(event_ids, stretches_of_words)
         yield delete_collected_events
     finally:
         drop_removal_tables()
@@ -283,11 +283,11 @@ def drop_removal_tables() -> None:
             cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
 
 
-def collect_indexed_words(gone: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
+def collect_indexed_words(event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]) -> None:
     """Note the words of the events, as often as each has them."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMP TABLE sbx_gone (id INTEGER PRIMARY KEY)")
-        cursor.executemany("INSERT INTO sbx_gone VALUES (%s)", [(pk,) for pk in gone])
+        cursor.executemany("INSERT INTO sbx_gone VALUES (%s)", [(pk,) for pk in event_ids])
         cursor.execute("CREATE TEMP TABLE sbx_gone_words (id INTEGER, body TEXT)")
         cursor.execute("CREATE VIRTUAL TABLE temp.sbx_places USING fts5vocab(main, sbx_search, instance)")
         for after, upto in stretches_of_words:

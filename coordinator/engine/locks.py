@@ -39,18 +39,18 @@ ORDER BY ranked.depth DESC, s.session_id FOR NO KEY UPDATE OF s
 """
 
 
-def lock_existing_sessions(wanted: list[str]) -> set[str]:
+def lock_existing_sessions(session_ids: list[str]) -> set[str]:
     """Return those of the sessions that exist, held against deletion until the transaction ends."""
     with connection.cursor() as cursor:
         if is_sqlite():
             cursor.execute(
                 "SELECT session_id FROM sessions WHERE session_id IN (SELECT value FROM json_each(%s))",
-                [msgspec.json.encode(wanted).decode()],
+                [msgspec.json.encode(session_ids).decode()],
             )
         else:
             cursor.execute(
                 "SELECT session_id FROM sessions WHERE session_id = ANY(%s) ORDER BY session_id FOR KEY SHARE",
-                [wanted],
+                [session_ids],
             )
         return {row[0] for row in cursor.fetchall()}
 

@@ -258,9 +258,9 @@ class SqliteTableCopier:
         return FURTHEST if last_row is None else int(last_row)
 
     def copy_source_table(self, table: CopiedTable, end: int) -> None:
-        places = "".join(f", c{number}" for number in range(len(table.columns)))
+        placeholders = "".join(f", c{number}" for number in range(len(table.columns)))
         self.db.execute(
-            f"CREATE TABLE main.{quote_sql_identifier(table.name)} (place INTEGER PRIMARY KEY{places})"
+            f"CREATE TABLE main.{quote_sql_identifier(table.name)} (place INTEGER PRIMARY KEY{placeholders})"
         )
         rowid = self.find_rowid_name(table)
         if rowid is None:

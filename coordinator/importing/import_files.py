@@ -43,11 +43,11 @@ class RejectedRows:
     def rejected_rows_path(self) -> Path:
         return self.folder / ROWS
 
-    def add_rejected_row(self, table: str, reason: str, **told: Any) -> None:
+    def add_rejected_row(self, table: str, reason: str, **details: Any) -> None:
         """Keep a row (`row=`), or one value of a row (`key=`, `column=`, `was=`), with the reason."""
         line = (
             json.dumps(
-                {"table": table, "why": reason, **told}, ensure_ascii=True, default=bytes_to_json
+                {"table": table, "why": reason, **details}, ensure_ascii=True, default=bytes_to_json
             ).encode()
             + b"\n"
         )

@@ -52,10 +52,12 @@ def encode_opencode_line(value: dict[str, Any]) -> Body:
 def iterate_database_lines(path: Path) -> Iterator[Body]:
     with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
         try:
-            place = copying.prepare_readable_database(path, Path(folder))
-            mode = "ro" if place == path else "rw"
+            database_path = copying.prepare_readable_database(path, Path(folder))
+            mode = "ro" if database_path == path else "rw"
             with sqlite3.connect(
-                f"file:{quote(str(place.absolute()))}?mode={mode}", uri=True, timeout=WRITER_WAIT_SECONDS
+                f"file:{quote(str(database_path.absolute()))}?mode={mode}",
+                uri=True,
+                timeout=WRITER_WAIT_SECONDS,
             ) as db:
                 db.row_factory = sqlite3.Row
                 db.text_factory = lambda raw: raw.decode("utf-8", "replace")
@@ -118,22 +120,22 @@ def iterate_storage_files(path: Path) -> Iterator[Body]:
     except ValueError:
         yield b"{", path.stat().st_size
         return
-    told = about if isinstance(about, dict) else {}
+    details = about if isinstance(about, dict) else {}
     names = {"parent_id": "parentID"}
     keys = ("id", "parent_id", "directory", "title", "version")
     yield encode_opencode_line(
-        {"session": {"id": session} | {key: told.get(names.get(key, key)) for key in keys[1:]}}
+        {"session": {"id": session} | {key: details.get(names.get(key, key)) for key in keys[1:]}}
     )
     for message in list_json_files(storage / "message" / session):
-        room = LONGEST_LINE
+        bytes_left = LONGEST_LINE
         parts: list[dict[str, Any]] = []
-        data = read_bounded_text(message, room)
+        data = read_bounded_text(message, bytes_left)
         for part in list_json_files(storage / "part" / message.stem):
-            text = None if data is None or len(parts) >= MOST_PARTS else read_bounded_text(part, room)
+            text = None if data is None or len(parts) >= MOST_PARTS else read_bounded_text(part, bytes_left)
             if text is None:
                 data = None
                 break
-            room -= len(text)
+            bytes_left -= len(text)
             parts.append({"id": part.stem, "at": None, "data": text})
         if data is None:
             yield None, message.stat().st_size

@@ -20,8 +20,8 @@ class ByteBudget:
         `total` is how many bytes there are for all.
         """
         count = self._held[sender] + more
-        room = total - self._all + self._held[sender]
-        if count > (room * 3 // 4 if size + more <= SMALL else room // 2):
+        free_bytes = total - self._all + self._held[sender]
+        if count > (free_bytes * 3 // 4 if size + more <= SMALL else free_bytes // 2):
             self.release_share(sender, 0)
             return False
         self._held[sender] = count

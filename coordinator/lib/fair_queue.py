@@ -59,13 +59,13 @@ class FairQueue(Generic[T]):
         """
         batch: list[T] = []
         passed: list[tuple[str, deque[T]]] = []
-        room = most
+        size_left = most
         while self._lines:
             caller, line = self._lines.popitem(last=False)
-            if batch and size(line[0]) > room:
+            if batch and size(line[0]) > size_left:
                 passed.append((caller, line))
                 continue
-            room -= size(line[0])
+            size_left -= size(line[0])
             batch.append(self._pop_first_item(caller, line))
         for caller, line in reversed(passed):
             self._lines[caller] = line

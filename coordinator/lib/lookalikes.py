@@ -53,11 +53,11 @@ def find_lookalikes(text: str) -> list[int]:
         for char in word
         if char not in _LIKE_LATIN and not char.isascii()
     }
-    places = [place for start, word in odd_words for place in find_word_lookalikes(start, word, written)]
+    positions = [place for start, word in odd_words for place in find_word_lookalikes(start, word, written)]
     if not any(is_full_width_script(char) for _, word in odd_words for char in word):
-        places += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
-        places += [match.end() - 1 for match in _OPTION.finditer(text)]
-    return sorted(places)
+        positions += [place for place, char in enumerate(text) if char in _LIKE_SIGNS and not char.isascii()]
+        positions += [match.end() - 1 for match in _OPTION.finditer(text)]
+    return sorted(positions)
 
 
 def has_lookalike_characters(text: str) -> bool:

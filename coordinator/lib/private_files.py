@@ -80,9 +80,9 @@ def require_unreplaceable_path(path: Path) -> None:
             folder_problem := find_folder_problem(above)
         ):
             raise NotPrivate(f"Others could replace {path}: {above} {folder_problem}. {folder_remedy(above)}")
-    for place in (absolute, *absolute.parents):
-        if place.is_symlink() and place.lstat().st_uid not in list_trusted_users():
-            raise NotPrivate(f"{place} is a link that {user_name(place.lstat().st_uid)} made. Remove it.")
+    for folder in (absolute, *absolute.parents):
+        if folder.is_symlink() and folder.lstat().st_uid not in list_trusted_users():
+            raise NotPrivate(f"{folder} is a link that {user_name(folder.lstat().st_uid)} made. Remove it.")
 
 
 def require_safe_directory(path: Path) -> None:
@@ -90,12 +90,12 @@ def require_safe_directory(path: Path) -> None:
 
     A folder of ours that others may write to is closed.
     """
-    place = path.resolve().parent
-    status = place.stat()
+    folder = path.resolve().parent
+    status = folder.stat()
     if status.st_uid == os.geteuid() and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-        place.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
+        folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
     elif status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
-        raise NotPrivate(f"Everybody can write to {place}. Choose a folder of your own.")
+        raise NotPrivate(f"Everybody can write to {folder}. Choose a folder of your own.")
     require_unreplaceable_path(path)
 
 

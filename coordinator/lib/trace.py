@@ -18,8 +18,8 @@ def current_trace_id() -> str | None:
 def begin_trace(offered: str | None = None) -> str:
     """Start a trace for one request: the caller's own id where it is well formed, else a new one."""
     # It is no secret. Asking the system for each request's would hand the interpreter to another thread.
-    made = f"{random.getrandbits(128):032x}"
-    trace_id = offered if offered and _ACCEPTED.fullmatch(offered) else made
+    new_id = f"{random.getrandbits(128):032x}"
+    trace_id = offered if offered and _ACCEPTED.fullmatch(offered) else new_id
     _current.set(trace_id)
     return trace_id
 

@@ -35,10 +35,10 @@ def to_stored_value(row: Model, name: str, value: Any) -> Any:
     return bool(value) if isinstance(field, BooleanField) else field.get_prep_value(value)  # type: ignore[union-attr]
 
 
-def require_current_version(current: str, seen: str | None, what: str) -> None:
-    """Raise Conflict unless `seen`, if given, is the current version. Call it with the row locked."""
-    if seen is not None and not hmac.compare_digest(current, seen):
+def require_current_version(current: str, seen_version: str | None, label: str) -> None:
+    """Raise Conflict unless `seen_version`, if given, is the current version. Call it with the row locked."""
+    if seen_version is not None and not hmac.compare_digest(current, seen_version):
         raise Conflict(
-            f"{what} was changed by somebody else since you loaded the page. Nothing was saved. "
+            f"{label} was changed by somebody else since you loaded the page. Nothing was saved. "
             "Reload the page, then make your change again."
         )

@@ -54,9 +54,9 @@ def read_all_metrics_files() -> list[Figures]:
     return metric_files
 
 
-def sum_worker_gauge(found: list[Figures], gauge: str) -> float:
+def sum_worker_gauge(figures: list[Figures], gauge: str) -> float:
     """Return the sum of what the workers hold."""
-    return float(sum(worker["gauges"].get(gauge, 0) for worker in found))
+    return float(sum(worker["gauges"].get(gauge, 0) for worker in figures))
 
 
 def is_process_alive(pid: int) -> bool:

@@ -142,8 +142,8 @@ class TopicIndex(Generic[K]):
 _id = attrgetter("id")
 
 
-def remove_from_topic_index(places: dict[P, dict[K, None]], place: P, who: K) -> None:
+def remove_from_topic_index(index: dict[P, dict[K, None]], topic: P, who: K) -> None:
     """Remove `who` from an index entry, and the entry where nobody is left."""
-    del places[place][who]
-    if not places[place]:
-        del places[place]
+    del index[topic][who]
+    if not index[topic]:
+        del index[topic]

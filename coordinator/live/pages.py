@@ -93,10 +93,10 @@ def join_changes_by_thing(changes: Sequence[FeedChange]) -> list[tuple[FeedChang
     """
     last: dict[tuple[str, str | None], tuple[FeedChange, int]] = {}
     for change in changes:
-        thing = (change.topic, change.parent if change.topic == "events" else change.key)
-        count = last[thing][1] + 1 if thing in last else 1
-        last.pop(thing, None)  # so that the order stays that of the ids
-        last[thing] = (change, count)
+        subject = (change.topic, change.parent if change.topic == "events" else change.key)
+        count = last[subject][1] + 1 if subject in last else 1
+        last.pop(subject, None)  # so that the order stays that of the ids
+        last[subject] = (change, count)
     return list(last.values())
 
 

@@ -99,8 +99,8 @@ def build_event_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventF
     if row is None or change.op != "insert":
         return None
     values = list(row[1:])
-    for place in JSON_PLACES:
-        values[place] = json_value_or_text(values[place])
+    for column in JSON_PLACES:
+        values[column] = json_value_or_text(values[column])
     data = dict(zip(EVENT, values, strict=True))
     return build_sse_frame(change.id, "-evt-001", "event", encode({"data": add_result_fields(data)}))
 

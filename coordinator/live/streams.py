@@ -143,10 +143,10 @@ class LiveStreams:
     def _count_client_stream(self, client: str) -> Iterator[None]:
         if self._closing or len(self) >= self._most:
             raise ServiceBusy("No more live streams can be opened here now. Try again soon.", retry_after=5)
-        mine = self._clients[client]
+        own_count = self._clients[client]
         # At most one more than others leave free, so that the next client always finds room.
-        if mine >= min(self._most_per_client, self._most - len(self) + 1):
-            raise TooManyRequests(f"{client} already has {mine} live streams open.", retry_after=30)
+        if own_count >= min(self._most_per_client, self._most - len(self) + 1):
+            raise TooManyRequests(f"{client} already has {own_count} live streams open.", retry_after=30)
         self._clients[client] += 1
         self._hub.feed.add_watcher()
         try:

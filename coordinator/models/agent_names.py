@@ -45,22 +45,22 @@ class LinkedAgent:
 
 def resolve_agent_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
     """Return the agent of each name that is linked to one."""
-    asked = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
-    if not asked:
+    asked_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
+    if not asked_names:
         return {}
-    derived_ids = {name: build_agent_id(name) for name in asked}
+    derived_ids = {name: build_agent_id(name) for name in asked_names}
     agents = dict(
-        Agent.objects.filter(Q(pk__in=[*asked, *derived_ids.values()]) | Q(name__in=asked)).values_list(
-            "pk", "name"
-        )
+        Agent.objects.filter(
+            Q(pk__in=[*asked_names, *derived_ids.values()]) | Q(name__in=asked_names)
+        ).values_list("pk", "name")
     )
-    links = dict(AgentName.objects.filter(pk__in=asked).values_list("pk", "agent_id"))
+    links = dict(AgentName.objects.filter(pk__in=asked_names).values_list("pk", "agent_id"))
     agents |= dict(Agent.objects.filter(pk__in=set(links.values()) - agents.keys()).values_list("pk", "name"))
     agents_by_name: dict[str, list[str]] = {}
     for agent_id, agent_name in agents.items():
         agents_by_name.setdefault(agent_name, []).append(agent_id)
     linked: dict[str, LinkedAgent] = {}
-    for name in asked:
+    for name in asked_names:
         called_so = agents_by_name.get(name, [])
         if name in agents:
             agent_id, reason = name, LinkReason.ID
@@ -95,8 +95,8 @@ def list_known_names() -> set[str]:
 def list_agent_names(agent_id: str) -> dict[str, LinkReason]:
     """Return every known name of an agent and why it is the agent's, its id first."""
     linked = resolve_agent_names(list_known_names())
-    others = {name: link.reason for name, link in sorted(linked.items()) if link.agent_id == agent_id}
-    return {agent_id: LinkReason.ID} | others
+    other_names = {name: link.reason for name, link in sorted(linked.items()) if link.agent_id == agent_id}
+    return {agent_id: LinkReason.ID} | other_names
 
 
 def expand_agent_name(name: str) -> list[str]:

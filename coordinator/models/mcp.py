@@ -234,12 +234,12 @@ class Grant(models.Model):
         return effective_permission_of(self.permission, self.asks)
 
 
-def effective_permission_of(permission: str, asks: bool) -> str:
+def effective_permission_of(permission: str, requires_approval: bool) -> str:
     """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through.
 
     The bare word `ask` is another program's, and denies as it always did.
     """
-    if asks and permission in GrantPermission.values:
+    if requires_approval and permission in GrantPermission.values:
         return GrantWord.ASK.value
     return GrantWord.DENY.value if permission == GrantWord.ASK else permission
 

@@ -68,9 +68,9 @@ class AuditHookFence:
         elif event.startswith(REFUSED) and event not in HARMLESS:
             raise FenceRefused(f"{event} is refused")
 
-    def check_connection(self, place: Any) -> None:
+    def check_connection(self, socket_address: Any) -> None:
         try:
-            address = parse_address(str(place[0]))
+            address = parse_address(str(socket_address[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
         if address_problem := find_address_problem(address, self.networks):
@@ -109,12 +109,12 @@ class RequestOutcomeRecorder:
 def find_root_network_error(problem: BaseException) -> BaseException:
     """Return what a library's errors are about: the error that began them, where it is one of the network."""
     cause: BaseException | None = problem
-    found = problem
+    error = problem
     while cause is not None:
         if isinstance(cause, OSError) and not type(cause).__module__.startswith("requests"):
-            found = cause
+            error = cause
         cause = cause.__cause__ or cause.__context__
-    return TimeoutError() if "Timeout" in type(problem).__name__ else found
+    return TimeoutError() if "Timeout" in type(problem).__name__ else error
 
 
 def main() -> None:

@@ -190,9 +190,9 @@ def budgets_page_url(*, to_agent: bool = False) -> str:
 
 def describe_request_subject(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
-    if (asked := question_requests.find_asked(request)) is not None:
+    if (asked_question := question_requests.find_asked(request)) is not None:
         question = approvals.permission_request_gist(request)
-        return f"{request.plugin_id} {describe_asked_kind(asked)}: {question}"
+        return f"{request.plugin_id} {describe_asked_kind(asked_question)}: {question}"
     if (call := gateway_request_gist(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = request_context(request)
@@ -201,11 +201,11 @@ def describe_request_subject(request: PermissionRequest, verb: str) -> str:
 
 def describe_question(request: PermissionRequest) -> str:
     """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
-    asked = question_requests.find_asked(request)
-    if not isinstance(asked, AskedQuestions):
+    asked_question = question_requests.find_asked(request)
+    if not isinstance(asked_question, AskedQuestions):
         return ""
-    lines = [asked.title] if asked.title else []
-    for question in asked.questions:
+    lines = [asked_question.title] if asked_question.title else []
+    for question in asked_question.questions:
         lines += [question.text, *(f"- {choice.label}" for choice in question.choices)]
     return "\n".join(lines)
 

@@ -182,20 +182,20 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
 
 def describe_push_lines(request: PermissionRequest) -> tuple[str, str]:
     """Return what is asked for, and who asks; of a question who asks it, and the question."""
-    asked = question_requests.find_asked(request)
-    if asked is None:
+    question = question_requests.find_asked(request)
+    if question is None:
         return describe_request_act(request).text, f"Asked by {requester_name(request)}"
-    kind = f"{request.plugin_id} {describe_asked_kind(asked)}"
+    kind = f"{request.plugin_id} {describe_asked_kind(question)}"
     return kind, approvals.permission_request_gist(request)
 
 
 def offered_choices(request: PermissionRequest) -> dict[str, list[str]]:
     """Return the choices of a question that one press answers, as a notification offers them."""
-    asked = question_requests.find_asked(request)
-    if not isinstance(asked, AskedQuestions) or not asked.is_one_tap:
+    question = question_requests.find_asked(request)
+    if not isinstance(question, AskedQuestions) or not question.is_one_tap:
         return {}
-    choices = asked.questions[0].choices[:MOST_OFFERED_CHOICES]
-    if len(choices) < len(asked.questions[0].choices):
+    choices = question.questions[0].choices[:MOST_OFFERED_CHOICES]
+    if len(choices) < len(question.questions[0].choices):
         return {}
     return {"choices": [clean_text_line(choice.label, CHOICE) for choice in choices]}
 

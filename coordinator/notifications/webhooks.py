@@ -94,9 +94,9 @@ def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
         address_rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     except (OSError, UnicodeError) as problem:
         raise WebhookUnreachable(describe_network_error(problem)) from None
-    for *_, place in address_rows:
-        require_allowed_address(parse_address(str(place[0])))
-    return [(str(place[0]), port) for *_, place in address_rows]
+    for *_, socket_address in address_rows:
+        require_allowed_address(parse_address(str(socket_address[0])))
+    return [(str(socket_address[0]), port) for *_, socket_address in address_rows]
 
 
 def require_allowed_address(address: Address) -> None:
@@ -119,11 +119,11 @@ class CheckedConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         """Connect to the first address that answers; TLS is checked against the name."""
         problem: OSError = OSError("no address")
-        for place in self._addresses:
+        for socket_address in self._addresses:
             if self.aborted:
                 break
             try:
-                self._raw = socket.create_connection(place, TIMEOUT / 2)
+                self._raw = socket.create_connection(socket_address, TIMEOUT / 2)
                 break
             except OSError as refused:
                 problem = refused

@@ -89,12 +89,12 @@ def encrypt_push_record(
     filled: bytes, device: bytes, auth: bytes, sender: ec.EllipticCurvePrivateKey, salt: bytes
 ) -> bytes:
     """Return the one record that says `filled`, with its head (RFC 8188); `sender` and `salt` are for one message."""
-    ours = public_key_point(sender)
+    own_point = public_key_point(sender)
     shared = sender.exchange(ec.ECDH(), load_public_key(device))
-    secret = derive_hkdf_key(shared, auth, b"WebPush: info\0" + device + ours, 32)
+    secret = derive_hkdf_key(shared, auth, b"WebPush: info\0" + device + own_point, 32)
     key = derive_hkdf_key(secret, salt, b"Content-Encoding: aes128gcm\0", 16)
     nonce = derive_hkdf_key(secret, salt, b"Content-Encoding: nonce\0", 12)
-    head = salt + RECORD.to_bytes(4) + len(ours).to_bytes(1) + ours
+    head = salt + RECORD.to_bytes(4) + len(own_point).to_bytes(1) + own_point
     return head + AESGCM(key).encrypt(nonce, filled, None)
 
 

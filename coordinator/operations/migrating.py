@@ -261,9 +261,9 @@ def judge_pending_migrations() -> list[MigrationFinding]:
     return judge_migrations((step for step, _ in plan), state, judge)
 
 
-def select_unsafe_findings(found: Sequence[MigrationFinding]) -> list[MigrationFinding]:
+def select_unsafe_findings(findings: Sequence[MigrationFinding]) -> list[MigrationFinding]:
     """Return what must not be done beside servers of the version before."""
-    return [finding for finding in found if not finding.safe]
+    return [finding for finding in findings if not finding.safe]
 
 
 def select_contract_migrations(names: Iterable[str]) -> list[str]:

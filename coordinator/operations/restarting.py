@@ -67,13 +67,17 @@ def restart_server(folder: Path) -> None:
         raise NotRestarted("The new server did not start, so the old one goes on. It printed why.")
 
 
-def wait_until_settled(folder: Path, known: str | None) -> RunningServer:
-    """Wait until the server has an outcome other than the `known` one. Raises NotRestarted where it ends."""
+def wait_until_settled(folder: Path, known_outcome: str | None) -> RunningServer:
+    """Wait until the server has an outcome other than the `known_outcome` one. Raises NotRestarted where it ends."""
     while True:
         server = read_running_server(folder)
         if server is None:
-            raise build_no_server_error(folder) if known is None else NotRestarted("The server has ended.")
-        if server.is_settled and server.outcome != known:
+            raise (
+                build_no_server_error(folder)
+                if known_outcome is None
+                else NotRestarted("The server has ended.")
+            )
+        if server.is_settled and server.outcome != known_outcome:
             return server
         time.sleep(POLL_SECONDS)
 

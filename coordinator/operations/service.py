@@ -293,10 +293,10 @@ def require_installable(service: SystemdService) -> None:
             raise CommandError(
                 f"The {file_label} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
             )
-        for place in (path, *path.parents):
-            if change_reason := explain_changeable_by_others(place):
+        for folder in (path, *path.parents):
+            if change_reason := explain_changeable_by_others(folder):
                 raise CommandError(
-                    f"Others could change the {file_label} that the service runs: {place} {change_reason}. "
+                    f"Others could change the {file_label} that the service runs: {folder} {change_reason}. "
                     f"{install_elsewhere_hint()}"
                 )
     for name in (service.name, service.mcp_user):

@@ -74,20 +74,21 @@ def require_sqlite() -> None:
         raise Conflict("Only a SQLite file is shrunk. PostgreSQL gives room back by itself (autovacuum).")
 
 
-def check_can_shrink(room: FileRoom, longest_wait: float) -> None:
+def check_can_shrink(file_room: FileRoom, longest_wait: float) -> None:
     """Raise Conflict, with what to do, where the file cannot be shrunk now."""
     folder = sqlite_files()[0].parent
-    needed = 2 * room.used + SPARE_BYTES  # a copy, and the log through which it becomes the file
+    needed = 2 * file_room.used + SPARE_BYTES  # a copy, and the log through which it becomes the file
     available = shutil.disk_usage(folder).free
     if available < needed:
         raise Conflict(
             f"Shrinking needs {sizes.format_byte_count(needed)} free in {folder}, and there are"
             f" {sizes.format_byte_count(available)}. Nothing was changed."
         )
-    if room.wait_seconds > longest_wait:
+    if file_room.wait_seconds > longest_wait:
         raise Conflict(
-            f"Writers, and so agents' hooks, would wait for about {room.wait_seconds:.0f} s. Nothing was changed."
-            f" Repeat it at a quiet time with --longest-wait {2 * room.wait_seconds:.0f}, or with the server stopped."
+            f"Writers, and so agents' hooks, would wait for about {file_room.wait_seconds:.0f} s. Nothing was changed."
+            f" Repeat it at a quiet time with --longest-wait {2 * file_room.wait_seconds:.0f}, "
+            "or with the server stopped."
         )
 
 

@@ -175,9 +175,9 @@ def require_database_sessions() -> None:
     try:
         lacking = pooling.list_missing_limits(through)
     except DatabaseError as problem:
-        place = describe_database(settings.POOL)
+        database_label = describe_database(settings.POOL)
         raise CommandError(
-            f"The pooler of SIGNALBOX_POOL_URL, {place}, cannot be used: {first_error_line(problem)}"
+            f"The pooler of SIGNALBOX_POOL_URL, {database_label}, cannot be used: {first_error_line(problem)}"
         ) from None
     finally:
         through.close()

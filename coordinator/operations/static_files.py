@@ -38,14 +38,14 @@ def renew_static_files(root: Path) -> None:
     root.mkdir(parents=True, exist_ok=True)
     before = read_manifest_files(root)
     with TemporaryDirectory(dir=root.resolve().parent, prefix="static-") as folder:
-        beside = Path(folder)
+        staging = Path(folder)
         command = collectstatic.Command()
         command.storage = StaticFiles(location=folder)
         call_command(command, interactive=False, verbosity=0)
-        made_files = [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()]
+        made_files = [path.relative_to(staging) for path in staging.rglob("*") if path.is_file()]
         for path in sorted(made_files, key=lambda path: path == MANIFEST):  # which names the others
             (root / path).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(beside / path, root / path)
+            os.replace(staging / path, root / path)
     for path in list(root.rglob("*")):
         if path.is_file() and path.relative_to(root) not in before.union(made_files):
             path.unlink(missing_ok=True)

@@ -61,12 +61,12 @@ class TurnChanges:
 
     def open_shadow_repository(self) -> ShadowRepository | None:
         try:
-            place = GitWorkTree.find_work_tree(self._directory)
+            work_tree = GitWorkTree.find_work_tree(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None
         remove_old_change_folders(os.path.dirname(self._folder))
-        return ShadowRepository(place, self._folder)
+        return ShadowRepository(work_tree, self._folder)
 
     def load_session_base_tree(self, now: str) -> str:
         """Return the tree with which the session began; it begins now where none is known."""

@@ -83,8 +83,8 @@ class AgentClient:
         except RunnerRefused as problem:
             raise RequestError(REFUSED, str(problem)) from None
 
-    def handle_agent_notification(self, method: str, said: dict[str, Any]) -> None:
-        update = said.get("update")
+    def handle_agent_notification(self, method: str, params: dict[str, Any]) -> None:
+        update = params.get("update")
         if method == CLIENT_METHODS["session_update"] and isinstance(update, dict):
             kind = update.get("sessionUpdate")
             if kind == PERSONS:
@@ -92,7 +92,7 @@ class AgentClient:
             if isinstance(kind, str) and not kind.startswith(RUNNERS):
                 self._told(update)
                 return
-        self._unknown(truncate_message_text({"method": method, "params": said}))
+        self._unknown(truncate_message_text({"method": method, "params": params}))
 
     async def answer_read_file(self, params: dict[str, Any]) -> dict[str, Any]:
         try:

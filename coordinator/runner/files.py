@@ -13,12 +13,12 @@ from coordinator.runner.errors import FileMissing, RunnerRefused
 LARGEST = 10 << 20  # bytes
 
 
-def read_text_file(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
+def read_text_file(directories: AllowedDirectories, params: dict[str, Any]) -> dict[str, str]:
     """Answer fs/read_text_file: `line` counts from 1, `limit` is a number of lines.
 
     Raises RunnerRefused, FileMissing.
     """
-    path = places.resolve_allowed_file(params.get("path"))
+    path = directories.resolve_allowed_file(params.get("path"))
     line, limit = params.get("line"), params.get("limit")
     try:
         # A pipe or a device must not be waited for.
@@ -40,9 +40,9 @@ def read_text_file(places: AllowedDirectories, params: dict[str, Any]) -> dict[s
     return {"content": text}
 
 
-def write_text_file(places: AllowedDirectories, params: dict[str, Any]) -> dict[str, Any]:
+def write_text_file(directories: AllowedDirectories, params: dict[str, Any]) -> dict[str, Any]:
     """Answer fs/write_text_file; folders on the way are made. Raises RunnerRefused."""
-    path = places.resolve_allowed_file(params.get("path"))
+    path = directories.resolve_allowed_file(params.get("path"))
     content = params.get("content")
     if not isinstance(content, str):
         raise RunnerRefused("content must be a string")

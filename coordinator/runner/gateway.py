@@ -75,9 +75,9 @@ async def fetch_agent_gateway_access(
 
 
 def find_client_command() -> tuple[str, ...]:
-    beside = os.path.join(os.path.dirname(sys.executable), "signalbox")
-    return (beside,) if os.access(beside, os.X_OK) else (sys.executable, "-m", "coordinator.client.main")
+    sibling = os.path.join(os.path.dirname(sys.executable), "signalbox")
+    return (sibling,) if os.access(sibling, os.X_OK) else (sys.executable, "-m", "coordinator.client.main")
 
 
-def format_name_value_pairs(told: dict[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in told.items()]
+def format_name_value_pairs(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]

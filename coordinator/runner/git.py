@@ -97,8 +97,13 @@ def run_git(
 
 def build_git_environment(variables: Mapping[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in PASSED if name in os.environ}
-    ours = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-    return {**passed, **ours, **variables}
+    own_variables = {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+    }
+    return {**passed, **own_variables, **variables}
 
 
 def describe_git_start_error(problem: OSError, directory: str) -> str:

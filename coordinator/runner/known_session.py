@@ -34,10 +34,10 @@ class RememberedSession:
     def recorded_value(self, name: str) -> Any:
         return self._kept.get(name)
 
-    def update_session_record(self, **known: Any) -> None:
-        self._kept = {**self._kept, **known}
+    def update_session_record(self, **fields: Any) -> None:
+        self._kept = {**self._kept, **fields}
         try:
-            self._around.memory.save_session_fields(self.id, **known)
+            self._around.memory.save_session_fields(self.id, **fields)
         except OSError as problem:
             log.warning("The record of session %s cannot be saved: %s", self.id, problem)
 

@@ -23,12 +23,12 @@ class SessionRecordStore:
             return {}
         return decoded if isinstance(decoded, dict) else {}
 
-    def save_session_fields(self, session_id: str, **known: Any) -> None:
+    def save_session_fields(self, session_id: str, **fields: Any) -> None:
         """Remember more of a session. Raises OSError."""
         os.makedirs(os.path.join(self.folder, "sessions"), mode=0o700, exist_ok=True)
         path = self.session_record_path(session_id)
         aside = f"{path}.{os.getpid()}"
-        session_record = {**self.load_session_record(session_id), **known}
+        session_record = {**self.load_session_record(session_id), **fields}
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(session_record, file)
         os.replace(aside, path)

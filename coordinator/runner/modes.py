@@ -46,13 +46,13 @@ def list_option_values(option: dict[str, Any]) -> list[str]:
     return option_values
 
 
-def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted: str | None) -> str | None:
+def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted_mode: str | None) -> str | None:
     """Return the mode to choose, None to leave it as it is. Raises RunnerRefused where none of them asks a person.
 
-    `wanted` is what somebody chose for this session.
+    `wanted_mode` is what somebody chose for this session.
     """
     current, ids = list_session_modes(opened)
-    chosen = wanted or agent.mode
+    chosen = wanted_mode or agent.mode
     if chosen:
         if ids and chosen not in ids:
             raise RunnerRefused(f"{agent.title} has no mode {chosen!r}. It has: {', '.join(ids)}.")

@@ -220,23 +220,23 @@ def require_known_names(path: str, options: Mapping[str, Any], known_names: set[
         )
 
 
-def parse_agent_settings(name: str, said: Any) -> AgentOptions:
+def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
     where = f"agents.{name}"
-    if not isinstance(said, dict):
+    if not isinstance(reported, dict):
         raise RunnerRefused(f"{where} must be a table.")
-    require_known_names(where, said, AGENT_FIELDS)
-    command, env = said.get("command", ()), said.get("env", {})
+    require_known_names(where, reported, AGENT_FIELDS)
+    command, env = reported.get("command", ()), reported.get("env", {})
     if not all(isinstance(word, str) for word in command) or isinstance(command, str):
         raise RunnerRefused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
     if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
         raise RunnerRefused(f"{where}: env must be a table of strings.")
     return AgentOptions(
-        title=str(said.get("title", "")),
+        title=str(reported.get("title", "")),
         command=tuple(command),
         env=env,
-        passes=tuple(map(str, said.get("pass", ()))),
-        mode=str(said.get("mode", "")),
-        enabled=said.get("enabled", True) is not False,
+        passes=tuple(map(str, reported.get("pass", ()))),
+        mode=str(reported.get("mode", "")),
+        enabled=reported.get("enabled", True) is not False,
     )
 
 

@@ -96,8 +96,8 @@ class PermissionQuestions:
         options = (
             [option for option in offered if isinstance(option, dict)] if isinstance(offered, list) else []
         )
-        known = self._calls.find_tool_call(call.get("toolCallId"))
-        body = {"tool_call": call, "options": options, "known": [known] if known else []}
+        known_call = self._calls.find_tool_call(call.get("toolCallId"))
+        body = {"tool_call": call, "options": options, "known": [known_call] if known_call else []}
         try:
             answer = await self._ask_server(run_id, body)
         except ServerRefused as problem:

@@ -60,21 +60,21 @@ class SignalboxServer:
         return await self.request_until_answered("GET", path)
 
     async def report_run_state(
-        self, run_id: str, what: str, *, patience: float | None = None, **said: Any
+        self, run_id: str, report_kind: str, *, patience: float | None = None, **fields: Any
     ) -> None:
         """Report on a run: started, completed, failed or stopped. Raises ServerRefused and ServerTimedOut."""
-        path = f"/runner/runs/{quote(run_id, safe='')}/{what}"
+        path = f"/runner/runs/{quote(run_id, safe='')}/{report_kind}"
         await self.request_until_answered(
-            "POST", path, {"runner_id": self.runner_id, **said}, patience=patience
+            "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience
         )
 
     async def post_for_session(
-        self, session_id: str, endpoint: str, *, patience: float | None = None, **said: Any
+        self, session_id: str, endpoint: str, *, patience: float | None = None, **fields: Any
     ) -> dict[str, Any]:
         """Post to a runner's door of a session. Raises ServerRefused and ServerTimedOut."""
         path = f"/runner/sessions/{quote(session_id, safe='')}/{endpoint}"
         return await self.request_until_answered(
-            "POST", path, {"runner_id": self.runner_id, **said}, patience=patience
+            "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience
         )
 
     async def bind_agent_session(self, session_id: str, **said: Any) -> None:

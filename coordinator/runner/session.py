@@ -202,13 +202,15 @@ class RunnerSession:
             )
             await self.report_run_outcome("failed", error=failure_text[:8000])
 
-    async def report_run_outcome(self, what: str, **said: Any) -> None:
+    async def report_run_outcome(self, report_kind: str, **fields: Any) -> None:
         try:
             await self._around.server.report_run_state(
-                self._last_run, what, patience=self._around.patience, **said
+                self._last_run, report_kind, patience=self._around.patience, **fields
             )
         except (ServerRefused, ServerTimedOut) as problem:
-            log.warning("The report that run %s is %s was not accepted: %s", self._last_run, what, problem)
+            log.warning(
+                "The report that run %s is %s was not accepted: %s", self._last_run, report_kind, problem
+            )
 
     # --- its agent --------------------------------------------------------------------------------------------
 
@@ -417,9 +419,9 @@ class RunnerSession:
             self.turn.heard_at = time.monotonic()
         return answer
 
-    def append_denial_reason(self, what: str, reason: str) -> None:
+    def append_denial_reason(self, denied_act: str, reason: str) -> None:
         if self.turn is not None:
-            self.turn.denials.append(f"This was denied: {what}\nThe reason: {reason}")
+            self.turn.denials.append(f"This was denied: {denied_act}\nThe reason: {reason}")
 
     def _send_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:

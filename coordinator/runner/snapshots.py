@@ -127,14 +127,14 @@ class ShadowRepository:
 
     def _copy_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
-        with open(os.path.join(self._folder, "info", "exclude"), "wb") as ours:
+        with open(os.path.join(self._folder, "info", "exclude"), "wb") as own_file:
             for path in (user_excludes_file(self._place.top), self._place.excludes):
                 if path and os.path.isfile(path):
-                    with open(path, "rb") as theirs:
-                        ours.write(theirs.read(MOST_EXCLUDES) + b"\n")
-        for leftover in (self._index, f"{self._index}.lock"):
-            if os.path.exists(leftover):
-                os.remove(leftover)
+                    with open(path, "rb") as user_file:
+                        own_file.write(user_file.read(MOST_EXCLUDES) + b"\n")
+        for stale_file in (self._index, f"{self._index}.lock"):
+            if os.path.exists(stale_file):
+                os.remove(stale_file)
         if os.path.isfile(self._place.index):
             if os.path.getsize(self._place.index) > MOST_INDEX:
                 raise GitFailed("the work tree's index is too large")

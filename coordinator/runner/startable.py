@@ -211,18 +211,19 @@ class StartableAgent:
 
 
 def find_startable_agents(
-    wanted: Mapping[str, AgentOptions], path: str | None = None
+    wanted_agents: Mapping[str, AgentOptions], path: str | None = None
 ) -> tuple[list[StartableAgent], list[dict[str, str]]]:
     """Return the agents that can be started, and of those that cannot {name, title, how}.
 
-    `wanted` is what the settings say of agents by name, known ones or not; `path` the PATH they are looked for in.
+    `wanted_agents` is what the settings say of agents by name, known ones or not; `path` the PATH they are
+    looked for in.
     """
     startable: list[StartableAgent] = []
     missing: list[dict[str, str]] = []
     agents_by_name = {known_agent.name: known_agent for known_agent in KNOWN}
-    names = [*agents_by_name, *(name for name in wanted if name not in agents_by_name)]
+    names = [*agents_by_name, *(name for name in wanted_agents if name not in agents_by_name)]
     for name in names:
-        agent_options = wanted.get(name, AgentOptions())
+        agent_options = wanted_agents.get(name, AgentOptions())
         if not agent_options.enabled:
             continue
         agent, how = (
@@ -263,52 +264,52 @@ def find_configured_agent(
 
 
 def find_known_agent(
-    known: KnownAgentProgram, options: AgentOptions, path: str | None
+    known_program: KnownAgentProgram, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
-    programs = {need: shutil.which(need, path=path) for need in known.needs}
+    programs = {need: shutil.which(need, path=path) for need in known_program.needs}
     if None in programs.values():
-        return None, known.how
-    program_paths = {name: shutil.which(program, path=path) for name, program in known.names.items()}
+        return None, known_program.how
+    program_paths = {name: shutil.which(program, path=path) for name, program in known_program.names.items()}
     env = {name: program for name, program in program_paths.items() if program and name not in os.environ}
-    program = str(programs[known.needs[0]])
+    program = str(programs[known_program.needs[0]])
     return StartableAgent(
-        known.name,
-        options.title or known.title,
-        (program, *known.arguments),
-        find_agent_version(known, program, path),
-        {**env, **known.sets, **options.env},
-        (*known.passes, *options.passes),
-        known.asks,
+        known_program.name,
+        options.title or known_program.title,
+        (program, *known_program.arguments),
+        find_agent_version(known_program, program, path),
+        {**env, **known_program.sets, **options.env},
+        (*known_program.passes, *options.passes),
+        known_program.asks,
         options.mode,
-        known.opens_once_a_minute,
-        known.store,
-        known.keeps_commands,
-        known.login,
+        known_program.opens_once_a_minute,
+        known_program.store,
+        known_program.keeps_commands,
+        known_program.login,
     ), ""
 
 
-def find_agent_version(known: KnownAgentProgram, program: str, path: str | None) -> str:
+def find_agent_version(known_program: KnownAgentProgram, program: str, path: str | None) -> str:
     """Return the version of the agent itself, not of an adapter that speaks for it; "" where nobody says it."""
-    if known.instead and (other := os.environ.get(known.instead)):
+    if known_program.instead and (other := os.environ.get(known_program.instead)):
         return read_package_version(other)
-    if known.brings is not None:
-        package, field_name = known.brings
+    if known_program.brings is not None:
+        package, field_name = known_program.brings
         return read_package_version(program, os.path.join("node_modules", package), field_name)
-    if len(known.needs) > 1:
-        own = shutil.which(known.needs[-1], path=path)
+    if len(known_program.needs) > 1:
+        own = shutil.which(known_program.needs[-1], path=path)
         return read_package_version(own) if own else ""
     return read_package_version(program)
 
 
-def read_package_version(program: str, beside: str = "", field_name: str = "version") -> str:
+def read_package_version(program: str, program_path: str = "", field_name: str = "version") -> str:
     """Return the version that the package around a program says, without starting it; "" where none does.
 
-    `beside`: the package lies there, seen from the program's folder or one around it.
+    `program_path`: the package lies there, seen from the program's folder or one around it.
     """
     folder = os.path.dirname(os.path.realpath(program))
-    for _ in range(6 if beside else 4):
+    for _ in range(6 if program_path else 4):
         try:
-            with open(os.path.join(folder, beside, "package.json"), "rb") as file:
+            with open(os.path.join(folder, program_path, "package.json"), "rb") as file:
                 decoded: Any = json.loads(file.read(1 << 20))
             version = decoded.get(field_name) if isinstance(decoded, dict) else None
             if isinstance(version, str):

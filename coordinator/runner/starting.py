@@ -35,8 +35,8 @@ async def start_agent_conversation(
         session_id=session_id,
         mark=around.guard.create_process_mark(),
     )
-    places = around.places.with_directory(directory)
-    terminals = SessionTerminals(around.guard, places, env, wrote)
+    directories = around.places.with_directory(directory)
+    terminals = SessionTerminals(around.guard, directories, env, wrote)
     client = AgentClient(
         on_message=on_message,
         unknown=unknown,
@@ -45,7 +45,7 @@ async def start_agent_conversation(
         agent_program=lambda: (
             conversation.reported_program_name
         ),  # after `initialize`; a request comes later still
-        places=places,
+        places=directories,
         directory=directory,
         terminals=terminals,
     )

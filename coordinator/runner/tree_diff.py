@@ -53,9 +53,9 @@ def compare_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDiff
     return TreeDifference(files, diff, truncated or was_cut)
 
 
-def parse_changed_files(told: list[bytes]) -> Iterator[dict[str, Any]]:
+def parse_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the files that git names, those of the raw lines with the counts of the lines after them."""
-    parts = iter(told)
+    parts = iter(fields)
     changes_by_path: dict[bytes, dict[str, Any]] = {}
     for part in parts:
         if part.startswith(b":"):

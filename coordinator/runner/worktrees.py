@@ -111,8 +111,8 @@ def check_out_worktree(top: str, path: str, branch: str, began: str) -> None:
         is_known = (
             find_branch_tip(top, branch) is not None
         )  # an earlier work tree of the session left commits on it
-        which = (path, branch) if is_known else ("-b", branch, path, began)
-        run_git("worktree", "add", "--no-checkout", *which, directory=top, within=CHECKED_OUT_WITHIN)
+        arguments = (path, branch) if is_known else ("-b", branch, path, began)
+        run_git("worktree", "add", "--no-checkout", *arguments, directory=top, within=CHECKED_OUT_WITHIN)
     # Settings may hold in a work tree, or on a branch, alone: what filters is known there.
     calm = disable_git_filters(path)
     run_git("reset", "--hard", "--quiet", directory=path, variables=calm, within=CHECKED_OUT_WITHIN)
@@ -256,7 +256,7 @@ def load_worktree_note(note: str) -> dict[str, Any] | None:
     return decoded if isinstance(decoded, dict) else None
 
 
-def save_worktree_note(note: str, known: dict[str, Any]) -> None:
+def save_worktree_note(note: str, fields: dict[str, Any]) -> None:
     with open(f"{note}.new", "w") as file:
-        json.dump(known, file)
+        json.dump(fields, file)
     os.replace(f"{note}.new", note)

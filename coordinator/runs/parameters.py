@@ -58,14 +58,14 @@ _sandbox_place = threading.Lock()  # one thread at most waits for the child, how
 def require_valid_parameters(parameters: dict[str, Any], schema: Any, agent: str | None) -> None:
     """Raise BadRequest, with the faults and the schema, where the parameters do not meet it."""
     schema = PROMPT_ALONE if schema is None else schema
-    faults = validate_run_parameters(parameters, schema, agent or NO_AGENT)
-    if faults:
+    errors = validate_run_parameters(parameters, schema, agent or NO_AGENT)
+    if errors:
         raise BadRequest(
             {
                 "error": "parameter_validation_failed",
                 "message": "Parameters do not match agent's parameters_schema",
                 "agent_name": agent or NO_AGENT,
-                "validation_errors": faults,
+                "validation_errors": errors,
                 "parameters_schema": schema,
             }
         )

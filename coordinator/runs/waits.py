@@ -86,20 +86,20 @@ class RunQueueState:
             for runner in self.runners
         ]
 
-    def explain_spent_budget(self, run: Run, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def explain_spent_budget(self, run: Run, candidates: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a budget is used up, where it concerns the run on every runner that is online."""
         for budget in self.spent:
-            if all(budget.covers_session(agents, run.session_id) for _, agents in meant):
+            if all(budget.covers_session(agents, run.session_id) for _, agents in candidates):
                 reason = f"The budget of {budget.title} is used up."
                 return f"{reason} The run starts once a person raises it or the {budget.span} ends."
         return ""
 
-    def explain_brake_on_runners(self, meant: Sequence[tuple[Runner, set[str | None]]]) -> str:
+    def explain_brake_on_runners(self, candidates: Sequence[tuple[Runner, set[str | None]]]) -> str:
         """Return that a brake is on, where it holds every runner that is online."""
         for brake in self.brakes:
             if all(
                 is_covered_by_brake(brake.reach, brake.name, agents, runner.hostname)
-                for runner, agents in meant
+                for runner, agents in candidates
             ):
                 return "The brake is on. The run starts once a person releases it."
         return ""

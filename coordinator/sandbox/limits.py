@@ -63,9 +63,9 @@ def drop_privileges() -> None:
             os.setuid(NOBODY)
 
 
-def set_resource_limit(which: int, value: int) -> None:
+def set_resource_limit(resource_kind: int, value: int) -> None:
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(which, (value, value))
+        resource.setrlimit(resource_kind, (value, value))
 
 
 def find_highest_open_file() -> int:

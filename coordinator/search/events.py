@@ -213,12 +213,12 @@ def load_session_period(session_id: str) -> tuple[int, int] | None:
     return None if first is None or last is None else (first, last)
 
 
-def place_instant(place: Place | None) -> datetime | None:
+def place_instant(position: Place | None) -> datetime | None:
     """Return when what is at a place happened."""
-    if place is None:
+    if position is None:
         return None
     try:
-        return instants.from_microseconds(place.at_us)
+        return instants.from_microseconds(position.at_us)
     except OverflowError:
         return None
 
@@ -280,9 +280,9 @@ def find_pattern_spans(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[in
         return
     # Its plain form is longer or shorter: say for each of its characters which one of the text it comes from.
     letters = [normalize_search_text(character) for character in text]
-    places = [place for place, letter in enumerate(letters) for _ in letter]
+    positions = [place for place, letter in enumerate(letters) for _ in letter]
     for match in pattern.finditer("".join(letters)):
-        yield places[match.start()], places[match.end() - 1] + 1
+        yield positions[match.start()], positions[match.end() - 1] + 1
 
 
 def split_snippet_pieces(

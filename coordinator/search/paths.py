@@ -37,18 +37,18 @@ def extract_input_paths(stored: str | None, directory: str | None) -> list[str]:
     return normalize_paths(iterate_named_paths(decoded), directory)
 
 
-def iterate_named_paths(given: Any) -> Iterator[str]:
-    if isinstance(given, str):
-        yield from _IN_PATCH.findall(given)
-    if not isinstance(given, dict):
+def iterate_named_paths(tool_input: Any) -> Iterator[str]:
+    if isinstance(tool_input, str):
+        yield from _IN_PATCH.findall(tool_input)
+    if not isinstance(tool_input, dict):
         return
     for name in NAMES:
-        values = given.get(name)
+        values = tool_input.get(name)
         yield from (
             value for value in (values if isinstance(values, list) else [values]) if isinstance(value, str)
         )
     for name in _PATCHES:
-        values = given.get(name)
+        values = tool_input.get(name)
         for value in values if isinstance(values, list) else [values]:
             if isinstance(value, str):
                 yield from _IN_PATCH.findall(value)

@@ -163,8 +163,8 @@ class SecretMasker:
         waiting: list[Any] = [top]
         while waiting:
             holder = waiting.pop()
-            for place, item in self._find_container_replacements(holder):
-                holder[place] = item
+            for key, item in self._find_container_replacements(holder):
+                holder[key] = item
             waiting += [
                 inner_value
                 for inner_value in (holder.values() if isinstance(holder, dict) else holder)
@@ -192,14 +192,14 @@ class SecretMasker:
     def _find_list_replacements(self, items: list[Any]) -> list[tuple[int, str]]:
         replacements: list[tuple[int, str]] = []
         flag = ""  # that a secret may follow
-        for place, item in enumerate(items):
+        for index, item in enumerate(items):
             if not isinstance(item, str):
                 flag = ""
                 continue
             secret = bool(flag) and (not self.judged or is_surely_flag_value(flag, item))
             masked = self._mask_named_item("password" if secret else "", item)
             if masked != item:
-                replacements.append((place, masked))
+                replacements.append((index, masked))
             flag = item if not secret and item.startswith("-") and shapes.FLAG.search(item) else ""
         return replacements
 
@@ -347,13 +347,13 @@ def find_vendor_keys(raw: bytes) -> Iterator[Found]:
     match = _KEY_BEGINS.search(raw)
     while match:
         start = match.start()
-        found = vendors.KEY.match(raw, start, start + vendors.LONGEST)
+        key_match = vendors.KEY.match(raw, start, start + vendors.LONGEST)
         yield (
             start,
-            found.end() if found else start,
-            vendors.KEYS[(found.lastindex or 1) - 1].kind if found else "",
+            key_match.end() if key_match else start,
+            vendors.KEYS[(key_match.lastindex or 1) - 1].kind if key_match else "",
         )
-        match = _KEY_BEGINS.search(raw, found.end() if found else start + 1)
+        match = _KEY_BEGINS.search(raw, key_match.end() if key_match else start + 1)
 
 
 def find_shaped_secrets(raw: bytes) -> Iterator[Found]:

@@ -29,11 +29,11 @@ _ASSIGNED = re2.compile(r"([A-Za-z_][A-Za-z0-9_]*)=[\"']?MASKED")
 MOST_NAMES = 20
 
 
-def can_run_hidden_value(shown: Any) -> bool:
+def can_run_hidden_value(shown_value: Any) -> bool:
     """Say whether a masked value may be decoded or run. Where that cannot be told, the answer is yes."""
-    if not find_masks(shown):
+    if not find_masks(shown_value):
         return False
-    return any(decodes_or_runs_mask(text) for text in collect_nested_texts(shown))
+    return any(decodes_or_runs_mask(text) for text in collect_nested_texts(shown_value))
 
 
 def decodes_or_runs_mask(text: str) -> bool:

@@ -54,22 +54,24 @@ class RecentActivity:
 Row = tuple[str, str | None, object]  # type, tool, and the input; of what a person told, its content
 
 
-def load_activity_before_events(places: Sequence[tuple[str, int]]) -> list[RecentActivity]:
+def load_activity_before_events(positions: Sequence[tuple[str, int]]) -> list[RecentActivity]:
     """Return, for each session and event, what was told and called last before it: one query for all.
 
     Secrets are masked; texts are cut at LONGEST.
     """
-    if not places:
+    if not positions:
         return []
     parameters = [
         value
-        for number, (session_id, event_id) in enumerate(places)
+        for number, (session_id, event_id) in enumerate(positions)
         for value in (number, session_id, event_id, event_id - REACH) * 2
     ]
     with connection.cursor() as cursor:
-        cursor.execute(f"{' UNION ALL '.join([_BEFORE] * len(places))} ORDER BY place, id DESC", parameters)
+        cursor.execute(
+            f"{' UNION ALL '.join([_BEFORE] * len(positions))} ORDER BY place, id DESC", parameters
+        )
         rows = cursor.fetchall()
-    rows_by_place: list[list[Row]] = [[] for _ in places]
+    rows_by_place: list[list[Row]] = [[] for _ in positions]
     for number, _, *row in rows:
         rows_by_place[number].append(tuple(row))
     return [build_recent_activity(place_rows) for place_rows in rows_by_place]

@@ -24,12 +24,12 @@ MODEL_REQUEST = "model_request"  # what a request to a model took
 UNRECORDED_PROMPT = "(A prompt"
 
 
-def call_start_origin(call_id: str, given: Any) -> str:
+def call_start_origin(call_id: str, tool_input: Any) -> str:
     """Return the origin that the beginning of an MCP tool's call takes, whether its agent or the gateway reports it.
 
     Of the two the first is kept. What is reported under one id with other arguments is another call.
     """
-    digest = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    digest = hashlib.sha256(json.dumps(tool_input, sort_keys=True).encode()).hexdigest()
     return f"mcp call begins {digest} {call_id}"
 
 

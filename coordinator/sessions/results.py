@@ -48,15 +48,15 @@ def result_from_message(content: Any) -> SessionResult | None:
     return SessionResult(text) if isinstance(text, str) else None
 
 
-def result_from_result_event(kept: Any) -> SessionResult | None:
+def result_from_result_event(stored: Any) -> SessionResult | None:
     """The events table has no columns for these two fields: ingest keeps them in tool_output."""
-    text, data = parse_result_fields("result", kept)
+    text, data = parse_result_fields("result", stored)
     return SessionResult(text, data) if text or data is not None else None
 
 
-def parse_result_fields(event_type: str, kept: Any) -> tuple[str | None, Any]:
+def parse_result_fields(event_type: str, stored: Any) -> tuple[str | None, Any]:
     """Return `result_text` and `result_data` of an event; nothing of one that is no result."""
-    if event_type != "result" or not isinstance(kept, dict):
+    if event_type != "result" or not isinstance(stored, dict):
         return None, None
-    text = kept.get("result_text")
-    return text if isinstance(text, str) else None, kept.get("result_data")
+    text = stored.get("result_text")
+    return text if isinstance(text, str) else None, stored.get("result_data")

@@ -43,12 +43,14 @@ class LogCheckReport:
     @property
     def remark_texts(self) -> list[str]:
         """Findings that prove no change, but are worth knowing."""
-        gone = self.foreign_gone
-        if not gone:
+        missing_entries = self.foreign_gone
+        if not missing_entries:
             return []
         return [
-            f"Entries of other programs whose rows were deleted: {len(gone):,}, the first is entry {gone[0]}. Imported "
-            f"rows bring their own times and are deleted {AUDIT_KEPT.days} days after those."
+            f"Entries of other programs whose rows were deleted: {len(missing_entries):,}, "
+            f"the first is entry {missing_entries[0]}. Imported rows bring "
+            "their own times and are deleted "
+            f"{AUDIT_KEPT.days} days after those."
         ]
 
     def add_problem(self, text: str, entry: int | None = None) -> None:
@@ -146,10 +148,10 @@ def parse_trusted_checkpoint(
 
 
 def compare_leaves_with_checkpoints(
-    report: LogCheckReport, known: Sequence[ReferenceCheckpoint], now: datetime
+    report: LogCheckReport, checkpoints: Sequence[ReferenceCheckpoint], now: datetime
 ) -> None:
     """Walk through the leaves once, and compare the root at every checkpoint's size on the way."""
-    tree, waiting, differs = CompactMerkleTree(), list(known), False
+    tree, waiting, differs = CompactMerkleTree(), list(checkpoints), False
     right: list[ReferenceCheckpoint] = []
     for leaf, columns in iterate_leaves_with_rows():
         if leaf.leaf_index != tree.size:

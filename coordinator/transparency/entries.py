@@ -100,13 +100,13 @@ def load_stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         }
 
 
-def query_stored_columns(wanted: list[int], form: str) -> dict[int, dict[str, Any]]:
-    if not wanted:
+def query_stored_columns(audit_ids: list[int], form: str) -> dict[int, dict[str, Any]]:
+    if not audit_ids:
         return {}
     columns = ", ".join(form.format(name) for name in COLUMNS)
-    marks = ", ".join(["%s"] * len(wanted))
+    marks = ", ".join(["%s"] * len(audit_ids))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns} FROM audit_logs WHERE id IN ({marks})", wanted)  # noqa: S608
+        cursor.execute(f"SELECT {columns} FROM audit_logs WHERE id IN ({marks})", audit_ids)  # noqa: S608
         return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()}
 
 

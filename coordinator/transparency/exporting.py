@@ -19,12 +19,12 @@ STEP = 1_000  # leaves read at a time
 
 
 def generate_export_lines(
-    checkpoint: AuditCheckpoint, known: Sequence[NoteVerifier]
+    checkpoint: AuditCheckpoint, verifiers: Sequence[NoteVerifier]
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of an export of what a checkpoint covers."""
     yield {
         "signalbox_audit_export": 1,
-        "keys": [key.public_key_text for key in known],
+        "keys": [key.public_key_text for key in verifiers],
         "checkpoint": checkpoint.note,
     }
     for low in range(0, checkpoint.tree_size, STEP):
@@ -36,13 +36,13 @@ def generate_export_lines(
 def generate_leaf_lines(leaves: list[AuditLeaf]) -> Iterator[dict[str, Any]]:
     stored = entries.load_stored_columns(leaf.audit_id for leaf in leaves)
     for leaf in leaves:
-        found, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)
+        stored_hash, columns = bytes(leaf.leaf_hash or b""), stored.get(leaf.audit_id)
         entry = (
             entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)
             if columns is not None
             else b""
         )
-        if columns is not None and leaf_hash(entry) == found:
+        if columns is not None and leaf_hash(entry) == stored_hash:
             yield {"index": leaf.leaf_index, "entry": entry.decode()}
         else:
-            yield {"index": leaf.leaf_index, "hash": found.hex()}
+            yield {"index": leaf.leaf_index, "hash": stored_hash.hex()}

@@ -53,7 +53,7 @@ def consistency_path(subtree: Subtree, old: int, new: int) -> list[bytes]:
     """Return what shows that the tree of `old` leaves is the beginning of that of `new` leaves (§2.1.2)."""
     if not 0 <= old <= new:
         raise ValueError(f"A tree of {new} leaves cannot continue one of {old}.")
-    return build_consistency_subproof(subtree, old, 0, new, whole=True) if 0 < old < new else []
+    return build_consistency_subproof(subtree, old, 0, new, is_whole=True) if 0 < old < new else []
 
 
 def largest_power_below(size: int) -> int:
@@ -80,18 +80,18 @@ def build_inclusion_path(subtree: Subtree, index: int, low: int, high: int) -> l
 
 
 def build_consistency_subproof(
-    subtree: Subtree, old: int, low: int, high: int, *, whole: bool
+    subtree: Subtree, old: int, low: int, high: int, *, is_whole: bool
 ) -> list[bytes]:
     if old == high:
-        return [] if whole else [compute_range_hash(subtree, low, high)]
+        return [] if is_whole else [compute_range_hash(subtree, low, high)]
     middle = low + largest_power_below(high - low)
     if old <= middle:
         return [
-            *build_consistency_subproof(subtree, old, low, middle, whole=whole),
+            *build_consistency_subproof(subtree, old, low, middle, is_whole=is_whole),
             compute_range_hash(subtree, middle, high),
         ]
     return [
-        *build_consistency_subproof(subtree, old, middle, high, whole=False),
+        *build_consistency_subproof(subtree, old, middle, high, is_whole=False),
         compute_range_hash(subtree, low, middle),
     ]
 
@@ -103,10 +103,10 @@ def verify_inclusion(
     if not 0 <= index < size:
         raise ProofError(f"Leaf {index} is not in a tree of {size} leaves.")
     require_hash_lengths([entry_hash, *path])
-    found = entry_hash
+    computed_hash = entry_hash
     for sibling, is_left in iterate_path_sides(index, size - 1, path):
-        found = node_hash(sibling, found) if is_left else node_hash(found, sibling)
-    if found != expected:
+        computed_hash = node_hash(sibling, computed_hash) if is_left else node_hash(computed_hash, sibling)
+    if computed_hash != expected:
         raise ProofError("The entry's hash does not lead to the root of the checkpoint.")
 
 

@@ -80,11 +80,16 @@ def is_sound_checkpoint(checkpoint: AuditCheckpoint) -> bool:
     """Say whether a known key has signed what the columns beside the note say."""
     try:
         note = SignedNote.parse(checkpoint.note)
-        found = LogCheckpoint.parse(note.text)
-        signed = note.find_signing_keys(key for key in load_log_verifiers() if key.name == found.origin)
+        log_checkpoint = LogCheckpoint.parse(note.text)
+        signed = note.find_signing_keys(
+            key for key in load_log_verifiers() if key.name == log_checkpoint.origin
+        )
     except NoteError:
         return False
-    return bool(signed) and (found.size, found.root) == (checkpoint.tree_size, bytes(checkpoint.root_hash))
+    return bool(signed) and (log_checkpoint.size, log_checkpoint.root) == (
+        checkpoint.tree_size,
+        bytes(checkpoint.root_hash),
+    )
 
 
 def evaluate_log_entry(

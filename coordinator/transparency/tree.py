@@ -69,12 +69,14 @@ class LogTree:
         if self._kept:
             rows = AuditNode.objects.filter(level=level, position__gte=low, position__lt=low + WIDTH)
             hashes_by_node = {
-                place: bytes(stored) for place, stored in rows.values_list("position", "node_hash")
+                position: bytes(stored) for position, stored in rows.values_list("position", "node_hash")
             }
         node_hashes: list[bytes] = []
-        for place in range(low, low + WIDTH):
+        for position in range(low, low + WIDTH):
             try:
-                node_hashes.append(hashes_by_node.get(place) or self.compute_stored_node_hash(level, place))
+                node_hashes.append(
+                    hashes_by_node.get(position) or self.compute_stored_node_hash(level, position)
+                )
             except MissingLeaf:
                 break
         return node_hashes

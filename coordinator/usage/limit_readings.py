@@ -28,8 +28,8 @@ def parse_codex_limits(reported: Any, at: datetime | None) -> list[LimitReading]
         return []
     name = reported.get("limit_name") or reported.get("limit_id")
     readings = []
-    for place in ("primary", "secondary"):
-        window = reported.get(place)
+    for window_name in ("primary", "secondary"):
+        window = reported.get(window_name)
         if not isinstance(window, dict):
             continue
         used, minutes, resets_at = (

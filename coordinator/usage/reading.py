@@ -253,13 +253,13 @@ def load_usage_by_dimensions(
         usage_rows = cursor.fetchall()
     size = len(keys)
     names_of_sums = [f"sum_{name}" for name in FIELDS]
-    place = size - len(dimensions) + dimensions.index("agent") if "agent" in dimensions else None
-    agents = resolve_agent_names({row[place] for row in usage_rows}) if place is not None else {}
+    agent_index = size - len(dimensions) + dimensions.index("agent") if "agent" in dimensions else None
+    agents = resolve_agent_names({row[agent_index] for row in usage_rows}) if agent_index is not None else {}
     usages: dict[tuple[Any, ...], TokenUsage] = {}
     for row in usage_rows:
         key = list(row[:size])
-        if place is not None and key[place] in agents:
-            key[place] = agents[key[place]].agent_id
+        if agent_index is not None and key[agent_index] in agents:
+            key[agent_index] = agents[key[agent_index]].agent_id
         used = usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
         usages[tuple(key)] = usages.get(tuple(key), TokenUsage()) + used
     return usages

@@ -45,10 +45,10 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 def find_next_url(request: HttpRequest, fallback: str) -> str:
     """Return where the person was going, if that is a page of ours; else `fallback` (a URL name)."""
     wanted_url = request.POST.get("next") or request.GET.get("next") or ""
-    ours = url_has_allowed_host_and_scheme(
+    is_own_url = url_has_allowed_host_and_scheme(
         wanted_url, {request.get_host()}, require_https=request.is_secure()
     )
-    return wanted_url if ours else resolve_url(fallback)
+    return wanted_url if is_own_url else resolve_url(fallback)
 
 
 @allow_without_proof

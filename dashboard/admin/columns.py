@@ -35,9 +35,11 @@ def build_column(name: str, draw: Callable[[Any], Any], *, label: str = "", sort
     return admin.display(description=description, ordering=name if sortable else None)(draw_cell)
 
 
-def text_column(name: str, *, label: str = "", sortable: bool = True, shown: int = SHOWN) -> Cell:
+def text_column(name: str, *, label: str = "", sortable: bool = True, max_characters: int = SHOWN) -> Cell:
     """Draw a text on one line, its beginning if it is long."""
-    return build_column(name, lambda value: Truncator(value).chars(shown), label=label, sortable=sortable)
+    return build_column(
+        name, lambda value: Truncator(value).chars(max_characters), label=label, sortable=sortable
+    )
 
 
 def code_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:

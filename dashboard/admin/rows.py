@@ -138,8 +138,8 @@ class RowPage:
     @property
     def other_parameters(self) -> list[tuple[str, str]]:
         """The other parameters of the query, for the filter form."""
-        mine = {f"{self.prefix}-page", f"{self.prefix}-begins"}
-        return [(name, str(value)) for name, value in self.query.dict().items() if name not in mine]
+        own_parameters = {f"{self.prefix}-page", f"{self.prefix}-begins"}
+        return [(name, str(value)) for name, value in self.query.dict().items() if name not in own_parameters]
 
     def build_row_page_query(self, number: int) -> str:
         query = self.query.copy()

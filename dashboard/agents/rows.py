@@ -159,7 +159,7 @@ class AgentDetails:
 def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     assigned = list(AgentPlugin.objects.filter(agent=agent).order_by("plugin_id"))
     plugin_settings = PluginSetting.objects.in_bulk()
-    mine = {row.plugin_id for row in assigned}
+    assigned_ids = {row.plugin_id for row in assigned}
     linked = list_agent_names(agent.pk)
     sessions = Session.objects.filter(agent_name__in=linked)
     names = load_agent_name_rows(linked, sessions)
@@ -170,7 +170,7 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
         names,
         sorted(known_names - resolve_agent_names(known_names).keys()),
         [(row, plugin_settings.get(row.plugin_id)) for row in assigned],
-        sorted(set(plugin_settings) - mine - {None}),
+        sorted(set(plugin_settings) - assigned_ids - {None}),
         list(
             Grant.objects.not_ended(now)
             .filter(agent_id__in=linked)

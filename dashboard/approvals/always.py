@@ -149,12 +149,12 @@ def build_answer_trial(answer: PermanentAnswer) -> RulesOnTrial:
 
 def sign_standing_answer(answer: PermanentAnswer, row: PermissionRequest, whose: int) -> str:
     version = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
-    place = answer.rule.number if answer.rule else 0
+    rule_number = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in DecisionRule.__slots__] if answer.rule else None
     edits = [
         [edit.agent_id, edit.server_id, edit.tool_name, find_grant_version(edit)] for edit in answer.edits
     ]
-    values = [row.request_id, judged_card_digest(row), version, place, rule, edits]
+    values = [row.request_id, judged_card_digest(row), version, rule_number, rule, edits]
     return carried.sign_values_for_person(whose, PURPOSE, values)
 
 
@@ -179,7 +179,9 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
     Raises UnprocessableRequest for what is not from here, Conflict for other rules.
     """
     try:
-        name, judged, version, place, values, slots = carried.read_values_for_person(whose, PURPOSE, text)
+        name, judged, version, rule_number, values, slots = carried.read_values_for_person(
+            whose, PURPOSE, text
+        )
         rule = None if values is None else build_rule_from_values(values)
         edits = tuple(
             GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), seen=seen_version or None)
@@ -196,9 +198,9 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
     saved = tool_rules.load_saved_tool_rules()
     if tool_rules.tool_rules_version(saved) != version:
         raise Conflict("The rules have changed since this page was loaded. Check the new offer.")
-    rules = [*saved[: place - 1], rule, *saved[place - 1 :]]
+    rules = [*saved[: rule_number - 1], rule, *saved[rule_number - 1 :]]
     numbered = tuple(replace(one, number=number) for number, one in enumerate(rules, 1))
-    return AcceptedOffer(judged, LastingAnswer(numbered, version, edits), place)
+    return AcceptedOffer(judged, LastingAnswer(numbered, version, edits), rule_number)
 
 
 def build_rule_from_values(values: list[Any]) -> DecisionRule:

@@ -56,9 +56,9 @@ def split_spans_by_line(lines: Sequence[str], spans: Sequence[tuple[int, int]]) 
     start = 0
     for line in lines:
         end = start + len(line)
-        here = [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]
-        if here:
-            spans_by_line[line] = tuple(here)
+        line_spans = [(max(a, start) - start, min(b, end) - start) for a, b in spans if a < end and b > start]
+        if line_spans:
+            spans_by_line[line] = tuple(line_spans)
         start = end + 1
     return spans_by_line
 
@@ -67,12 +67,14 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
     """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
     firsts = [group[0] for group in groups]
     request_ids = {row.request_id for group in groups for row in group}
-    answered = load_previous_answers({approvals.request_call_digest(row) for row in firsts}, request_ids)
+    previous_answers = load_previous_answers(
+        {approvals.request_call_digest(row) for row in firsts}, request_ids
+    )
     danger_marks = marks.load_danger_marks()
     return [
         RequestBackground(
             steps,
-            answered.get(approvals.request_call_digest(row), ""),
+            previous_answers.get(approvals.request_call_digest(row), ""),
             tuple(marks.find_request_review_reasons(row, danger_marks)),
             describe_rule_outcome(row),
             approvals.request_subject(row).tool_name or "",
@@ -114,10 +116,10 @@ def next_event_id() -> int:
     return (Event.objects.aggregate(last=Max("id"))["last"] or 0) + 1
 
 
-def drop_requested_call(context: PermissionContext, found: RecentActivity) -> RecentActivity:
+def drop_requested_call(context: PermissionContext, activity: RecentActivity) -> RecentActivity:
     """Leave out the call that is asked for, where the request does not say which event it is."""
-    asked_last = not context.event_id and found.steps and found.steps[-1].tool == context.tool_name
-    return replace(found, steps=found.steps[:-1]) if asked_last else found
+    asked_last = not context.event_id and activity.steps and activity.steps[-1].tool == context.tool_name
+    return replace(activity, steps=activity.steps[:-1]) if asked_last else activity
 
 
 def load_previous_answers(calls: set[str], shown_ids: set[str]) -> dict[str, str]:

@@ -234,10 +234,10 @@ class CardMember:
             return ""
         if context is None or context.scope is None:
             return OLD_SCOPE if scope == Scope.EVERYWHERE else COVERS[Scope.CALL]
-        which = "The edited" if approvals.has_edited_input(self.row) else "The same"
+        beginning = "The edited" if approvals.has_edited_input(self.row) else "The same"
         covers_labels = {str(covers_value): covers_label for covers_value, covers_label in COVERS.items()}
         return (
-            covers_labels[scope].format(which=which, **requester_location(self.row))
+            covers_labels[scope].format(which=beginning, **requester_location(self.row))
             if scope in covers_labels
             else scope
         )
@@ -538,7 +538,7 @@ def build_approval_cards(
     now: datetime,
     *,
     rights: DecisionRights | None = None,
-    lane: str = "",
+    lane_key: str = "",
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[ApprovalCard]:
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
@@ -569,7 +569,7 @@ def build_approval_cards(
             [build_card_member(row) for row in group],
             (group[0].plugin_id, group[0].permission_type) in grantable,
             glance,
-            lane,
+            lane_key,
             rest,
             folders.get(find_request_session_id(group[0]) or "", ""),
             has_brakes

@@ -155,21 +155,21 @@ class InboxPage:
 def load_inbox_page(
     now: datetime,
     number: int | str = 1,
-    shown: Sequence[str] = (),
+    shown_ids: Sequence[str] = (),
     *,
     arrangement: InboxArrangement = AS_IT_COMES,
     rights: DecisionRights | None = None,
 ) -> InboxPage:
     """Return one page of what waits; as long as nothing else is chosen, who waits longest comes first.
 
-    With `rights` only what that person may decide, unless all of it is asked for. `shown` are the ids already on the
-    page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has come
-    to the page since stands below them.
+    With `rights` only what that person may decide, unless all of it is asked for. `shown_ids` are the ids already on
+    the page, in its order: they stay where they are, and say so in place where they were closed meanwhile; what has
+    come to the page since stands below them.
     """
     everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
     page = Paginator(group_equal_calls(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
     left_out = {waiting_request.name for waiting_request in everything} - {one.name for one in fitting}
-    rows = load_page_requests(page, [name for name in shown if name not in left_out])
+    rows = load_page_requests(page, [name for name in shown_ids if name not in left_out])
     return InboxPage(
         build_card_groups(
             rows,
@@ -198,22 +198,27 @@ class NextRequest(NamedTuple):
 
 
 def load_next_request(
-    now: datetime, arrangement: InboxArrangement, rights: DecisionRights, *, after: str = "", shown: str = ""
+    now: datetime,
+    arrangement: InboxArrangement,
+    rights: DecisionRights,
+    *,
+    after: str = "",
+    shown_id: str = "",
 ) -> NextRequest:
     """Return the first request that waits, or the next one `after` that one, with those for the same call.
 
-    The one that is `shown` stays, whatever has become of it.
+    The one that is `shown_id` stays, whatever has become of it.
     """
     fitting = arrange_waiting_requests(now, arrangement, rights).fitting
     groups = group_equal_calls(fitting, "same")
     ids = [[waiting_request.name for waiting_request in group] for group in groups]
     following = next((place + 1 for place, names in enumerate(ids) if after in names), 0)
-    names = next((names for names in ids if shown in names), None)
+    names = next((names for names in ids if shown_id in names), None)
     if names is None:
-        names = [shown] if shown else ids[following % len(ids)] if ids else []
+        names = [shown_id] if shown_id else ids[following % len(ids)] if ids else []
     rows = PermissionRequest.objects.with_triage().filter(request_id__in=names).order_by("id")
     cards = build_approval_cards(group_requests_by_card(rows), now, rights=rights)
-    if not cards and shown:
+    if not cards and shown_id:
         return load_next_request(now, arrangement, rights, after=after)
     return NextRequest(cards[0] if cards else None, len(groups))
 
@@ -255,9 +260,9 @@ def arrange_waiting_requests(
     return ArrangedRequests(everything, snoozed, ordered, unread)
 
 
-def hash_group_name(lane: str, group: str) -> str:
+def hash_group_name(lane_key: str, group: str) -> str:
     """Return by what a page names a group: agents choose names, so no two may come to the same."""
-    return "" if group == "same" else hashlib.sha256(lane.encode()).hexdigest()[:32]
+    return "" if group == "same" else hashlib.sha256(lane_key.encode()).hexdigest()[:32]
 
 
 def load_waiting_requests(now: datetime, only: Iterable[int] | None) -> list[WaitingRequest]:

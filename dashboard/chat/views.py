@@ -105,8 +105,8 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
     """Answer with whether the agent is there, and with the notice that is shown while it is switched off."""
     agent = find_chat_agent_or_404(agent_id)
     context = {"agent": agent, "status": agent_presence_status(agent, timezone.now()), "out_of_band": True}
-    here = render_to_string("chat/_presence.html", context, request)
-    return HttpResponse(here + render_to_string("chat/_off.html", context, request))
+    presence_html = render_to_string("chat/_presence.html", context, request)
+    return HttpResponse(presence_html + render_to_string("chat/_off.html", context, request))
 
 
 @require_safe
@@ -148,10 +148,12 @@ def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
         )
     except Conflict:
         # A second try after an answer that got lost: the message is there, and is not said twice.
-        mine = ChatMessage.objects.filter(pk=message_id, agent=agent_id, user_id=speaker.user_id).first()
-        if mine is None or message_id is None:
+        own_message = ChatMessage.objects.filter(
+            pk=message_id, agent=agent_id, user_id=speaker.user_id
+        ).first()
+        if own_message is None or message_id is None:
             raise
-        return mine
+        return own_message
 
 
 def answer_chat_refusal(request: HtmxHttpRequest, agent_id: str, refusal: SignalboxError) -> HttpResponse:
@@ -165,10 +167,10 @@ def answer_chat_refusal(request: HtmxHttpRequest, agent_id: str, refusal: Signal
 @require_viewer
 def mark_chat_read(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     try:
-        place = chat.parse_message_position(request.POST.get("place", ""))
+        position = chat.parse_message_position(request.POST.get("place", ""))
     except BadRequest as problem:
         return HttpResponse(str(problem.detail), status=400)
-    actions.mark_thread_read(request.user.get_username(), find_chat_agent_or_404(agent_id).pk, place)
+    actions.mark_thread_read(request.user.get_username(), find_chat_agent_or_404(agent_id).pk, position)
     return trigger_client_event(HttpResponse(status=204), "chat:read")
 
 

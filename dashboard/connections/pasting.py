@@ -92,13 +92,13 @@ def build_mcp_client_blocks(url: str) -> list[ConfigBlock]:
 def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
     """Return what gives an agent the gateway, as `signalbox connect` writes it."""
     if agent.mcp is not None and agent.mcp_file is not None:
-        wanted_entry, place = agent.mcp(call), agent.mcp_file
-        place = place if place.startswith("~/") else f"~/{agent.home}/{place}"
+        wanted_entry, settings_file = agent.mcp(call), agent.mcp_file
+        settings_file = settings_file if settings_file.startswith("~/") else f"~/{agent.home}/{settings_file}"
         if isinstance(wanted_entry, TomlTable):
-            return ConfigBlock(place, toml_tables.format_toml_table(wanted_entry).rstrip(), True)
+            return ConfigBlock(settings_file, toml_tables.format_toml_table(wanted_entry).rstrip(), True)
         if isinstance(wanted_entry, YamlEntry):
-            return ConfigBlock(place, yaml_entries.format_yaml_entry(wanted_entry).rstrip(), True)
-        return ConfigBlock(place, indent_json(nest_config_values(wanted_entry.values)), True)
+            return ConfigBlock(settings_file, yaml_entries.format_yaml_entry(wanted_entry).rstrip(), True)
+        return ConfigBlock(settings_file, indent_json(nest_config_values(wanted_entry.values)), True)
     if agent.file and agent.wanted:
         servers = {
             path: entry_value for path, entry_value in agent.wanted(call).values.items() if GATEWAY in path

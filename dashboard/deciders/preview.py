@@ -24,9 +24,9 @@ class DeciderPreview:
     trouble: str
 
 
-def preview_deciders(asked: Mapping[str, Any], book: DeciderBook) -> DeciderPreview | None:
+def preview_deciders(question: Mapping[str, Any], book: DeciderBook) -> DeciderPreview | None:
     """Return who would decide; None where nothing is asked."""
-    term_texts = {name: str(asked.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
+    term_texts = {name: str(question.get(name, "")).replace("\0", "").strip()[:500] for name in TERMS}
     if not any(term_texts.values()):
         return None
     request_terms = build_request_terms(

@@ -108,7 +108,7 @@ def list_known_term_names() -> dict[str, list[str]]:
 @require_POST
 @require_admin
 def create_decider_group_view(request: HtmxHttpRequest) -> HttpResponse:
-    name, people, _seen = parse_posted_group(request)
+    name, people, _seen_version = parse_posted_group(request)
     with refusals.show_refusal_as_message(request):
         decider_group = groups.add_decider_group(
             name, people, actor=person_actor(request.user), now=timezone.now()

@@ -70,8 +70,8 @@ def score_section(section: Section, terms: list[str]) -> int:
 def cut_excerpt(text: str, terms: list[str]) -> str:
     """Return a piece of the text around the first term, cut at words."""
     folded = text.casefold()
-    places = [place for term in terms if (place := folded.find(term)) >= 0]
-    start = max(0, min(places, default=0) - EXCERPT_LENGTH // 4)
+    positions = [position for term in terms if (position := folded.find(term)) >= 0]
+    start = max(0, min(positions, default=0) - EXCERPT_LENGTH // 4)
     if start:
         start = text.find(" ", start) + 1
     piece = text[start : start + EXCERPT_LENGTH]

@@ -35,14 +35,14 @@ def show_help_page(request: HtmxHttpRequest, name: str) -> HttpResponse:
     if help_page is None:
         raise Http404(f"There is no help page {name}.")
     names = list(PAGES)
-    place = names.index(name)
+    index = names.index(name)
     context = {
         "subjects": SUBJECTS,
         "shown": help_page,
         "body": render_page(help_page, read_theme_cookie(request).scheme),
         "contents": [section for section in page_sections(name) if section.level > 1],
-        "previous": PAGES[names[place - 1]] if place else None,
-        "next": PAGES[names[place + 1]] if place + 1 < len(names) else None,
+        "previous": PAGES[names[index - 1]] if index else None,
+        "next": PAGES[names[index + 1]] if index + 1 < len(names) else None,
     }
     return render(request, "help/page.html", context)
 

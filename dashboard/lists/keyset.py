@@ -47,10 +47,10 @@ def parse_row_id(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def build_keyset_query(query: QueryDict, **place: Any) -> str:
+def build_keyset_query(query: QueryDict, **keyset: Any) -> str:
     new_query = query.copy()
     new_query.pop("before", None)
     new_query.pop("after", None)
-    for name, value in place.items():
+    for name, value in keyset.items():
         new_query[name] = str(value)
     return f"?{new_query.urlencode()}"

@@ -44,9 +44,9 @@ class StatusFacet:
 
 
 def load_status_facets(
-    table: Literal["sessions", "runs"], known: Sequence[str], query: QueryDict, condition: str = ""
+    table: Literal["sessions", "runs"], known_statuses: Sequence[str], query: QueryDict, condition: str = ""
 ) -> list[StatusFacet]:
-    """Return the statuses that there are, the `known` ones in their order, each with its number.
+    """Return the statuses that there are, the `known_statuses` ones in their order, each with its number.
 
     `condition` is SQL that rows which are counted must meet; a status of which none does is left out.
     """
@@ -59,7 +59,9 @@ def load_status_facets(
     with connection.cursor() as cursor:
         cursor.execute(statement)
         numbers: dict[str, int] = {word: number for word, number in cursor.fetchall() if number}
-    status_words = [word for word in known if word in numbers] + sorted(numbers.keys() - set(known))
+    status_words = [word for word in known_statuses if word in numbers] + sorted(
+        numbers.keys() - set(known_statuses)
+    )
     return build_status_facets({word: numbers[word] for word in status_words}, query)
 
 

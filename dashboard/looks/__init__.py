@@ -44,14 +44,14 @@ def build_call_display(
     return look
 
 
-def build_default_display(name: str, given: Any, came: Any) -> CallDisplay:
+def build_default_display(name: str, tool_input: Any, output: Any) -> CallDisplay:
     """Return the look of a tool that we know nothing about."""
     return CallDisplay(
         icon="tool",
         name=name,
-        title=mcp.summarize_arguments(given),
-        inputs=build_value_parts(given),
-        outputs=build_output_parts(came),
+        title=mcp.summarize_arguments(tool_input),
+        inputs=build_value_parts(tool_input),
+        outputs=build_output_parts(output),
     )
 
 

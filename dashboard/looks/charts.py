@@ -209,10 +209,10 @@ class HeatRows:
     @property
     def table_rows(self) -> list[tuple[HeatRow, list[int]]]:
         """Return each row with its number in every column."""
-        places = range(len(self.columns))
+        column_indexes = range(len(self.columns))
         numbers = [{square.x: square.number for square in row.squares} for row in self.rows]
         return [
-            (row, [known.get(place, 0) for place in places])
+            (row, [known.get(place, 0) for place in column_indexes])
             for row, known in zip(self.rows, numbers, strict=True)
         ]
 
@@ -383,19 +383,19 @@ def build_link_graph(
     Each end of a link is a column's number and a key in it. A shorter column is spread over the height of the longest.
     """
     rows = max((len(column) for column in columns), default=0)
-    places: dict[tuple[int, Hashable], GraphBox] = {}
+    boxes: dict[tuple[int, Hashable], GraphBox] = {}
     for number, column in enumerate(columns):
         slot = rows * GRAPH_ROW / max(len(column), 1)
         for row, (key, (label, url)) in enumerate(column.items()):
             top = round((row + 0.5) * slot) - GRAPH_ROW // 2 + GRAPH_INSET
-            places[number, key] = GraphBox(label, url, number * GRAPH_COLUMN, top)
+            boxes[number, key] = GraphBox(label, url, number * GRAPH_COLUMN, top)
     middle = GRAPH_ROW // 2 - GRAPH_INSET
     edges = []
     for source, target, tone, words in links:
-        start, end = places[source], places[target]
+        start, end = boxes[source], boxes[target]
         x1, y1, x2, y2 = start.x + GRAPH_BOX, start.y + middle, end.x, end.y + middle
         bend = (x1 + x2) // 2
         edges.append(GraphEdge(f"M{x1} {y1}C{bend} {y1} {bend} {y2} {x2} {y2}", tone, words))
     return LinkGraph(
-        list(places.values()), edges, rows * GRAPH_ROW, (len(columns) - 1) * GRAPH_COLUMN + GRAPH_BOX
+        list(boxes.values()), edges, rows * GRAPH_ROW, (len(columns) - 1) * GRAPH_COLUMN + GRAPH_BOX
     )

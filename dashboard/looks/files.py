@@ -26,18 +26,18 @@ from dashboard.text import diffs
 SPAN = ("offset", "limit")
 
 
-def display_file_read(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    path = first_string_value(given, *PATHS)
+def display_file_read(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    path = first_string_value(tool_input, *PATHS)
     if not path:
         return None
-    file = came.get("file") if isinstance(came, dict) else None
-    text = file.get("content") if isinstance(file, dict) else extract_output_text(came)
+    file = output.get("file") if isinstance(output, dict) else None
+    text = file.get("content") if isinstance(file, dict) else extract_output_text(output)
     outputs = (
         [build_text_part(text, kind="code", filename=path_file_name(path), label="Content")]
         if isinstance(text, str)
-        else build_output_parts(came)
+        else build_output_parts(output)
     )
-    span, fields = describe_line_range(given), InputFields(given)
+    span, fields = describe_line_range(tool_input), InputFields(tool_input)
     fields.remove_fields(*PATHS, *(SPAN if span else ()))
     return CallDisplay(
         "file",
@@ -51,19 +51,19 @@ def display_file_read(name: str, given: dict[str, Any], came: Any) -> CallDispla
     )
 
 
-def describe_line_range(given: dict[str, Any]) -> str:
-    offset, limit = given.get("offset"), given.get("limit")
+def describe_line_range(tool_input: dict[str, Any]) -> str:
+    offset, limit = tool_input.get("offset"), tool_input.get("limit")
     if not isinstance(offset, int) and not isinstance(limit, int):
         return ""
     first = offset if isinstance(offset, int) else 1
     return f"lines {first} to {first + limit - 1}" if isinstance(limit, int) else f"from line {first}"
 
 
-def display_file_write(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    path, text = first_string_value(given, *PATHS), first_string_value(given, *CONTENTS)
+def display_file_write(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    path, text = first_string_value(tool_input, *PATHS), first_string_value(tool_input, *CONTENTS)
     if not path:
         return None
-    fields = InputFields(given)
+    fields = InputFields(tool_input)
     fields.remove_fields(*PATHS)
     return CallDisplay(
         "edit",
@@ -73,14 +73,14 @@ def display_file_write(name: str, given: dict[str, Any], came: Any) -> CallDispl
         path=path,
         added=len(text.splitlines()),
         inputs=[*fields.take_content_parts(path_file_name(path)), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(came),
+        outputs=build_answer_parts(output),
     )
 
 
-def display_file_edit(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_file_edit(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    fields = InputFields(tool_input)
     changes = fields.take_text_changes()
-    path = first_string_value(given, *PATHS)
+    path = first_string_value(tool_input, *PATHS)
     if not path or not changes:
         return None
     fields.remove_fields(*PATHS)
@@ -94,7 +94,7 @@ def display_file_edit(name: str, given: dict[str, Any], came: Any) -> CallDispla
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
         inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(came),
+        outputs=build_answer_parts(output),
     )
 
 
@@ -103,8 +103,8 @@ def diff_text_lines(old: str, new: str) -> Iterator[Line]:
     return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
 
 
-def display_patch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_patch(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    fields = InputFields(tool_input)
     text = fields.take_text("patch", "input", "diff")
     if not text:
         return None
@@ -119,7 +119,7 @@ def display_patch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | 
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
         inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(came),
+        outputs=build_answer_parts(output),
     )
 
 
@@ -129,21 +129,21 @@ def parse_patch_line(line: str) -> Line:
     return (line[0], line[1:]) if line[:1] in {"+", "-", " "} else (" ", line)
 
 
-def build_answer_parts(came: Any) -> list[DisplayPart]:
+def build_answer_parts(output: Any) -> list[DisplayPart]:
     """Return a writing tool's answer where it says more than that it worked."""
-    if isinstance(came, dict) and ({"structuredPatch", "filePath"} & came.keys()):
+    if isinstance(output, dict) and ({"structuredPatch", "filePath"} & output.keys()):
         return []
-    return build_output_parts(came, "Answer")
+    return build_output_parts(output, "Answer")
 
 
-def display_file_search(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    pattern = first_string_value(given, "pattern", "query", "regex", "glob_pattern", "search_term")
+def display_file_search(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    pattern = first_string_value(tool_input, "pattern", "query", "regex", "glob_pattern", "search_term")
     if not pattern:
         return None
-    where = first_string_value(given, "path", "target_directory", "directory")
-    names = came.get("filenames") if isinstance(came, dict) else None
-    content = first_string_value(came, "content") if isinstance(came, dict) else ""
-    text = extract_output_text(came)
+    where = first_string_value(tool_input, "path", "target_directory", "directory")
+    names = output.get("filenames") if isinstance(output, dict) else None
+    content = first_string_value(output, "content") if isinstance(output, dict) else ""
+    text = extract_output_text(output)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
         search_result = content or "\n".join(files)
@@ -156,10 +156,10 @@ def display_file_search(name: str, given: dict[str, Any], came: Any) -> CallDisp
             format_line_count(content) if content else f"{len(files):,} file{'' if len(files) == 1 else 's'}"
         )
     else:
-        outputs = build_output_parts(came, "Results")
+        outputs = build_output_parts(output, "Results")
         note = format_line_count(text) if text else ""
     title = f"{pattern} in {where}" if where else pattern
-    fields = InputFields(given)
+    fields = InputFields(tool_input)
     fields.remove_fields("pattern", "query", "path", "output_mode")
     return CallDisplay(
         "search",
@@ -172,9 +172,9 @@ def display_file_search(name: str, given: dict[str, Any], came: Any) -> CallDisp
     )
 
 
-def display_directory_listing(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    path = first_string_value(given, "path", "directory", "relative_workspace_path")
-    text, fields = extract_output_text(came), InputFields(given)
+def display_directory_listing(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    path = first_string_value(tool_input, "path", "directory", "relative_workspace_path")
+    text, fields = extract_output_text(output), InputFields(tool_input)
     fields.remove_fields("path", "directory")
     return CallDisplay(
         "file",
@@ -183,12 +183,16 @@ def display_directory_listing(name: str, given: dict[str, Any], came: Any) -> Ca
         mono=True,
         note=format_line_count(text) if text else "",
         inputs=fields.build_remaining_parts(),
-        outputs=build_output_parts(came, "Entries"),
+        outputs=build_output_parts(output, "Entries"),
     )
 
 
-def display_todo_list(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:  # every look has it  # noqa: ARG001
-    items = given.get("todos")
+def display_todo_list(
+    name: str,
+    tool_input: dict[str, Any],
+    output: Any,  # noqa: ARG001
+) -> CallDisplay | None:  # every look has it
+    items = tool_input.get("todos")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return None
     if len(items) > MOST_FACTS:

@@ -30,29 +30,29 @@ TELLING = (
 )
 
 
-def display_mcp_call(name: str, given: Any, came: Any) -> CallDisplay:
+def display_mcp_call(name: str, tool_input: Any, output: Any) -> CallDisplay:
     """Return the look of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
-    text = extract_output_text(came)
+    text = extract_output_text(output)
     return CallDisplay(
         icon="mcp",
         name=tool or server,
         server=server if tool else "",
-        title=summarize_arguments(given),
+        title=summarize_arguments(tool_input),
         note=summarize_mcp_output(text),
-        inputs=build_value_parts(given),
-        outputs=build_output_parts(came),
+        inputs=build_value_parts(tool_input),
+        outputs=build_output_parts(output),
     )
 
 
-def summarize_arguments(given: Any) -> str:
+def summarize_arguments(arguments: Any) -> str:
     """Return one line that tells this call from others of its tool."""
-    if not isinstance(given, dict):
-        return given.strip().partition("\n")[0][:200] if isinstance(given, str) else ""
-    lowered = {str(key).lower(): value for key, value in given.items()}
+    if not isinstance(arguments, dict):
+        return arguments.strip().partition("\n")[0][:200] if isinstance(arguments, str) else ""
+    lowered = {str(key).lower(): value for key, value in arguments.items()}
     telling = (lowered[key] for key in TELLING if isinstance(lowered.get(key), str) and lowered[key].strip())
     telling_value = next(telling, None) or next(
-        (v for v in given.values() if isinstance(v, str) and v.strip()), ""
+        (v for v in arguments.values() if isinstance(v, str) and v.strip()), ""
     )
     return telling_value.strip().partition("\n")[0][:200]
 

@@ -129,17 +129,19 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
     if not shows_terminal_codes(text):
         return build_text_part(text, **options)
     screen = draw_terminal_text(text)
-    lines, room = [], SHOW_CHARACTERS
+    lines, characters_left = [], SHOW_CHARACTERS
     for line in screen.lines if is_drawn_in_full() else screen.lines[:SHOW_LINES]:
-        if room <= 0:
+        if characters_left <= 0:
             break
-        lines.append(line if is_drawn_in_full() else line[:room])
-        room -= 0 if is_drawn_in_full() else len(line)
+        lines.append(line if is_drawn_in_full() else line[:characters_left])
+        characters_left -= 0 if is_drawn_in_full() else len(line)
     spans = tuple(list_terminal_spans(lines))
     return DisplayPart(
         options.pop("kind", "text"),
         "".join(span.text for span in spans),
-        cut=len(lines) < len(screen.lines) or room < 0 or (screen.is_full and not is_drawn_in_full()),
+        cut=len(lines) < len(screen.lines)
+        or characters_left < 0
+        or (screen.is_full and not is_drawn_in_full()),
         terminal=spans,
         **options,
     )
@@ -152,13 +154,13 @@ def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
     if is_drawn_in_full():
         return DisplayPart("diff", lines, label=label)
     shown_lines: list[Line] = []
-    room = SHOW_CHARACTERS
+    characters_left = SHOW_CHARACTERS
     for sign, line in lines[:SHOW_LINES]:
-        if room <= 0:
+        if characters_left <= 0:
             break
-        shown_lines.append((sign, line[:room]))
-        room -= len(line)
-    cut = len(shown_lines) < len(lines) or room < 0
+        shown_lines.append((sign, line[:characters_left]))
+        characters_left -= len(line)
+    cut = len(shown_lines) < len(lines) or characters_left < 0
     return DisplayPart("diff", shown_lines, label=label, cut=cut)
 
 
@@ -280,14 +282,18 @@ def build_json_part(value: Any, label: str = "") -> DisplayPart:
     return part if complete else replace(part, cut=True)
 
 
-def first_string_value(given: dict[str, Any], *names: str) -> str:
+def first_string_value(fields: dict[str, Any], *names: str) -> str:
     """Return the first of these values that is a text, else an empty one."""
-    return next((given[name] for name in names if isinstance(given.get(name), str)), "")
+    return next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
 
 
-def build_other_input_parts(given: dict[str, Any], *shown: str) -> list[DisplayPart]:
+def build_other_input_parts(tool_input: dict[str, Any], *shown_values: str) -> list[DisplayPart]:
     return build_value_parts(
-        {key: value for key, value in given.items() if key not in shown and value not in (None, False)},
+        {
+            key: value
+            for key, value in tool_input.items()
+            if key not in shown_values and value not in (None, False)
+        },
         "Other inputs",
     )
 

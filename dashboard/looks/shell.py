@@ -20,49 +20,53 @@ from dashboard.text.terminal import draw_terminal_text, list_terminal_spans, sho
 MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with codes for a terminal
 
 
-def display_shell_command(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+def display_shell_command(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     """A command: itself as the title (never silently cut in the parts), output and errors apart."""
-    command, fields = first_string_value(given, *COMMANDS), InputFields(given)
+    command, fields = first_string_value(tool_input, *COMMANDS), InputFields(tool_input)
     if not command:
         return None
     fields.remove_fields("description")
     return CallDisplay(
         icon="terminal",
         name=name,
-        title=first_string_value(given, "description") or command,
-        mono=not first_string_value(given, "description"),
-        note=summarize_shell_output(came),
+        title=first_string_value(tool_input, "description") or command,
+        mono=not first_string_value(tool_input, "description"),
+        note=summarize_shell_output(output),
         inputs=[*fields.take_command_parts(), *fields.build_remaining_parts()],
-        outputs=build_shell_outputs(came),
+        outputs=build_shell_outputs(output),
     )
 
 
-def build_shell_outputs(came: Any) -> list[DisplayPart]:
-    if not isinstance(came, dict) or not ({"stdout", "stderr"} & came.keys()):
-        return build_output_parts(came)
+def build_shell_outputs(output: Any) -> list[DisplayPart]:
+    if not isinstance(output, dict) or not ({"stdout", "stderr"} & output.keys()):
+        return build_output_parts(output)
     parts = [
-        build_program_output_part(came[stream], label=label)
+        build_program_output_part(output[stream], label=label)
         for stream, label in (("stdout", "Output"), ("stderr", "Error output"))
-        if isinstance(came.get(stream), str) and came[stream].strip()
+        if isinstance(output.get(stream), str) and output[stream].strip()
     ]
-    extra = build_other_input_parts(came, "stdout", "stderr", "isImage", "noOutputExpected")
+    extra = build_other_input_parts(output, "stdout", "stderr", "isImage", "noOutputExpected")
     return parts + extra or [DisplayPart("text", "", label="Output: empty")]
 
 
-def summarize_shell_output(came: Any) -> str:
-    if isinstance(came, dict):
-        if came.get("interrupted"):
+def summarize_shell_output(output: Any) -> str:
+    if isinstance(output, dict):
+        if output.get("interrupted"):
             return "interrupted"
         code = next(
-            (came[key] for key in ("exit_code", "exitCode", "returncode") if isinstance(came.get(key), int)),
+            (
+                output[key]
+                for key in ("exit_code", "exitCode", "returncode")
+                if isinstance(output.get(key), int)
+            ),
             0,
         )
         if code:
             return f"exit {code}"
-        streams = [came.get("stdout"), came.get("stderr")]
+        streams = [output.get("stdout"), output.get("stderr")]
         text = "\n".join(text for text in streams if isinstance(text, str) and text.strip())
     else:
-        text = extract_output_text(came) or ""
+        text = extract_output_text(output) or ""
     if shows_terminal_codes(text):
         spans = list_terminal_spans(draw_terminal_text(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
         text = "".join(span.text for span in spans)
@@ -70,9 +74,9 @@ def summarize_shell_output(came: Any) -> str:
     return lines[0][:120] if len(lines) == 1 else format_line_count(text) if lines else ""
 
 
-def display_background_command(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
+def display_background_command(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     """A look at, or the end of, a command in the background."""
-    fields = InputFields(given)
+    fields = InputFields(tool_input)
     shell_id = fields.take_text("bash_id", "shell_id", "task_id")
     return CallDisplay(
         "terminal",
@@ -80,7 +84,7 @@ def display_background_command(name: str, given: dict[str, Any], came: Any) -> C
         title=shell_id,
         mono=True,
         inputs=fields.build_remaining_parts(),
-        outputs=build_shell_outputs(came),
+        outputs=build_shell_outputs(output),
     )
 
 

@@ -17,22 +17,26 @@ from dashboard.looks.parts import (
 )
 
 
-def display_subagent_task(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+def display_subagent_task(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
     prompt = fields.take_text("prompt", "task", "message")
     if not prompt:
         return None
     fields.remove_fields("description", "subagent_type")
     kind = first_string_value(values, "subagent_type", "agent", "agent_name")
-    report = extract_output_text(came.get("content")) if isinstance(came, dict) else extract_output_text(came)
+    report = (
+        extract_output_text(output.get("content"))
+        if isinstance(output, dict)
+        else extract_output_text(output)
+    )
     outputs = (
-        [build_text_part(report, kind="markdown", label="Report")] if report else build_output_parts(came)
+        [build_text_part(report, kind="markdown", label="Report")] if report else build_output_parts(output)
     )
     return CallDisplay(
         "agents",
         f"{name} · {kind}" if kind else name,
         title=first_string_value(values, "description") or prompt.strip().partition("\n")[0],
-        note=describe_subagent_effort(came),
+        note=describe_subagent_effort(output),
         inputs=[
             *fields.build_taken_text_part(prompt, kind="markdown", label="Prompt"),
             *fields.build_remaining_parts(),
@@ -41,10 +45,10 @@ def display_subagent_task(name: str, values: dict[str, Any], came: Any) -> CallD
     )
 
 
-def describe_subagent_effort(came: Any) -> str:
-    if not isinstance(came, dict):
+def describe_subagent_effort(output: Any) -> str:
+    if not isinstance(output, dict):
         return ""
-    calls, tokens = came.get("totalToolUseCount"), came.get("totalTokens")
+    calls, tokens = output.get("totalToolUseCount"), output.get("totalTokens")
     text_parts = [
         f"{calls:,} calls" if isinstance(calls, int) else "",
         f"{tokens:,} tokens" if isinstance(tokens, int) else "",
@@ -52,7 +56,7 @@ def describe_subagent_effort(came: Any) -> str:
     return ", ".join(word for word in text_parts if word)
 
 
-def display_plan(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+def display_plan(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
     text = fields.take_text("plan")
     return (
@@ -64,31 +68,31 @@ def display_plan(name: str, values: dict[str, Any], came: Any) -> CallDisplay | 
                 *fields.build_taken_text_part(text, kind="markdown", label="Plan"),
                 *fields.build_remaining_parts(),
             ],
-            outputs=build_output_parts(came, "Answer"),
+            outputs=build_output_parts(output, "Answer"),
         )
         if text
         else None
     )
 
 
-def display_question(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
-    asked = questions.parse_questions(values)
-    if asked is None or len(asked.questions) > MOST_FACTS:
+def display_question(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
+    question_set = questions.parse_questions(values)
+    if question_set is None or len(question_set.questions) > MOST_FACTS:
         return None
     fields = InputFields(values)
     fields.remove_fields("questions", "question", "options", "choices", "answers")
     choices = [
         (question.text, " · ".join(choice.label for choice in question.choices))
-        for question in asked.questions
+        for question in question_set.questions
     ]
-    answers = list_reported_answers(asked, came, values)
+    answers = list_reported_answers(question_set, output, values)
     outputs = (
-        [DisplayPart("facts", answers, label="Answer")] if answers else build_output_parts(came, "Answer")
+        [DisplayPart("facts", answers, label="Answer")] if answers else build_output_parts(output, "Answer")
     )
     return CallDisplay(
         "chat",
         name,
-        title=asked.questions[0].text,
+        title=question_set.questions[0].text,
         note=" · ".join(answer for _, answer in answers),
         inputs=[DisplayPart("facts", choices, label="Question"), *fields.build_remaining_parts()],
         outputs=outputs,
@@ -96,13 +100,13 @@ def display_question(name: str, values: dict[str, Any], came: Any) -> CallDispla
 
 
 def list_reported_answers(
-    asked: questions.AskedQuestions, came: Any, values: dict[str, Any]
+    question_set: questions.AskedQuestions, output: Any, values: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """Return each question with the answer that the agent reports, by the question's text or its id."""
-    reports = [source.get("answers") for source in (came, values) if isinstance(source, dict)]
+    reports = [source.get("answers") for source in (output, values) if isinstance(source, dict)]
     answers = next((report for report in reports if isinstance(report, dict)), {})
     reported = []
-    for question in asked.questions:
+    for question in question_set.questions:
         value = answers.get(question.text, answers.get(question.key))
         value = value.get("answers", value) if isinstance(value, dict) else value
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -111,7 +115,7 @@ def list_reported_answers(
     return reported
 
 
-def display_skill(name: str, values: dict[str, Any], came: Any) -> CallDisplay | None:
+def display_skill(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
     called = fields.take_text("skill", "command", "name")
     return (
@@ -121,7 +125,7 @@ def display_skill(name: str, values: dict[str, Any], came: Any) -> CallDisplay |
             title=called,
             mono=True,
             inputs=fields.build_remaining_parts(),
-            outputs=build_output_parts(came),
+            outputs=build_output_parts(output),
         )
         if called
         else None

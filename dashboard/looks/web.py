@@ -15,18 +15,20 @@ from dashboard.looks.parts import (
 )
 
 
-def display_web_fetch(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_web_fetch(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    fields = InputFields(tool_input)
     url, question = fields.take_text("url", "uri"), fields.take_text("prompt")
     if not url:
         return None
-    answer = came.get("result") if isinstance(came, dict) and isinstance(came.get("result"), str) else None
+    answer = (
+        output.get("result") if isinstance(output, dict) and isinstance(output.get("result"), str) else None
+    )
     outputs = (
-        [build_text_part(answer, kind="markdown", label="Answer")] if answer else build_output_parts(came)
+        [build_text_part(answer, kind="markdown", label="Answer")] if answer else build_output_parts(output)
     )
     note = (
-        f"{came['code']} {first_string_value(came, 'codeText')}".strip()
-        if isinstance(came, dict) and isinstance(came.get("code"), int)
+        f"{output['code']} {first_string_value(output, 'codeText')}".strip()
+        if isinstance(output, dict) and isinstance(output.get("code"), int)
         else ""
     )
     return CallDisplay(
@@ -40,8 +42,8 @@ def display_web_fetch(name: str, given: dict[str, Any], came: Any) -> CallDispla
     )
 
 
-def display_web_search(name: str, given: dict[str, Any], came: Any) -> CallDisplay | None:
-    fields = InputFields(given)
+def display_web_search(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    fields = InputFields(tool_input)
     query = fields.take_text("query", "q", "search_query")
     if not query:
         return None
@@ -50,14 +52,14 @@ def display_web_search(name: str, given: dict[str, Any], came: Any) -> CallDispl
         name,
         title=query,
         inputs=fields.build_remaining_parts(),
-        outputs=build_search_result_parts(came),
+        outputs=build_search_result_parts(output),
     )
 
 
-def build_search_result_parts(came: Any) -> list[DisplayPart]:
-    results = came.get("results") if isinstance(came, dict) else None
+def build_search_result_parts(output: Any) -> list[DisplayPart]:
+    results = output.get("results") if isinstance(output, dict) else None
     if not isinstance(results, list) or len(results) > MOST_FACTS:
-        return build_output_parts(came)
+        return build_output_parts(output)
     pairs: list[tuple[str, str]] = []
     texts: list[DisplayPart] = []
     for result in results:
@@ -71,7 +73,7 @@ def build_search_result_parts(came: Any) -> list[DisplayPart]:
             if isinstance(hit, dict)
         ]
     if len(pairs) > MOST_FACTS:
-        return build_output_parts(came)
+        return build_output_parts(output)
     return ([DisplayPart("facts", pairs, label="Results")] if pairs else []) + texts
 
 

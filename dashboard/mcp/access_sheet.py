@@ -196,7 +196,7 @@ def build_sheet_line(
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((grant_row for grant_row in live if own is not None and grant_row.pk == own.id), None)
     choice = INHERIT if row is None else convert_to_grant_row(row).effective_decision
-    faults = [
+    problems = [
         fault
         for one in rows
         if one in live or not is_expired_grant(one, now)
@@ -204,7 +204,7 @@ def build_sheet_line(
     ]
     if len(live) > 1:
         wins = {DENY: "a denial wins", ASK: "a grant that asks wins"}.get(choice, "the newest wins")
-        faults.append(f"{len(live)} grants apply here; {wins}")
+        problems.append(f"{len(live)} grants apply here; {wins}")
     return AccessSheetLine(
         slot,
         label,
@@ -214,7 +214,7 @@ def build_sheet_line(
         grants.compute_grants_version(rows),
         title,
         marks,
-        list(dict.fromkeys(faults)),
+        list(dict.fromkeys(problems)),
     )
 
 
@@ -241,12 +241,12 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     common_end = form.get("length") or form.get("until", grant_lengths.DEFAULT)
     reason = form.get("why", "")
     edits = []
-    for place, text in enumerate(form.getlist("slot")):
+    for row_number, text in enumerate(form.getlist("slot")):
         agent_id, server_id, tool_name, current, seen_version = parse_posted_slot(text)
-        choice = form.get(f"choice-{place}", form.get("choice", current))
-        renewed = f"renew-{place}" in form and choice != INHERIT
+        choice = form.get(f"choice-{row_number}", form.get("choice", current))
+        renewed = f"renew-{row_number}" in form and choice != INHERIT
         if choice != current or renewed:
-            end_text = form.get(f"until-{place}", "").strip() or common_end
+            end_text = form.get(f"until-{row_number}", "").strip() or common_end
             end = None if choice == INHERIT else grant_lengths.parse_grant_end(end_text, now, zone)
             edits.append(GrantEdit(agent_id, server_id, tool_name, choice, end, reason, seen_version))
     return edits

@@ -71,8 +71,8 @@ def build_call_charts(server_id: str, now: datetime, tool: str | None = None) ->
     if not outcomes:
         return None
     slots = {day: f"{day:%a} {day.day} {day:%b}" for day in days}
-    shown = {outcome for _, outcome in outcomes}
-    series = [label for outcome, label in OUTCOME_SERIES.items() if outcome in shown]
+    shown_outcomes = {outcome for _, outcome in outcomes}
+    series = [label for outcome, label in OUTCOME_SERIES.items() if outcome in shown_outcomes]
     values = {
         (slots[day], OUTCOME_SERIES[outcome]): (float(calls), f"{calls:,}")
         for (day, outcome), calls in outcomes.items()

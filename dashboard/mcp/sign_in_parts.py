@@ -60,18 +60,18 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     authorization = McpAuthorization.objects.filter(pk=server.name).first()
     is_admin = has_role(user, ADMIN)
-    shown: dict[str, Any] = {
+    context: dict[str, Any] = {
         "is_possible": upstream is not None and upstream.transport == Transport.HTTP and bool(upstream.url),
         "authorization": authorization,
         "modes": SignInMode.choices,
         "redirect_uri": build_redirect_uri(),
     }
     if authorization is None:
-        return {"sign_in": shown}
+        return {"sign_in": context}
     own_row = mcp_sign_ins.find_token_row(authorization, user)
     lines = list_sign_ins(server.name, user)
     endpoints = authorization.endpoints if isinstance(authorization.endpoints, dict) else {}
-    shown |= {
+    context |= {
         "mode_label": find_mode_label(authorization.mode),
         "issuer": endpoints.get("issuer", ""),
         "asked_scopes": authorization.scopes or endpoints.get("scopes", ""),
@@ -82,12 +82,12 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "others": sum(1 for line in lines if line.person and not line.is_own),
     }
     if authorization.mode == SignInMode.PERSON:
-        shown |= {
+        context |= {
             "agent_people": list_agent_people(),
             "people": User.objects.filter(is_active=True).order_by("username")[:MOST_SHOWN],
             "agent_ids": list_grantable_agent_ids()[:MOST_SHOWN] if is_admin else [],
         }
-    return {"sign_in": shown}
+    return {"sign_in": context}
 
 
 def find_mode_label(mode: str) -> str:

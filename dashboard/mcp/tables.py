@@ -52,16 +52,16 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         return isinstance(row.expires_at, datetime) and row.expires_at <= self.now
 
     def draw_grant_cell(self, name: str, row: Grant) -> SafeString:
-        faults = access.find_grant_problems(row)
+        problems = access.find_grant_problems(row)
         if row.server_id not in self.servers:
-            faults.append("denies: this server does not exist")
+            problems.append("denies: this server does not exist")
         if row.agent_id not in self.agents:
-            faults.append("there is no agent with this id")
+            problems.append("there is no agent with this id")
         context = {
             "cell": name,
             "row": row,
             "over": self.is_grant_over(row),
-            "faults": faults,
+            "faults": problems,
             "back": self.back,
         }
         return render_to_string("mcp/_grant_cell.html", context)

@@ -34,13 +34,13 @@ def show_notification_settings(request: HtmxHttpRequest) -> HttpResponse:
 
 def render_notification_settings(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
     name = request.user.get_username()
-    place = reverse("approvals:notifications")
+    page_url = reverse("approvals:notifications")
     page_of_log = load_keyset_page(log.list_sent_notifications(name), request.GET, log.PAGE)
     context = {
         "addresses": list_notification_addresses(name),
         "sent": [log.build_sent_message(row) for row in page_of_log.rows],
-        "newer": f"{place}{page_of_log.newer}#log" if page_of_log.newer else "",
-        "older": f"{place}{page_of_log.older}#log" if page_of_log.older else "",
+        "newer": f"{page_url}{page_of_log.newer}#log" if page_of_log.newer else "",
+        "older": f"{page_url}{page_of_log.older}#log" if page_of_log.older else "",
         "count_label": page_of_log.count_label,
         "test_is_due": any(log.is_test_pending(row) for row in page_of_log.rows),
         "kinds": list_address_kinds(),

@@ -98,7 +98,7 @@ def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> H
 def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     """Register a plugin that only other tables refer to; it starts without permissions."""
 
-    def register_unknown_plugin(*, actor: Any, now: Any, **_others: Any) -> str:
+    def register_unknown_plugin(*, actor: Any, now: Any, **_other_fields: Any) -> str:
         plugins.create_plugin(plugin_id, actor=actor, now=now)
         return f"{plugin_id} is registered, without permissions."
 

@@ -87,8 +87,8 @@ def read_job_outcome(future: Future[JobResult]) -> CachedAnswer | None:
     return CachedAnswer(None if too_long else answer.body, known=bool(answer.facts.get("known", True)))
 
 
-def answer_size(made: CachedAnswer) -> int:
-    return 200 + len(made.body or b"")
+def answer_size(cached_answer: CachedAnswer) -> int:
+    return 200 + len(cached_answer.body or b"")
 
 
 _answers = RenderingCache()

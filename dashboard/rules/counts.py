@@ -122,21 +122,25 @@ def format_trial_label(name: str, value: str) -> str:
     return value
 
 
-def build_trial_counts(row: list[int], wanted: Mapping[str, str], *, is_open: bool) -> list[TrialCount]:
+def build_trial_counts(row: list[int], query_fields: Mapping[str, str], *, is_open: bool) -> list[TrialCount]:
     counts = [
         TrialCount(
-            WORDS[decision], row[place], build_trial_query(decision=decision, **wanted) if row[place] else ""
+            WORDS[decision],
+            row[place],
+            build_trial_query(decision=decision, **query_fields) if row[place] else "",
         )
         for place, decision in enumerate(DECISIONS)
     ]
     if is_open:
         counts.append(
             TrialCount(
-                "Changed", row[CHANGED], build_trial_query(changed="1", **wanted) if row[CHANGED] else ""
+                "Changed",
+                row[CHANGED],
+                build_trial_query(changed="1", **query_fields) if row[CHANGED] else "",
             )
         )
     return counts
 
 
-def build_trial_query(**wanted: str) -> str:
-    return f"?{urlencode(wanted, quote_via=quote)}"
+def build_trial_query(**query_fields: str) -> str:
+    return f"?{urlencode(query_fields, quote_via=quote)}"

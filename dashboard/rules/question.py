@@ -140,10 +140,10 @@ def build_trial_rule(number: int, row: Any) -> DecisionRule:
         touches,
         reaches,
         unreadable,
-        made,
+        tool_made,
         is_off,
     ) = row
-    terms = (runs, touches, reaches, unreadable, made)
+    terms = (runs, touches, reaches, unreadable, tool_made)
     texts = [tool, verdict, pattern, reason, program, *terms, *(agents or ())]
     if not all(isinstance(text, str) for text in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)

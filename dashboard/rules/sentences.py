@@ -154,11 +154,11 @@ def as_code(texts: Sequence[str]) -> list[SentencePart]:
 
 def join_parts(parts: Sequence[SentencePart], word: str, most: int = MOST_NAMED) -> list[SentencePart]:
     """Return parts as a list in a sentence; of many, the first and how many more there are."""
-    shown = list(parts[:most])
-    more = len(parts) - len(shown)
+    shown_parts = list(parts[:most])
+    more = len(parts) - len(shown_parts)
     joined: list[SentencePart] = []
-    for place, part in enumerate(shown):
-        if place:
-            joined.append(SentencePart(word if place == len(shown) - 1 and not more else ","))
+    for index, part in enumerate(shown_parts):
+        if index:
+            joined.append(SentencePart(word if index == len(shown_parts) - 1 and not more else ","))
         joined.append(part)
     return [*joined, *([SentencePart(f"{word} {more} more")] if more else [])]

@@ -195,11 +195,11 @@ def describe_run_refusal(detail: Any) -> str:
     """Return a refusal for a person: its sentence, and what of the parameters does not fit."""
     if not isinstance(detail, dict):
         return str(detail)
-    faults = [
+    problems = [
         f"{validation_error['path']}: {validation_error['message']}"
         for validation_error in detail.get("validation_errors", [])
     ]
-    return " ".join([f"{detail.get('message', detail)}.", *(f"{fault}." for fault in faults)])
+    return " ".join([f"{detail.get('message', detail)}.", *(f"{fault}." for fault in problems)])
 
 
 @require_POST

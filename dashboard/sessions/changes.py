@@ -88,14 +88,16 @@ class ChangeComparison:
 def build_changes_context(session: Session, chosen: str, number: str = "") -> dict[str, Any]:
     """Return what `sessions/_changes.html` draws: of the turn `chosen`, else of the whole session."""
     rows = SessionChange.objects.filter(session=session)
-    turns = list_changed_turns(session)
-    turn = next((run_turn for run_turn in turns if str(run_turn.id) == chosen), None)
+    changed_turns = list_changed_turns(session)
+    turn = next((run_turn for run_turn in changed_turns if str(run_turn.id) == chosen), None)
     row = rows.filter(pk=turn.id).first() if turn else rows.filter(run_id="").first()
-    if row is None and turn is None and turns:  # nothing is known of the whole: the newest turn says why
-        turn = turns[0]
+    if (
+        row is None and turn is None and changed_turns
+    ):  # nothing is known of the whole: the newest turn says why
+        turn = changed_turns[0]
         row = rows.filter(pk=turn.id).first()
     return {
-        "turns": turns,
+        "turns": changed_turns,
         "turn": turn,
         "shown": build_change_comparison(row, int(number) if number.isdecimal() and len(number) < 6 else None)
         if row
@@ -147,15 +149,15 @@ def list_file_reports(row: SessionChange) -> list[Mapping[str, Any]]:
 def build_change_comparison(row: SessionChange, alone: int | None) -> ChangeComparison:
     listed = list_file_reports(row)
     stretches = patches.split_diff_by_file(row.diff or "")
-    files, room = [], MOST_LINES
+    files, lines_left = [], MOST_LINES
     for number, file_entry in list(enumerate(listed))[:MOST_FILES]:
         if alone is not None and number != alone:
             continue
         lines = stretches.get(file_entry["path"], [])
-        most = min(room, MOST_LINES if alone is not None else MOST_OF_A_FILE)
-        is_open = alone is not None or MOST_LINES - room + len(lines) <= OPEN_LINES
+        most = min(lines_left, MOST_LINES if alone is not None else MOST_OF_A_FILE)
+        is_open = alone is not None or MOST_LINES - lines_left + len(lines) <= OPEN_LINES
         files.append(build_changed_file_row(number, file_entry, lines, most, is_open))
-        room -= len(files[-1].lines)
+        lines_left -= len(files[-1].lines)
     return ChangeComparison(
         row,
         files,

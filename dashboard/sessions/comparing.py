@@ -155,10 +155,14 @@ def compare_paths(first: Sequence[str], second: Sequence[str]) -> list[tuple[str
 
 def list_comparison_candidates(session: Session) -> list[tuple[str, str, Session]]:
     """Return sessions of the same agent or parent, the newest first, as (id, title, session)."""
-    others = Session.objects.exclude(pk=session.pk).order_by("-created_at", "-session_id")
-    rows = list(others.filter(agent_name=session.agent_name)[:MOST_CANDIDATES]) if session.agent_name else []
+    other_sessions = Session.objects.exclude(pk=session.pk).order_by("-created_at", "-session_id")
+    rows = (
+        list(other_sessions.filter(agent_name=session.agent_name)[:MOST_CANDIDATES])
+        if session.agent_name
+        else []
+    )
     if session.parent_session_id:
-        rows += others.filter(parent_session_id=session.parent_session_id)[:MOST_CANDIDATES]
+        rows += other_sessions.filter(parent_session_id=session.parent_session_id)[:MOST_CANDIDATES]
     rows = list({row.pk: row for row in rows}.values())
     names = titles.load_session_titles(row.pk for row in rows)
     return [(row.pk, names.get(row.pk) or row.pk, row) for row in rows]

@@ -94,25 +94,27 @@ def build_evidence_zip(session: Session) -> IO[bytes]:
     return file
 
 
-def write_evidence_files(made: zipfile.ZipFile, session: Session, entries: list[SessionAuditEntry]) -> None:
-    made.writestr(
+def write_evidence_files(
+    archive: zipfile.ZipFile, session: Session, entries: list[SessionAuditEntry]
+) -> None:
+    archive.writestr(
         "README.txt", README.format(session=session.pk, problems=describe_evidence_problems(entries))
     )
-    write_zip_lines(made, "timeline.md", render_session_markdown(session))
+    write_zip_lines(archive, "timeline.md", render_session_markdown(session))
     write_zip_lines(
-        made,
+        archive,
         "events.ndjson",
         (format_ndjson_line(export_event_as_dict(event)) for event in walk_session_events(session)),
     )
-    made.writestr(
+    archive.writestr(
         "requests.json",
         format_evidence_json(
             [export_request_as_dict(row) for row in find_session_requests(session).select_related("context")]
         ),
     )
-    made.writestr("decisions.json", format_evidence_json(list_session_decisions(entries)))
+    archive.writestr("decisions.json", format_evidence_json(list_session_decisions(entries)))
     write_zip_lines(
-        made,
+        archive,
         "audit.ndjson",
         (
             audit_entry.entry.canonical.decode() + "\n"
@@ -122,20 +124,20 @@ def write_evidence_files(made: zipfile.ZipFile, session: Session, entries: list[
     )
     for audit_entry in entries:
         if audit_entry.entry.standing is proofs.EntryState.SEALED:
-            made.writestr(
+            archive.writestr(
                 f"proofs/audit-{audit_entry.row.pk}.tlog-proof",
                 proofs.build_proof_for_entry(audit_entry.entry).proof_file_text,
             )
-    made.writestr("policy.json", format_evidence_json(export_current_policy()))
-    write_zip_lines(made, "policy.ndjson", walk_policy_changes(entries))
-    made.writestr(
+    archive.writestr("policy.json", format_evidence_json(export_current_policy()))
+    write_zip_lines(archive, "policy.ndjson", walk_policy_changes(entries))
+    archive.writestr(
         "keys.txt", "".join(f"{key.public_key_text}\n" for key in reversed(keys.load_log_verifiers()))
     )
-    made.write(Path(transparency.__file__).parent / "verify_audit.py", "verify_audit.py")
+    archive.write(Path(transparency.__file__).parent / "verify_audit.py", "verify_audit.py")
 
 
-def write_zip_lines(made: zipfile.ZipFile, name: str, lines: Iterable[str]) -> None:
-    with made.open(name, "w") as part:
+def write_zip_lines(archive: zipfile.ZipFile, name: str, lines: Iterable[str]) -> None:
+    with archive.open(name, "w") as part:
         for line in lines:
             part.write(line.encode(errors="backslashreplace"))
 
@@ -203,16 +205,16 @@ def export_current_policy() -> dict[str, Any]:
     return {"rules_version": tool_rules.tool_rules_version(saved), "rules": rules, "grants": grants}
 
 
-def walk_policy_changes(found: list[SessionAuditEntry]) -> Iterator[str]:
+def walk_policy_changes(changes: list[SessionAuditEntry]) -> Iterator[str]:
     """Yield the canonical entries of changes to rules and grants until the session's last entry."""
-    if not found:
+    if not changes:
         return
     about_policy = Q()
     for begin in POLICY:
         about_policy |= Q(event_type__startswith=begin)
-    rows = AuditLog.objects.filter(about_policy, pk__lte=found[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
+    rows = AuditLog.objects.filter(about_policy, pk__lte=changes[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
     ids = [row.pk for row in rows]
     stored = entries.load_stored_columns(ids)
-    ours = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
+    own_by_id = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
     for pk, columns in sorted(stored.items()):
-        yield entries.build_canonical_entry(columns, by_signalbox=ours.get(pk, False)).decode() + "\n"
+        yield entries.build_canonical_entry(columns, by_signalbox=own_by_id.get(pk, False)).decode() + "\n"

@@ -50,12 +50,12 @@ class PolicyInForce:
             parts += [describe_grant_in_force(grant) for grant in self.grants] or ["no grant"]
         return " · ".join(parts) or "not recorded"
 
-    def export_as_dict(self, known: RulesByVersion) -> dict[str, Any]:
+    def export_as_dict(self, rules_by_version: RulesByVersion) -> dict[str, Any]:
         """Return it all, with the rules themselves where they are still known."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.rules_version is None:
             return values
-        rules_then = known.get(self.rules_version)
+        rules_then = rules_by_version.get(self.rules_version)
         if rules_then is None:
             return values | {
                 "rules": None,
@@ -65,8 +65,8 @@ class PolicyInForce:
 
 
 def describe_grant_in_force(grant: Mapping[str, Any]) -> str:
-    place = ".".join(str(grant[name]) for name in ("server_id", "tool_name") if grant.get(name))
-    return f"grant {grant.get('id')}: {grant.get('permission')} {place}"
+    grant_name = ".".join(str(grant[name]) for name in ("server_id", "tool_name") if grant.get(name))
+    return f"grant {grant.get('id')}: {grant.get('permission')} {grant_name}"
 
 
 def read_policy_in_force(row: AuditLog) -> PolicyInForce:

@@ -199,9 +199,9 @@ def accepts_prompt_images(driven: DrivenSession | None) -> bool:
     return isinstance(prompts, Mapping) and prompts.get("image") is True
 
 
-def has_session_capability(driven: DrivenSession | None, what: str) -> bool:
+def has_session_capability(driven: DrivenSession | None, capability: str) -> bool:
     sessions = driven_capabilities(driven).get("sessionCapabilities")
-    return isinstance(sessions, Mapping) and sessions.get(what) is not None
+    return isinstance(sessions, Mapping) and sessions.get(capability) is not None
 
 
 def context_used_percent(driven: DrivenSession | None) -> int | None:

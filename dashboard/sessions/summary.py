@@ -87,11 +87,11 @@ class SessionSummary:
 
 
 def build_session_summary(session: Session, counts: SessionEventCounts) -> SessionSummary:
-    asked_event, asked = load_first_prompt(session.pk)
+    asked_event, first_prompt = load_first_prompt(session.pk)
     result = load_session_result(session.pk)
     run = Run.objects.filter(session=session).order_by("-created_at", "-run_id").only("error").first()
     return SessionSummary(
-        asked=preview_markdown(asked, LONGEST_TEXT),
+        asked=preview_markdown(first_prompt, LONGEST_TEXT),
         asked_event=asked_event,
         answer=preview_markdown(result.text_or_json, LONGEST_TEXT) if result else "",
         end_reason=load_end_reason(session.pk),

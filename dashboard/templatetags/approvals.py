@@ -43,9 +43,9 @@ def reveal(text: object) -> SafeString:
 def mark_lookalikes(escaped: str) -> str:
     """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
     pieces, last = [], 0
-    for place in find_lookalikes(escaped):
-        pieces += [escaped[last:place], draw_lookalike(escaped[place])]
-        last = place + 1
+    for position in find_lookalikes(escaped):
+        pieces += [escaped[last:position], draw_lookalike(escaped[position])]
+        last = position + 1
     return "".join([*pieces, escaped[last:]])
 
 

@@ -78,10 +78,10 @@ class TerminalScreen:
 
     def write_text(self, text: str) -> None:
         line = self.lines[self.row]
-        room = max(0, MAX_COLUMNS - self.column)
-        if len(text) > room:
+        columns_left = max(0, MAX_COLUMNS - self.column)
+        if len(text) > columns_left:
             self.is_full = True
-            text = text[:room]
+            text = text[:columns_left]
         if (missing := self.column - len(line)) > 0:
             filled = min(missing, self.cells_to_fill)
             line.extend([(" ", PLAIN)] * filled)
@@ -131,20 +131,20 @@ class TerminalScreen:
         elif final == "J":
             self.erase_screen(numbers[0])
 
-    def erase_in_line(self, what: int) -> None:
+    def erase_in_line(self, mode: int) -> None:
         line = self.lines[self.row]
-        if what == 0:
+        if mode == 0:
             del line[self.column :]
-        elif what == 1:
+        elif mode == 1:
             line[: self.column] = [(" ", PLAIN)] * min(self.column, len(line))
-        elif what == 2:
+        elif mode == 2:
             line.clear()
 
-    def erase_screen(self, what: int) -> None:
-        if what == 0:
+    def erase_screen(self, mode: int) -> None:
+        if mode == 0:
             self.erase_in_line(0)
             del self.lines[self.row + 1 :]
-        elif what in (2, 3):
+        elif mode in (2, 3):
             self.lines[:] = [[]]
             self.row = 0
 

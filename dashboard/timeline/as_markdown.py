@@ -44,20 +44,22 @@ def generate_session_facts(session: Session) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def render_markdown_row(row: TimelineRow, one: TimelineRowDisplay) -> str:
-    when = f"`{one.time_offset}` " if one.time_offset else ""
+def render_markdown_row(row: TimelineRow, row_display: TimelineRowDisplay) -> str:
+    when = f"`{row_display.time_offset}` " if row_display.time_offset else ""
     if isinstance(row, CallRow):
         took = f", {format_duration(row.duration_ms / 1000)}" if row.duration_ms is not None else ""
-        title = f" {join_into_one_line(one.call_display.title)}" if one.call_display.title else ""
-        parts = "".join(
-            render_markdown_part(part) for part in (*one.call_display.inputs, *one.call_display.outputs)
+        title = (
+            f" {join_into_one_line(row_display.call_display.title)}" if row_display.call_display.title else ""
         )
-        return f"### {when}{one.call_display.name}{title} ({row.call_state}{took})\n{parts}"
+        parts = "".join(
+            render_markdown_part(part)
+            for part in (*row_display.call_display.inputs, *row_display.call_display.outputs)
+        )
+        return f"### {when}{row_display.call_display.name}{title} ({row.call_state}{took})\n{parts}"
     if isinstance(row, ApprovalRow):
         by = f" by {row.request.approved_by}" if row.request.approved_by else ""
-        request_text = (
-            f"{one.requested_call_display.name} {join_into_one_line(one.requested_call_display.title)}"
-        )
+        call_display = row_display.requested_call_display
+        request_text = f"{call_display.name} {join_into_one_line(call_display.title)}"
         return f"### {when}Asked for permission: {request_text}: {row.request.status}{by}\n"
     if isinstance(row, ChildRow):
         child = row.child
@@ -66,10 +68,10 @@ def render_markdown_row(row: TimelineRow, one: TimelineRowDisplay) -> str:
             f" {child.status}\n"
         )
     if row.row_type == "message":
-        body = "".join(render_markdown_block(block) for block in one.blocks)
-        change = f"*{one.model_change}*\n\n" if one.model_change else ""
-        return f"## {when}{one.speaker_role.capitalize()}\n\n{change}{body}"
-    return f"*{when}{one.milestone_display[1]}*\n"
+        body = "".join(render_markdown_block(block) for block in row_display.blocks)
+        change = f"*{row_display.model_change}*\n\n" if row_display.model_change else ""
+        return f"## {when}{row_display.speaker_role.capitalize()}\n\n{change}{body}"
+    return f"*{when}{row_display.milestone_display[1]}*\n"
 
 
 def render_markdown_block(block: MessageBlock) -> str:

@@ -129,8 +129,8 @@ def describe_slice(slot: DensitySlot, began_us: int) -> str:
     return f"From {format_time_offset(slot.from_us, began_us)}, for {lasts}: {', '.join(text_parts)}"
 
 
-def format_counted_noun(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+def format_counted_noun(number: int, singular: str, many: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else many or f'{singular}s'}"
 
 
 def compute_frame(slices: Sequence[MinimapSlice], frame: tuple[int, int] | None) -> tuple[float, float]:

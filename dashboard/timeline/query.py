@@ -65,14 +65,14 @@ class TimelineQuery:
         """Say whether the reader asked for no place, so that a running session's end is followed."""
         return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
 
-    def build_query_filters(self, found: IndexWalkResult | None) -> TimelineFilters:
-        """Return the timeline's filters; `found` is what the search for `text` found."""
-        ids = None if found is None else tuple(found.ids)
+    def build_query_filters(self, search_result: IndexWalkResult | None) -> TimelineFilters:
+        """Return the timeline's filters; `search_result` is what the search for `text` found."""
+        ids = None if search_result is None else tuple(search_result.ids)
         return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found=ids)
 
-    def query_at_position(self, **place: object) -> str:
+    def query_at_position(self, **position: object) -> str:
         """Return the query string of the same filters at another place: `with_place(after=place)`."""
-        return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in place.items()])
+        return self.encode_changed_query([(name.rstrip("_"), str(value)) for name, value in position.items()])
 
     def query_with_category(self, category: str) -> str:
         """Return the query string with a category switched on, or off if it was on."""
@@ -115,7 +115,7 @@ class TimelineQuery:
 
     def encode_changed_query(
         self,
-        place: list[tuple[str, str]],
+        position_fields: list[tuple[str, str]],
         *,
         categories: tuple[str, ...] | None = None,
         tool: str | None = None,
@@ -128,7 +128,7 @@ class TimelineQuery:
             errors=self.errors if errors is None else errors,
         )
         text = [("q", self.text)] if self.text else []
-        return "?" + urlencode([*changed.filter_fields, *text, *place])
+        return "?" + urlencode([*changed.filter_fields, *text, *position_fields])
 
 
 def parse_instant_position(text: str) -> EventPosition | None:
@@ -142,11 +142,11 @@ def parse_instant_position(text: str) -> EventPosition | None:
 
 def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: bool) -> EventWindow:
     """Return the window that the query asks for; a running session (`live`) is read from its end."""
-    place = query.at or (
+    position = query.at or (
         find_reading_position(query.event_id, query, timeline) if query.event_id is not None else None
     )
-    if place is not None:
-        return timeline.read_events_around(place, WINDOW)
+    if position is not None:
+        return timeline.read_events_around(position, WINDOW)
     if query.after is not None:
         return timeline.read_events_after(query.after, WINDOW)
     if query.before is not None:

@@ -250,12 +250,12 @@ class TimelineRowDisplay:
         return [build_json_part(event_fields)] if event_fields else []
 
 
-def build_result_blocks(kept: Any) -> Iterable[MessageBlock]:
+def build_result_blocks(stored: Any) -> Iterable[MessageBlock]:
     """What an agent gave at its end: words, data, or both. What is kept otherwise is shown as it is."""
-    if not isinstance(kept, dict) or not {"result_text", "result_data"} & set(kept):
-        yield from (MessageBlock(part=part) for part in build_output_parts(kept, "Result"))
+    if not isinstance(stored, dict) or not {"result_text", "result_data"} & set(stored):
+        yield from (MessageBlock(part=part) for part in build_output_parts(stored, "Result"))
         return
-    text, data = kept.get("result_text"), kept.get("result_data")
+    text, data = stored.get("result_text"), stored.get("result_data")
     if isinstance(text, str):
         yield build_message_text_block(text)
     if data is not None:

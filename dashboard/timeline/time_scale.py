@@ -67,21 +67,21 @@ class FoldedTimeScale:
     def list_marks(self, began_us: int) -> list[AxisMark]:
         """Return the axis: round times since `began_us`, a word apart, and the folds."""
         marks: list[AxisMark] = []
-        taken: list[float] = []
+        taken_positions: list[float] = []
         for offset, gap in self.folded if len(self.folded) <= MOST_FOLDS else []:
             x = 100 * offset / self.total
-            has_room = not taken or x - taken[-1] >= LEAST_APART
-            taken += [x] if has_room else []
+            has_room = not taken_positions or x - taken_positions[-1] >= LEAST_APART
+            taken_positions += [x] if has_room else []
             label = format_duration(gap / 1_000_000) if has_room else ""
             marks.append(AxisMark(round(x, 2), label, is_fold=True))
         step = next((step for step in STEPS_US if self.total / step <= MOST_MARKS), STEPS_US[-1])
-        for place in range(-(-self.total // step) + 1):
-            at_us = self.percent_to_instant(100 * place * step / self.total)
+        for number in range(-(-self.total // step) + 1):
+            at_us = self.percent_to_instant(100 * number * step / self.total)
             rounded_us = began_us + round((at_us - began_us) / step) * step
             x = self.instant_to_percent(rounded_us)
-            is_free = all(abs(x - other) >= LEAST_APART for other in taken)
+            is_free = all(abs(x - other) >= LEAST_APART for other in taken_positions)
             if is_free and x <= 100 - LEAST_APART / 2 and self.edges[0] <= rounded_us <= self.edges[-1]:
-                taken.append(x)
+                taken_positions.append(x)
                 marks.append(AxisMark(round(x, 2), format_mark(rounded_us - began_us, step)))
         return sorted(marks, key=lambda mark: mark.x)
 

@@ -103,16 +103,18 @@ def sum_up_time(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[
 def list_prompt_waits(spans: Sequence[SessionSpan], busy: Sequence[Stretch]) -> list[Stretch]:
     """Return the stretches before people's prompts in which nothing went on; before the first prompt there is none."""
     prompts = sorted(span.from_us for span in spans if span.kind == "prompt")
-    said = sorted(span.from_us for span in spans if span.kind == "said")
+    said_times = sorted(span.from_us for span in spans if span.kind == "said")
     ends = [end for _, end in busy]
     stretches: list[Stretch] = []
     for earlier, prompt in pairwise(prompts):
-        place = bisect_left(ends, prompt)
-        if place < len(busy) and busy[place][0] < prompt:
+        index = bisect_left(ends, prompt)
+        if index < len(busy) and busy[index][0] < prompt:
             continue  # something went on
-        last_said = bisect_left(said, prompt)
+        last_said = bisect_left(said_times, prompt)
         start = max(
-            earlier, ends[place - 1] if place else earlier, said[last_said - 1] if last_said else earlier
+            earlier,
+            ends[index - 1] if index else earlier,
+            said_times[last_said - 1] if last_said else earlier,
         )
         stretches.append((start, prompt))
     return stretches

@@ -223,9 +223,9 @@ def build_scale(spans: Iterable[SessionSpan], from_us: int, to_us: int) -> Folde
 def choose_drawn_spans(spans: Sequence[SessionSpan]) -> list[SessionSpan]:
     """Return the spans that get a row: the longest, and few enough waits and child sessions to leave room for calls."""
     by_length = sorted(spans, key=lambda span: -span.length_us)
-    others = [span for span in by_length if span.kind != "call"][:MOST_OTHER_BARS]
-    calls = [span for span in by_length if span.kind == "call"][: MOST_BARS - len(others)]
-    chosen = {(span.kind, span.key) for span in (*others, *calls)}
+    other_spans = [span for span in by_length if span.kind != "call"][:MOST_OTHER_BARS]
+    calls = [span for span in by_length if span.kind == "call"][: MOST_BARS - len(other_spans)]
+    chosen = {(span.kind, span.key) for span in (*other_spans, *calls)}
     return [span for span in spans if (span.kind, span.key) in chosen]
 
 
@@ -246,10 +246,10 @@ class BarBuilder:
         names = read_call_names(self.session, [int(span.key) for span in drawn if span.kind == "call"])
         lanes: dict[str, list[SessionSpan]] = {PEOPLE: [], AGENT: []}
         for span in spans:
-            lane = {"wait": PEOPLE, "child": CHILDREN}.get(span.kind, span.lane or AGENT)
-            if lane not in lanes and span.kind == "call" and len(lanes) >= MOST_LANES:
-                lane = OTHERS
-            lanes.setdefault(lane, []).append(span)
+            lane_name = {"wait": PEOPLE, "child": CHILDREN}.get(span.kind, span.lane or AGENT)
+            if lane_name not in lanes and span.kind == "call" and len(lanes) >= MOST_LANES:
+                lane_name = OTHERS
+            lanes.setdefault(lane_name, []).append(span)
         has_row = {(span.kind, span.key) for span in drawn}
         return [
             WaterfallLane(
@@ -326,7 +326,7 @@ def read_call_names(session: Session, event_ids: Sequence[int]) -> dict[str, tup
         return {}
     events = SessionTimeline(session.pk).read_events_by_id(event_ids)
     rows = [CallRow(event.event_position, event, None, may_run=False) for event in events]
-    shown = prepare_timeline_rows(rows, session, 0)
+    shown_rows = prepare_timeline_rows(rows, session, 0)
     return {
         str(row.event.id): (
             f"{row.call_display.server} {row.call_display.name}"
@@ -334,7 +334,7 @@ def read_call_names(session: Session, event_ids: Sequence[int]) -> dict[str, tup
             else row.call_display.name,
             row.call_display.title[:160],
         )
-        for row in shown
+        for row in shown_rows
     }
 
 

@@ -90,11 +90,11 @@ def build_small_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]
 
 def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
     """Return the charts of a session: its tokens by turn, and its context by request."""
-    context, turns = session_usage.context, session_usage.turns
+    context, turn_totals = session_usage.context, session_usage.turns
     window = find_context_window(session_usage.last_model, session_usage.largest_context)
     context_chart = build_context_chart(context, window)
     return {
-        "turn_chart": build_turn_chart(turns),
+        "turn_chart": build_turn_chart(turn_totals),
         "token_kinds": list(enumerate(TOKEN_KINDS, 1)),
         "context_chart": context_chart,
         "context_series": [
@@ -110,8 +110,8 @@ def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
     }
 
 
-def build_turn_chart(turns: Sequence[TurnTotals]) -> StackedChart:
-    groups = group_evenly(turns, MAX_SESSION_COLUMNS)
+def build_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChart:
+    groups = group_evenly(turn_totals, MAX_SESSION_COLUMNS)
     values: dict[tuple[str, str], tuple[float, str]] = {}
     labels = []
     number = 1

@@ -72,7 +72,7 @@ def test_two_questions_about_the_only_open_call_are_about_that() -> None:
     late = waiting("1", since_us=60_000_000)
     assert identify_pending_call(late).call_id == "open"
     ask(identify_pending_call(late))
-    assert identify_pending_call(replace(late, waiter="2"), taken=["open"]).call_id == "open"
+    assert identify_pending_call(replace(late, waiter="2"), taken_ids=["open"]).call_id == "open"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -206,7 +206,7 @@ def test_a_write_outside_its_directory_is_told(path, outside):
     ],
 )
 def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, target, said, hidden):
-    assert find_review_reasons((), "Bash", tool_input, target, None, said=said) == (
+    assert find_review_reasons((), "Bash", tool_input, target, None, reason_text=said) == (
         [HIDDEN] if hidden else []
     )
 

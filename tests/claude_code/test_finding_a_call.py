@@ -70,7 +70,7 @@ def test_the_newest_free_call_alike_is_found_and_the_input_read_once(read: list[
     for number in range(3):
         begun(f"other {number}", {"command": f"ls {number}"})
 
-    found = identify_pending_call(asked(), taken={"taken"})
+    found = identify_pending_call(asked(), taken_ids={"taken"})
 
     assert (found.call_id, found.event_id) == ("ours", event_id)
     assert read == [INPUT]

@@ -432,7 +432,7 @@ def going_on() -> CallAttempt:
     this = attempt()
     row = approved(this)
     assert gateway_calls.begin_gateway_call(this, row.request_id, now=NOW) is None
-    gateway_calls.end_gateway_call(this.call_id, b'{"id":1}', asks=True, now=NOW)
+    gateway_calls.end_gateway_call(this.call_id, b'{"id":1}', asks_for_input=True, now=NOW)
     return this
 
 

@@ -212,7 +212,9 @@ def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
 def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() -> None:
     now = timezone.now()
     place, call_id = CallOrigin(None, "gws-one"), gateway_calls.new_call_id()
-    asked = gateway_calls.request_unless_begun(BINDING, RULING, place, until=None, now=now, kept=(call_id, 7))
+    asked = gateway_calls.request_unless_begun(
+        BINDING, RULING, place, until=None, now=now, known_call=(call_id, 7)
+    )
     assert asked is not None
     assert not gateway_calls.cancel_waiting_call("gws-one", "7", BINDING.by, now=now)  # another id: a text
     assert not gateway_calls.cancel_waiting_call("gws-two", 7, BINDING.by, now=now)
@@ -237,7 +239,7 @@ def cancel(number: Any = 7, **options: Any) -> bool:
 def ask(number: Any = 7, session: str = "gws-one") -> PermissionRequest | None:
     kept = (gateway_calls.new_call_id(), number)
     return gateway_calls.request_unless_begun(
-        BINDING, RULING, CallOrigin(None, session), until=None, now=timezone.now(), kept=kept
+        BINDING, RULING, CallOrigin(None, session), until=None, now=timezone.now(), known_call=kept
     )
 
 

@@ -120,9 +120,9 @@ def test_chat_is_masked_but_for_the_agent_that_is_spoken_to(db: None) -> None:
         "ada", said, speaker=chat.ChatSpeaker("agent", "anna", KEY), now=BEGAN
     )
 
-    assert reading.chat_message_as_json(asked, whole=True)["content"] == said
+    assert reading.chat_message_as_json(asked, with_secrets=True)["content"] == said
     assert TOKEN not in str(reading.chat_message_as_json(asked)) + message_search_text(asked.content)
-    assert TOKEN not in str(reading.chat_message_as_json(answered, whole=True))
+    assert TOKEN not in str(reading.chat_message_as_json(answered, with_secrets=True))
 
 
 @pytest.mark.parametrize(

@@ -56,15 +56,17 @@ def create_agent(
     default_engine_id: str,
     actor: Actor,
     now: datetime | None = None,
-    **others: Any,
+    **other_columns: Any,
 ) -> Agent:
-    """Make an agent; `others` are further columns of EDITABLE. Raises UnprocessableRequest, or Conflict for a taken id.
+    """Make an agent; `other_columns` are further columns of EDITABLE.
+
+    Raises UnprocessableRequest, or Conflict for a taken id.
 
     An id that a deleted agent had is taken while anything names it.
     """
     changed_columns.require_valid_id(agent_id, "An agent's id")
     row = Agent(id=agent_id)
-    changes = {"name": name, "default_engine_id": default_engine_id, **others}
+    changes = {"name": name, "default_engine_id": default_engine_id, **other_columns}
     validate_agent_columns(changes)
     changed_columns.assign_changed_columns(row, changes, EDITABLE)
     try:

@@ -95,7 +95,7 @@ def enroll_runner(
 def save_runner_row(
     runner_id: str,
     registration: RunnerRegistration,
-    known: Runner | None,
+    existing_runner: Runner | None,
     now: datetime,
     registered_by: str | None,
 ) -> Runner:
@@ -113,9 +113,9 @@ def save_runner_row(
         "gone_at": None,
         "deregistered_at": None,
     }
-    if known is not None:
-        Runner.objects.filter(pk=known.pk).update(**values)
-        return Runner.objects.get(pk=known.pk)
+    if existing_runner is not None:
+        Runner.objects.filter(pk=existing_runner.pk).update(**values)
+        return Runner.objects.get(pk=existing_runner.pk)
     try:
         with transaction.atomic():
             return Runner.objects.create(runner_id=runner_id, **values)
@@ -205,8 +205,8 @@ def take_runner_work(
 def build_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
     """Return what a runner is told: whose processes to end, and whose turns alone."""
     ends = [stop for stop in stops if not stop.keeps_process]
-    turns = [stop.run_id for stop in stops if stop.keeps_process]
-    message: dict[str, Any] = {"cancel_runs": turns} if turns else {}
+    stopped_turns = [stop.run_id for stop in stops if stop.keeps_process]
+    message: dict[str, Any] = {"cancel_runs": stopped_turns} if stopped_turns else {}
     if ends:
         message["stop_runs"] = [stop.run_id for stop in ends]
         message["stop_sessions"] = [stop.session_id for stop in ends]

@@ -56,8 +56,8 @@ def answer_request(
     a request that is no question, and what `decide_request` raises.
     """
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
-    asked = question_requests.find_asked(row) if row is not None else None
-    chosen = find_chosen_option(asked, answer.option) if isinstance(asked, AskedOptions) else None
+    question = question_requests.find_asked(row) if row is not None else None
+    chosen = find_chosen_option(question, answer.option) if isinstance(question, AskedOptions) else None
     return decide_request(
         request_id,
         person=person,
@@ -71,29 +71,29 @@ def answer_request(
 
 def collect_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
     """Return the answer as it is stored with the decision."""
-    asked = question_requests.find_asked(row)
-    if asked is None:
+    asked_question = question_requests.find_asked(row)
+    if asked_question is None:
         raise BadRequest("This request is not a question. Approve or deny it.")
     if rules.required_approver_count(row) > 1:
         raise BadRequest(ANSWERED_BY_ONE)
-    if isinstance(asked, AskedPlan):
-        return {MODE: check_plan_mode(asked, answer.mode)}
-    if isinstance(asked, AskedOptions):
-        chosen = find_chosen_option(asked, answer.option)
+    if isinstance(asked_question, AskedPlan):
+        return {MODE: check_plan_mode(asked_question, answer.mode)}
+    if isinstance(asked_question, AskedOptions):
+        chosen = find_chosen_option(asked_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
-    if isinstance(asked, AskedQuestions):
-        stored = questions.validate_answers(asked, answer.given)
+    if isinstance(asked_question, AskedQuestions):
+        stored = questions.validate_answers(asked_question, answer.given)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
                 seal_secret_text(question, stored_answer)
-                for question, stored_answer in zip(asked.questions, stored, strict=True)
+                for question, stored_answer in zip(asked_question.questions, stored, strict=True)
             ]
         return {ANSWERED: stored}
     return {ANSWERED: []}  # an address that the person opened
 
 
-def find_chosen_option(asked: AskedOptions, option_id: str) -> AgentOption:
-    chosen = next((option for option in asked.options if option.option_id == option_id), None)
+def find_chosen_option(options: AskedOptions, option_id: str) -> AgentOption:
+    chosen = next((option for option in options.options if option.option_id == option_id), None)
     if chosen is None:
         raise UnprocessableRequest("Choose one of the options that the agent offers.")
     return chosen

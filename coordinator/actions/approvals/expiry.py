@@ -221,7 +221,7 @@ def record_requests_seen(request_ids: list[str], *, person: Person, now: datetim
             PermissionRequest.objects.filter(request_id__in=request_ids),
             deciders.load_decider_book(now),
         )
-        theirs = (
+        visible_rows = (
             [
                 row.request_id
                 for row in deciders.load_requests_without_inputs(requests)
@@ -230,7 +230,7 @@ def record_requests_seen(request_ids: list[str], *, person: Person, now: datetim
             if book.rules
             else request_ids
         )
-        seen_rows = requests.filter(request_id__in=theirs).values("request_id")
+        seen_rows = requests.filter(request_id__in=visible_rows).values("request_id")
         unseen = PermissionContext.objects.filter(pk__in=seen_rows, seen_at__isnull=True)
         unseen.update(seen_at=now, seen_by=person.get_username())
 

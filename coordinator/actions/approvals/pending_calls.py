@@ -44,14 +44,14 @@ def find_request_for_call(
     agent was started anew. One by which an equal call waits just now is that call's: `waited_by` says which
     call asks.
     """
-    place = Q(context__session_id=requester.session_id)
+    same_session = Q(context__session_id=requester.session_id)
     if requester.folder and requester.host:
         over = Session.objects.filter(status=Session.Status.FINISHED)
-        place |= Q(context__session_id__in=over.values("session_id"))
+        same_session |= Q(context__session_id__in=over.values("session_id"))
     # A client of the gateway has a session of its own for each time that it connects.
-    place |= Q(plugin_id=GATEWAY)
+    same_session |= Q(plugin_id=GATEWAY)
     requests = PermissionRequest.objects.without_bodies().filter(
-        place,
+        same_session,
         Q(status=RequestStatus.PENDING, expires_at__gt=now)
         | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
         context__repeat_key=key,

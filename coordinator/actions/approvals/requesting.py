@@ -212,11 +212,11 @@ def enforce_pending_limit(actor: Actor, now: datetime) -> None:
     A call that was told to wait makes way: its agent has gone on, and can ask again. Those who ask at the same
     instant may pass the limit together, by as many as there are threads.
     """
-    mine = PermissionRequest.objects.awaiting_decision(now).filter(
+    pending_requests = PermissionRequest.objects.awaiting_decision(now).filter(
         context__requested_by=str(actor), context__pending_key__isnull=False
     )
-    too_many = mine.count() - settings.MAX_PENDING_REQUESTS + 1
-    if too_many > 0 and not ending.withdraw_oldest_requests(mine, too_many, actor, now):
+    too_many = pending_requests.count() - settings.MAX_PENDING_REQUESTS + 1
+    if too_many > 0 and not ending.withdraw_oldest_requests(pending_requests, too_many, actor, now):
         raise TooManyRequests(
             f"{actor} already has {settings.MAX_PENDING_REQUESTS} waiting requests, which is the limit. "
             "Wait until some are decided, or withdraw some.",
@@ -295,11 +295,11 @@ def is_same_question(row: PermissionRequest, question: PreparedQuestion) -> bool
 def delete_orphan_context(question: PreparedQuestion) -> None:
     """Free the keys of a context whose request is gone: a program without foreign keys (SQLite's own default)
     has deleted the row, and nothing could ever be asked again."""
-    ours = Q(pending_key=question.pending_key)
+    same_question = Q(pending_key=question.pending_key)
     if question.idempotency_key is not None:
-        ours |= Q(idempotency_key=question.idempotency_key)
+        same_question |= Q(idempotency_key=question.idempotency_key)
     PermissionContext.objects.filter(
-        ours, ~Exists(PermissionRequest.objects.filter(request_id=OuterRef("pk")))
+        same_question, ~Exists(PermissionRequest.objects.filter(request_id=OuterRef("pk")))
     ).delete()
 
 

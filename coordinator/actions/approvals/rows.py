@@ -132,10 +132,14 @@ def resolve_actor(decider: Person | Actor) -> Actor:
 
 
 def record_refused_attempt(
-    row: PermissionRequest, decider: Person | Actor, wanted: str, refusal: SignalboxError, now: datetime
+    row: PermissionRequest,
+    decider: Person | Actor,
+    wanted_status: str,
+    refusal: SignalboxError,
+    now: datetime,
 ) -> SignalboxError:
     """Audit an attempt that came to nothing and return the error to raise once that is committed."""
-    metadata = {"wanted": wanted, "status": row.status, "error": refusal.status}
+    metadata = {"wanted": wanted_status, "status": row.status, "error": refusal.status}
     record_request_event(
         "PERMISSION_REQUEST_REFUSED",
         row,

@@ -41,12 +41,12 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
             PermissionRequest.objects.filter(request_id__in=list(request_ids))
         )
     )
-    theirs = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
-    if assigned_rows and not theirs:
+    assignable_ids = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
+    if assigned_rows and not assignable_ids:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
     allowed = find_arrangeable_requests(assigned_rows, person, book)
     changed = 0
-    for request_id in (candidate_id for candidate_id in theirs if candidate_id in allowed):
+    for request_id in (candidate_id for candidate_id in assignable_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
             changed += assign_one_request(request_id, taker.get_username(), person, now)
     return changed
@@ -141,8 +141,8 @@ def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:
 def wake_snoozed_requests(request_ids: Sequence[str], *, person: Person) -> int:
     """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
     check_triage_allowed(request_ids, person)
-    mine = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=person.get_username())
-    return mine.delete()[0]
+    snoozes = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=person.get_username())
+    return snoozes.delete()[0]
 
 
 def find_arrangeable_requests(

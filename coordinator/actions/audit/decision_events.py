@@ -44,17 +44,17 @@ def send_due_decisions(now: datetime) -> None:
     """
     if not settings.OTLP_ENDPOINT:
         return
-    place = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
+    destination = f"otlp:{urlsplit(settings.OTLP_ENDPOINT).hostname}"
     delivery, is_new = AuditDelivery.objects.get_or_create(
-        place=place, defaults={"tree_size": tree.count_log_entries()}
+        place=destination, defaults={"tree_size": tree.count_log_entries()}
     )
     while not is_new and send_decision_batch(delivery, now):
         pass
 
 
-def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
+def send_decision_batch(delivery: AuditDelivery, now: datetime) -> bool:
     """Send what is among the next STEP entries; say whether there may be more. Raises JobAttemptFailed."""
-    leaves = AuditLeaf.objects.filter(leaf_index__gte=known.tree_size).order_by("leaf_index")[:STEP]
+    leaves = AuditLeaf.objects.filter(leaf_index__gte=delivery.tree_size).order_by("leaf_index")[:STEP]
     leaf_rows = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))
     if not leaf_rows:
         return False
@@ -69,10 +69,10 @@ def send_decision_batch(known: AuditDelivery, now: datetime) -> bool:
     except OSError as problem:
         raise JobAttemptFailed(f"The receiver {describe_network_error(problem)}.") from None
     after = max(number or 0 for _pk, number, _ours in leaf_rows) + 1
-    same = AuditDelivery.objects.filter(pk=known.pk, tree_size=known.tree_size)
+    same = AuditDelivery.objects.filter(pk=delivery.pk, tree_size=delivery.tree_size)
     if not same.update(tree_size=after, delivered_at=now):
         return False  # another worker has sent them meanwhile, and goes on
-    known.tree_size = after
+    delivery.tree_size = after
     return len(leaf_rows) == STEP
 
 

@@ -102,7 +102,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
 
     Raises TooLarge, and ServiceBusy where it cannot be stored now.
     """
-    unique, place = uuid.uuid4().hex, stores.place_for_new_files()
+    unique, store_name = uuid.uuid4().hex, stores.place_for_new_files()
     name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.stored_file_extension(mime_type)}"
     file.seek(0)
     proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
@@ -110,12 +110,12 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     fingerprint = checked.fingerprint_file(file, most=most)
     file.seek(0)
     try:
-        stores.find_store(place).save(name, File(file))
+        stores.find_store(store_name).save(name, File(file))
     except OSError as problem:
         raise ServiceBusy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
         ) from None
-    return WrittenFile(name, place, fingerprint, proven)
+    return WrittenFile(name, store_name, fingerprint, proven)
 
 
 def build_attachment_facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
@@ -158,23 +158,23 @@ def delete_attachments(rows: Any) -> int:
     """Delete these attachments (a queryset); their files go once the transaction is committed. Returns how many."""
     # Held, so that none is moved to another place meanwhile.
     attachment_rows = list(rows.select_for_update().values_list("pk", "disk_path"))
-    places = dict(StoredFile.objects.filter(attachment__in=rows).values_list("pk", "place"))
+    store_names = dict(StoredFile.objects.filter(attachment__in=rows).values_list("pk", "place"))
     rows.delete()
 
     def remove_files() -> None:
         for pk, disk_path in attachment_rows:
             attachments.delete_thumbnail(pk)
             if disk_path:
-                remove_attachment_file(disk_path, places.get(pk, FilePlace.FOLDER))
+                remove_attachment_file(disk_path, store_names.get(pk, FilePlace.FOLDER))
 
     transaction.on_commit(remove_files)
     return len(attachment_rows)
 
 
-def remove_attachment_file(name: str, place: str) -> None:
+def remove_attachment_file(name: str, store_name: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
     try:
-        stores.find_store(place).delete(name)
+        stores.find_store(store_name).delete(name)
     except FileNotFoundError:
         log.warning("The attachment at %s is outside the attachments folder and was not removed", name)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
@@ -205,30 +205,34 @@ class FileCheckReport:
 def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileCheckReport:
     """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
     report = FileCheckReport()
-    here, of_new = stores.configured_file_places(), stores.place_for_new_files()
-    lists = {place: listed for place in here if (listed := list_stored_files(place, report)) is not None}
-    known_names: dict[str, set[str]] = {place: set() for place in FilePlace}
+    store_names, of_new = stores.configured_file_places(), stores.place_for_new_files()
+    lists = {
+        store_name: listed
+        for store_name in store_names
+        if (listed := list_stored_files(store_name, report)) is not None
+    }
+    known_names: dict[str, set[str]] = {store_name: set() for store_name in FilePlace}
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
         stored_file = attachments.find_stored_file(row)
-        place = attachments.attachment_store_name(row)
-        known_names.setdefault(place, set()).add(row.disk_path or "")
-        report.elsewhere += place != of_new
-        if place not in lists and place in here:
+        store_name = attachments.attachment_store_name(row)
+        known_names.setdefault(store_name, set()).add(row.disk_path or "")
+        report.elsewhere += store_name != of_new
+        if store_name not in lists and store_name in store_names:
             continue  # told already
         check_attachment_row(
             row,
             stored_file,
-            lists.get(FilePlace(place), {}) if place in FilePlace else {},
+            lists.get(FilePlace(store_name), {}) if store_name in FilePlace else {},
             report,
             checksums=checksums,
         )
-    for place, files in lists.items():
+    for store_name, files in lists.items():
         report.orphans += [
-            OrphanFile(place, name)
+            OrphanFile(store_name, name)
             for name, file in sorted(files.items())
-            if name not in known_names[place] and now - file.changed_at > ORPHAN_AFTER
+            if name not in known_names[store_name] and now - file.changed_at > ORPHAN_AFTER
         ]
     report.thumbnails = find_stale_thumbnails(now)
     return report

@@ -17,8 +17,8 @@ STEP = 500  # messages a transaction
 
 def index_chat_body(message: ChatMessage) -> None:
     """Make a new message findable, in the transaction that writes it."""
-    words = [word[:100] for word in split_search_words(said(message.content)[:INDEX_CHARACTERS])]
-    chat_words.index_chat_message(message.pk, " ".join(words[: count_fitting_words(words)]))
+    search_words = [word[:100] for word in split_search_words(said(message.content)[:INDEX_CHARACTERS])]
+    chat_words.index_chat_message(message.pk, " ".join(search_words[: count_fitting_words(search_words)]))
 
 
 def index_new_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001

@@ -115,10 +115,10 @@ def commit_attachment_move(
             transaction.on_commit(lambda: remove_unused_copy(name, source))
 
 
-def remove_unused_copy(name: str, place: str) -> None:
+def remove_unused_copy(name: str, store_name: str) -> None:
     """Remove a copy, unless another attachment's file is the very same one."""
     other_attachments = (
         ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")
     )
-    if not any(attachments.attachment_store_name(row) == place for row in other_attachments):
-        actions.remove_attachment_file(name, place)
+    if not any(attachments.attachment_store_name(row) == store_name for row in other_attachments):
+        actions.remove_attachment_file(name, store_name)

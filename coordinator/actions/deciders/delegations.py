@@ -83,8 +83,8 @@ def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Deleg
             reload_person(user), ADMIN
         ):
             raise Forbidden("Only its giver, its receiver or an administrator can end a delegation.")
-        mine = Delegation.objects.current_or_upcoming(now).filter(pk=delegation.pk)
-        if not mine.update(revoked_at=now, revoked_by=str(person_actor(user))):
+        delegations = Delegation.objects.current_or_upcoming(now).filter(pk=delegation.pk)
+        if not delegations.update(revoked_at=now, revoked_by=str(person_actor(user))):
             raise Conflict("This delegation has already ended.")
         record_delegation_event("DELEGATION_REVOKED", delegation, user, now)
     return delegation

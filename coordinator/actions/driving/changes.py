@@ -45,22 +45,22 @@ def save_session_change(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     drop_old_diffs(post.session_id)
 
 
-def parse_changed_file(told: Any) -> dict[str, Any] | None:
+def parse_changed_file(reported: Any) -> dict[str, Any] | None:
     """Return what is kept of a file; None where it has no name."""
-    if not isinstance(told, Mapping) or not isinstance(told.get("path"), str) or not told["path"]:
+    if not isinstance(reported, Mapping) or not isinstance(reported.get("path"), str) or not reported["path"]:
         return None
-    status = told.get("status")
+    status = reported.get("status")
     file: dict[str, Any] = {
-        "path": clean_changed_path(told["path"]),
+        "path": clean_changed_path(reported["path"]),
         "status": status if status in STATUSES else "M",
-        "added": clamp_line_count(told.get("added")),
-        "removed": clamp_line_count(told.get("removed")),
-        "binary": told.get("binary") is True,
+        "added": clamp_line_count(reported.get("added")),
+        "removed": clamp_line_count(reported.get("removed")),
+        "binary": reported.get("binary") is True,
     }
-    if isinstance(told.get("from"), str):
-        file["from"] = clean_changed_path(told["from"])
-    if isinstance(told.get("mode"), str):
-        file["mode"] = told["mode"][:6]
+    if isinstance(reported.get("from"), str):
+        file["from"] = clean_changed_path(reported["from"])
+    if isinstance(reported.get("mode"), str):
+        file["mode"] = reported["mode"][:6]
     return file
 
 
@@ -68,11 +68,15 @@ def clean_changed_path(reported: str) -> str:
     return str(mask_secrets(reported[:LONGEST_PATH].replace("\0", "\ufffd")))
 
 
-def clamp_line_count(told: Any) -> int:
-    return min(told, 10**9) if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
+def clamp_line_count(reported: Any) -> int:
+    return (
+        min(reported, 10**9)
+        if isinstance(reported, int) and not isinstance(reported, bool) and reported > 0
+        else 0
+    )
 
 
 def drop_old_diffs(session_id: str) -> None:
-    turns = SessionChange.objects.filter(session_id=session_id).exclude(run_id="")
-    old = turns.order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 10]
+    turn_changes = SessionChange.objects.filter(session_id=session_id).exclude(run_id="")
+    old = turn_changes.order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 10]
     SessionChange.objects.filter(pk__in=list(old), diff__isnull=False).update(diff=None)

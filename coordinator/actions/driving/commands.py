@@ -29,7 +29,7 @@ def order_session_command(
         driven = DrivenSession.objects.filter(pk=session_id).first()
         if driven is None:
             raise NotFound("No runner drives this session.")
-        made = DrivenCommand.objects.create(
+        ordered = DrivenCommand.objects.create(
             command_id=f"cmd_{uuid.uuid4().hex[:12]}",
             session_id=session_id,
             runner_id=driven.runner_id,
@@ -45,7 +45,7 @@ def order_session_command(
             metadata=command,
             now=now,
         )
-    return made
+    return ordered
 
 
 def take_due_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:

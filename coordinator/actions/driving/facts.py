@@ -68,12 +68,12 @@ def clean_usage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return usage_fields if cost is None else {**usage_fields, "cost": cost}
 
 
-def parse_reported_cost(told: Any) -> dict[str, Any] | None:
+def parse_reported_cost(reported: Any) -> dict[str, Any] | None:
     """Return a cost as it is kept; None where it names no amount that anything can cost."""
-    if not isinstance(told, Mapping) or not is_countable_amount(told.get("amount")):
+    if not isinstance(reported, Mapping) or not is_countable_amount(reported.get("amount")):
         return None
-    unit = told.get("currency")
-    return {"amount": told["amount"], **({"currency": unit[:8]} if isinstance(unit, str) else {})}
+    unit = reported.get("currency")
+    return {"amount": reported["amount"], **({"currency": unit[:8]} if isinstance(unit, str) else {})}
 
 
 def filter_dict_entries(value: Any) -> list[dict[str, Any]]:

@@ -262,11 +262,11 @@ def build_question_answer(
 
 def build_form_outcome(form: Mapping[str, Any], added: Mapping[str, Any], *, allowed: bool) -> Outcome:
     """Return the answer to a form, filled in from its own fields: the stored ones may be masked."""
-    asked = parse_elicitation(dict(form))
-    if not allowed or not isinstance(asked, AskedQuestions):
+    elicited = parse_elicitation(dict(form))
+    if not allowed or not isinstance(elicited, AskedQuestions):
         return {"action": "decline"}
     try:
-        content = build_form_content(asked, unseal_answers(added.get(ANSWERED)))
+        content = build_form_content(elicited, unseal_answers(added.get(ANSWERED)))
     except ValueError:  # the server's secret key has changed
         content = None
     return {"action": "decline"} if content is None else {"action": "accept", "content": content}

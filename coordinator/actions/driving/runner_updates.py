@@ -40,9 +40,9 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
         Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)
     if "worktree" in fields:
         driven.worktree = parse_non_blank_text(fields["worktree"])
-    for name, ours in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
+    for name, field in (("agentInfo", "agent_info"), ("agentCapabilities", "capabilities")):
         if isinstance(fields.get(name), dict):
-            setattr(driven, ours, fields[name])
+            setattr(driven, field, fields[name])
     modes, models = fields.get("modes"), fields.get("models")
     if isinstance(modes, dict):
         driven.mode_choices = modes.get("availableModes")

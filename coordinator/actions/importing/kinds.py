@@ -58,19 +58,19 @@ class PluginImport(TableImport):
                 self.disarmed += 1
                 candidate.row["allowed_permissions"] = dump_compact_json([])
 
-    def merge_seed_row(self, row: Row, ours: Row) -> Row:
+    def merge_seed_row(self, row: Row, stored_row: Row) -> Row:
         """Return the owner's row, with no permission that the seed has not."""
-        theirs, seeded = (
+        foreign_row, seeded = (
             parse_imported_list(row.get("allowed_permissions")),
-            parse_imported_list(ours.get("allowed_permissions")) or [],
+            parse_imported_list(stored_row.get("allowed_permissions")) or [],
         )
-        if self.job.with_policy or theirs is None or set(map(str, theirs)) <= set(map(str, seeded)):
+        if self.job.with_policy or foreign_row is None or set(map(str, foreign_row)) <= set(map(str, seeded)):
             return row
         self.disarmed += 1
         return {
             **row,
             "allowed_permissions": dump_compact_json(
-                [permission for permission in theirs if permission in seeded]
+                [permission for permission in foreign_row if permission in seeded]
             ),
         }
 
@@ -408,7 +408,7 @@ class EventImport(TableImport):
                 (list(candidate.row.values()), build_imported_context(candidate, received))
                 for candidate in candidates
             ],
-            beside="event_context",
+            second_table="event_context",
             key="event_id",
             beside_columns=CONTEXT_COLUMNS,
         )

@@ -43,9 +43,10 @@ def fetch_all_rows(sql: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
 
 def build_insert_sql(table: str, names: Sequence[str], *, skip_known: bool = False) -> str:
     """Return an INSERT of these columns; `skip_known` leaves a row alone that is there."""
-    places = ", ".join(["%s"] * len(names))
+    placeholders = ", ".join(["%s"] * len(names))
     conflict_clause = " ON CONFLICT DO NOTHING" if skip_known else ""
-    return f'INSERT INTO "{table}" ({quote_column_names(names)}) VALUES ({places}){conflict_clause}'  # names of ours  # noqa: S608
+    columns = quote_column_names(names)  # names of ours
+    return f'INSERT INTO "{table}" ({columns}) VALUES ({placeholders}){conflict_clause}'  # noqa: S608
 
 
 def overwrite_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:

@@ -108,7 +108,7 @@ class TableImport:
         """Return what may come in, of the rows that are not here yet."""
         return candidates
 
-    def merge_seed_row(self, row: Row, ours: Row) -> Row:  # for kinds that keep something
+    def merge_seed_row(self, row: Row, stored_row: Row) -> Row:  # for kinds that keep something
         """Return the row that takes an untouched seed's place."""
         return row
 
@@ -200,11 +200,11 @@ class TableImport:
     def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
         for column, other in self.table.parents.items():
-            there = find_existing_ids(other, {candidate.row[column] for candidate in candidates})
+            existing_ids = find_existing_ids(other, {candidate.row[column] for candidate in candidates})
             for candidate in candidates:
-                if candidate.row[column] not in there:
+                if candidate.row[column] not in existing_ids:
                     self.leave_out_row(candidate.raw, f"there is no {candidate.row[column]!r} in {other}")
-            candidates = [candidate for candidate in candidates if candidate.row[column] in there]
+            candidates = [candidate for candidate in candidates if candidate.row[column] in existing_ids]
         return candidates
 
     def find_new_rows(
@@ -229,19 +229,21 @@ class TableImport:
         }
         new = []
         for candidate in candidates:
-            mine = self.comparable_row({name: candidate.row.get(name) for name in compared})
-            key = tuple(mine[name] for name in keys)
-            ours = stored.get(key)
-            if ours is None:
-                stored[key] = mine  # a second one of the source clashes with it
+            compared_row = self.comparable_row({name: candidate.row.get(name) for name in compared})
+            key = tuple(compared_row[name] for name in keys)
+            stored_row = stored.get(key)
+            if stored_row is None:
+                stored[key] = compared_row  # a second one of the source clashes with it
                 new.append(candidate)
                 continue
-            different = [c for c in compared if mine[c] != ours[c] and c not in self.table.loose]
-            if not different or seeds.is_seed_row(self.table.name, key, mine):
+            different = [
+                c for c in compared if compared_row[c] != stored_row[c] and c not in self.table.loose
+            ]
+            if not different or seeds.is_seed_row(self.table.name, key, compared_row):
                 self.outcome.present += 1
                 present.append(candidate)
-            elif seeds.is_seed_row(self.table.name, key, ours):
-                self.replace_seed_row(candidate, ours, present)
+            elif seeds.is_seed_row(self.table.name, key, stored_row):
+                self.replace_seed_row(candidate, stored_row, present)
             else:
                 self.record_row_conflict(candidate, different)
         return new
@@ -253,9 +255,11 @@ class TableImport:
             reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, candidate.raw))
         )
 
-    def replace_seed_row(self, candidate: ImportCandidate, ours: Row, present: list[ImportCandidate]) -> None:
+    def replace_seed_row(
+        self, candidate: ImportCandidate, stored_row: Row, present: list[ImportCandidate]
+    ) -> None:
         """Put an owner's row in the place of one that nobody touched since it was made with the database."""
-        row = self.merge_seed_row(candidate.row, ours)
+        row = self.merge_seed_row(candidate.row, stored_row)
         try:
             with transaction.atomic():
                 rows.overwrite_row(self.table.name, row, self.table.key)
@@ -343,13 +347,13 @@ class TableImport:
         for column, other in self.table.loose.items():
             for start in range(0, len(later), rows.AT_ONCE):
                 part = [row for row in later[start : start + rows.AT_ONCE] if row.get(column) is not None]
-                there = find_existing_ids(other, {row[column] for row in part})
+                existing_ids = find_existing_ids(other, {row[column] for row in part})
                 with transaction.atomic():
                     for row in part:
-                        self.set_loose_parent(row, column, there)
+                        self.set_loose_parent(row, column, existing_ids)
 
-    def set_loose_parent(self, row: Row, column: str, there: set[Any]) -> None:
-        if row[column] not in there:
+    def set_loose_parent(self, row: Row, column: str, existing_ids: set[Any]) -> None:
+        if row[column] not in existing_ids:
             self.outcome.notes.append(f"{self.row_label(row)} was imported without its parent {row[column]}.")
             self.keep_row_aside(
                 "there is no such parent", key=self.row_key_values(row), column=column, was=row[column]

@@ -191,12 +191,14 @@ def find_elicitation_result(
 
 
 def build_accepted_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
-    asked = parse_elicitation(dict(params))
-    if isinstance(asked, AskedAddress):
+    elicited = parse_elicitation(dict(params))
+    if isinstance(elicited, AskedAddress):
         return {"action": ACCEPT}
     try:
         content = (
-            build_form_content(asked, unseal_answers(stored)) if isinstance(asked, AskedQuestions) else None
+            build_form_content(elicited, unseal_answers(stored))
+            if isinstance(elicited, AskedQuestions)
+            else None
         )
     except ValueError:  # the installation's secret key has changed
         content = None
@@ -207,9 +209,9 @@ def remove_sent_secrets(request_id: str) -> None:
     """Forget the secrets of an answer that its server has got."""
     context = PermissionContext.objects.filter(request__request_id=request_id).first()
     if context is not None and isinstance(context.answer, dict):
-        shown = remove_sealed_texts(context.answer)
-        if shown != context.answer:
-            PermissionContext.objects.filter(request__request_id=request_id).update(answer=shown)
+        answer = remove_sealed_texts(context.answer)
+        if answer != context.answer:
+            PermissionContext.objects.filter(request__request_id=request_id).update(answer=answer)
 
 
 def withdraw_elicitation(request_id: str, actor: Actor, reason: str, now: datetime) -> None:

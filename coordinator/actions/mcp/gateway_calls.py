@@ -181,7 +181,7 @@ def request_unless_begun(
     *,
     until: datetime | None,
     now: datetime,
-    kept: tuple[str, Any] | None = None,
+    known_call: tuple[str, Any] | None = None,
 ) -> PermissionRequest | None:
     """Put the call before people as `request_person_approval` does; None where it was begun meanwhile, by an
     earlier line of its client.
@@ -189,10 +189,10 @@ def request_unless_begun(
     Looked at after the question is written: whoever took its approval before had begun the call in the same
     step, and a person who approved a call shall not be asked about it again while it runs.
 
-    `kept` is the id that the call would run as, and its client's for it: by these a call of a session can be
+    `known_call` is the id that the call would run as, and its client's for it: by these a call of a session can be
     cancelled. Raises CallCancelled where it was, before or meanwhile.
     """
-    if kept is not None and is_cancelled_early(origin, kept[1], now):
+    if known_call is not None and is_cancelled_early(origin, known_call[1], now):
         raise CallCancelled
     with transaction.atomic():
         person_request = request_person_approval(binding, ruling, origin, until=until, now=now)
@@ -202,11 +202,11 @@ def request_unless_begun(
         ):
             transaction.set_rollback(True)
             return None
-        if kept is not None and person_request.status == PermissionRequest.Status.PENDING:
-            save_waiting_call(binding, origin, person_request, *kept, now=now)
-    if kept is not None and is_cancelled_early(origin, kept[1], now):
+        if known_call is not None and person_request.status == PermissionRequest.Status.PENDING:
+            save_waiting_call(binding, origin, person_request, *known_call, now=now)
+    if known_call is not None and is_cancelled_early(origin, known_call[1], now):
         # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
-        cancel_waiting_call(origin.gateway_session or "", kept[1], binding.by, now=now)
+        cancel_waiting_call(origin.gateway_session or "", known_call[1], binding.by, now=now)
         raise CallCancelled
     return person_request
 
@@ -755,8 +755,8 @@ def refuse_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bo
     return bool(same.update(**refused))
 
 
-def seal_call_data(told: bytes) -> str:
-    return seal_for_purpose(SEALED_AS, told).decode()
+def seal_call_data(call_data: bytes) -> str:
+    return seal_for_purpose(SEALED_AS, call_data).decode()
 
 
 def save_client_answer(call: GatewayCall, message: bytes) -> bool:
@@ -780,10 +780,10 @@ def withdraw_call_request(call: GatewayCall, actor: Actor, reason: str, now: dat
         approvals.withdraw_request(call.request_id or "", actor=actor, reason=reason, now=now)
 
 
-def end_gateway_call(call_id: str, response: bytes, *, asks: bool = False, now: datetime) -> None:
+def end_gateway_call(call_id: str, response: bytes, *, asks_for_input: bool = False, now: datetime) -> None:
     """Note that a running call ended with its server's response.
 
-    Where the response `asks` for more, the request is kept: it is sent once more, with what the client says.
+    Where the response `asks_for_input` for more, the request is kept: it is sent once more, with what the client says.
     """
     ended: dict[str, object] = {
         "state": CallState.DONE,
@@ -792,7 +792,7 @@ def end_gateway_call(call_id: str, response: bytes, *, asks: bool = False, now: 
         "delivered_at": None,
     }
     GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
-        **ended if asks else ended | {"message": None}
+        **ended if asks_for_input else ended | {"message": None}
     )
 
 
@@ -803,16 +803,16 @@ def mark_answered_by_server(call_id: str, *, now: datetime) -> None:
     )
 
 
-def undo_call_start(call_id: str, told: bytes | None = None, *, now: datetime) -> None:
-    """Give an approval back whose call was begun and not sent: nothing has run. A task's client is `told` so."""
+def undo_call_start(call_id: str, call_data: bytes | None = None, *, now: datetime) -> None:
+    """Give an approval back whose call was begun and not sent: nothing has run. A task's client is `call_data` so."""
     with transaction.atomic():
         call = GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).first()
         if call is None:
             return
-        is_told = call.is_task and told is not None
+        is_told = call.is_task and call_data is not None
         GatewayCall.objects.filter(pk=call_id).update(
             state=CallState.DENIED if is_told else CallState.CANCELLED,
-            result=seal_call_data(told) if is_told and told is not None else None,
+            result=seal_call_data(call_data) if is_told and call_data is not None else None,
             ended_at=now,
             delivered_at=now,
             message=None,

@@ -13,20 +13,20 @@ from coordinator.models import GatewayFigures
 Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome
 
 
-def add_gateway_figures(tallies: Mapping[Kind, CallCounter]) -> None:
+def add_gateway_figures(counters: Mapping[Kind, CallCounter]) -> None:
     """Add counts to those that stand."""
     with transaction.atomic():
-        for (server_id, tool, hour, outcome), tally in sorted(tallies.items()):
+        for (server_id, tool, hour, outcome), counter in sorted(counters.items()):
             row, is_new = GatewayFigures.objects.select_for_update().get_or_create(
                 server_id=server_id,
                 tool_name=tool,
                 hour=hour,
                 outcome=outcome,
-                defaults={"calls": tally.calls, "upstream": tally.upstream, "own": tally.own},
+                defaults={"calls": counter.calls, "upstream": counter.upstream, "own": counter.own},
             )
             if not is_new:
                 call_counter = CallCounter()  # the work may be done twice: what was handed in stays as it is
                 call_counter.add_stored_counts(row.calls, row.upstream, row.own)
-                call_counter.add_stored_counts(tally.calls, tally.upstream, tally.own)
+                call_counter.add_stored_counts(counter.calls, counter.upstream, counter.own)
                 row.calls, row.upstream, row.own = call_counter.calls, call_counter.upstream, call_counter.own
                 row.save(update_fields=["calls", "upstream", "own"])

@@ -83,8 +83,8 @@ def resolve_timeline_session(
         is_certain = caller.session_id is not None or named is not None
         return TimelineSession(driven_session, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)
-    ours = reported_sessions.reopen_or_create_session(f"{GATEWAY}:{own}", where, now).session_id
-    return TimelineSession(ours, is_agents=False)
+    session_id = reported_sessions.reopen_or_create_session(f"{GATEWAY}:{own}", where, now).session_id
+    return TimelineSession(session_id, is_agents=False)
 
 
 def end_connection_session(own: str, now: datetime) -> None:
@@ -186,9 +186,9 @@ def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet
     return call_starts.exclude(context__source=BY_GATEWAY)
 
 
-def find_call_starts(session_id: str, meant: Q) -> QuerySet[Event]:
+def find_call_starts(session_id: str, condition: Q) -> QuerySet[Event]:
     """Return the beginnings, newest first, of a session's calls that have an id."""
-    starts = Event.objects.filter(meant, event_type="pre_tool", context__session_id=session_id)
+    starts = Event.objects.filter(condition, event_type="pre_tool", context__session_id=session_id)
     starts = starts.filter(context__tool_use_id__isnull=False)
     return starts.order_by("-context__instant_us", "-id")
 

@@ -43,7 +43,7 @@ class AuthorizationSettings:
 
 def save_server_authorization(
     server_id: str,
-    wanted: AuthorizationSettings,
+    authorization_settings: AuthorizationSettings,
     *,
     redirect_uri: str,
     document_url: str,
@@ -58,13 +58,13 @@ def save_server_authorization(
     """
     require_authorization_editor(actor)
     upstream = find_http_upstream(server_id)
-    validate_authorization_settings(wanted)
+    validate_authorization_settings(authorization_settings)
     existing = McpAuthorization.objects.filter(pk=server_id, server_url=upstream.url).first()
     try:
         endpoints, client, registered_for = asyncio.run(
             prepare_authorization(
                 upstream,
-                wanted,
+                authorization_settings,
                 existing,
                 load_oauth_client(existing) if existing else None,
                 redirect_uri=redirect_uri,
@@ -80,9 +80,9 @@ def save_server_authorization(
         row, _ = McpAuthorization.objects.update_or_create(
             server_id=server_id,
             defaults={
-                "mode": wanted.mode,
+                "mode": authorization_settings.mode,
                 "server_url": upstream.url or "",
-                "scopes": wanted.scopes,
+                "scopes": authorization_settings.scopes,
                 "endpoints": asdict(endpoints),
                 "client_id": client.client_id,
                 "client_secret": sign_ins.seal_token(server_id, None, CLIENT_SECRET, client.client_secret),
@@ -101,10 +101,10 @@ def save_server_authorization(
             target=server_id,
             result="success",
             metadata={
-                "mode": wanted.mode,
+                "mode": authorization_settings.mode,
                 "issuer": endpoints.issuer,
                 "client_id": client.client_id,
-                "scopes": wanted.scopes or endpoints.scopes,
+                "scopes": authorization_settings.scopes or endpoints.scopes,
             },
             now=now,
         )
@@ -183,7 +183,7 @@ def load_oauth_client(authorization: McpAuthorization) -> OAuthClient:
 
 async def prepare_authorization(
     upstream: McpUpstream,
-    wanted: AuthorizationSettings,
+    authorization_settings: AuthorizationSettings,
     existing: McpAuthorization | None,
     existing_client: OAuthClient | None,
     *,
@@ -197,19 +197,27 @@ async def prepare_authorization(
     # Not at the top: the SDK is half a second and 27 MB that most processes never need.
     from coordinator.mcp.protocol import oauth_discovery  # noqa: PLC0415
 
-    grant_types, private = GRANT_TYPES[wanted.mode], upstream.private_network
+    grant_types, private = GRANT_TYPES[authorization_settings.mode], upstream.private_network
     http = HttpClient()
     try:
         endpoints = await oauth_discovery.discover_authorization(
             http, upstream.url or "", private=private, grant_types=grant_types
         )
-        if wanted.client_id:
-            secret = wanted.client_secret
-            if not secret and existing_client is not None and existing_client.client_id == wanted.client_id:
+        if authorization_settings.client_id:
+            secret = authorization_settings.client_secret
+            if (
+                not secret
+                and existing_client is not None
+                and existing_client.client_id == authorization_settings.client_id
+            ):
                 secret = existing_client.client_secret
             authentication = oauth.choose_client_authentication(endpoints, is_public=not secret)
-            return endpoints, OAuthClient(wanted.client_id, secret, authentication if secret else "none"), ""
-        if wanted.mode == SignInMode.CLIENT:
+            return (
+                endpoints,
+                OAuthClient(authorization_settings.client_id, secret, authentication if secret else "none"),
+                "",
+            )
+        if authorization_settings.mode == SignInMode.CLIENT:
             raise AuthorizationFailed(
                 "Client credentials need a client: register one at the authorization server "
                 f"{endpoints.issuer}, and enter its id and secret."
@@ -273,17 +281,20 @@ def require_authorization_editor(actor: Actor) -> None:
         raise Forbidden("Only a signed-in person can change how Signalbox signs in at a server.")
 
 
-def validate_authorization_settings(wanted: AuthorizationSettings) -> None:
-    if wanted.mode not in SignInMode.values:
+def validate_authorization_settings(authorization_settings: AuthorizationSettings) -> None:
+    if authorization_settings.mode not in SignInMode.values:
         raise UnprocessableRequest("Choose who signs in.")
-    for text, noun in ((wanted.scopes, "scopes"), (wanted.client_id, "client id")):
+    for text, noun in (
+        (authorization_settings.scopes, "scopes"),
+        (authorization_settings.client_id, "client id"),
+    ):
         if len(text) > LONGEST_NAME or not text.isascii() or (text and not text.isprintable()):
             raise UnprocessableRequest(
                 f"The {noun} must be printable ASCII, at most {LONGEST_NAME} characters."
             )
-    if len(wanted.client_secret) > oauth.LONGEST_TOKEN:
+    if len(authorization_settings.client_secret) > oauth.LONGEST_TOKEN:
         raise UnprocessableRequest(f"The client's secret may have at most {oauth.LONGEST_TOKEN} characters.")
-    if wanted.client_secret and not wanted.client_id:
+    if authorization_settings.client_secret and not authorization_settings.client_id:
         raise UnprocessableRequest("A client secret needs the client's id.")
 
 

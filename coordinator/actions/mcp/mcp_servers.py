@@ -55,13 +55,13 @@ def compute_server_version(row: McpServer) -> str:
 
 
 def create_mcp_server(
-    name: str, *, command: str, actor: Actor, now: datetime | None = None, **others: Any
+    name: str, *, command: str, actor: Actor, now: datetime | None = None, **other_columns: Any
 ) -> McpServer:
-    """Make a server known; `others` are further columns of EDITABLE. Raises UnprocessableRequest, Conflict."""
+    """Make a server known; `other_columns` are further columns of EDITABLE. Raises UnprocessableRequest, Conflict."""
     changed_columns.require_valid_id(name, "A server")
     names.refuse_own_server_name(name)
     moment = now or timezone.now()
-    changes = {"command": command, **others}
+    changes = {"command": command, **other_columns}
     validate_server_columns(changes)
     row = McpServer(name=name, created_at=moment)
     changed_columns.assign_changed_columns(row, changes, EDITABLE)
@@ -135,7 +135,7 @@ def mask_server_columns(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def restrict_to_accepted_tools(name: str, wanted: bool, *, actor: Actor, now: datetime) -> None:
+def restrict_to_accepted_tools(name: str, is_restricted: bool, *, actor: Actor, now: datetime) -> None:
     """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
 
     Raises NotFound, Forbidden for an API key.
@@ -144,13 +144,13 @@ def restrict_to_accepted_tools(name: str, wanted: bool, *, actor: Actor, now: da
         raise Forbidden("An API key cannot change policy. A person must sign in to do it.")
     with transaction.atomic():
         row, rows = lock_mcp_server(name), AcceptedOnlyServer.objects.filter(pk=name)
-        if rows.exists() == wanted:
+        if rows.exists() == is_restricted:
             return
-        if wanted:
+        if is_restricted:
             AcceptedOnlyServer.objects.create(server=row)
         else:
             rows.delete()
-        metadata = {"before": not wanted, "after": wanted}
+        metadata = {"before": not is_restricted, "after": is_restricted}
         audit.record_audit_entry(
             "MCP_SERVER_ACCEPTED_ONLY", actor=actor, target=name, result="success", metadata=metadata, now=now
         )

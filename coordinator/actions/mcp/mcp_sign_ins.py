@@ -79,7 +79,7 @@ def build_sign_in_address(
             f"Nobody signs in at the server {server_id}: it is given client credentials."
         )
     endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
-    held = find_token_row(authorization, user)
+    token_row = find_token_row(authorization, user)
     address = oauth.build_authorization_url(
         endpoints,
         authorization.client_id,
@@ -87,7 +87,8 @@ def build_sign_in_address(
         state=state,
         verifier=verifier,
         scopes=join_scopes(
-            authorization.scopes or endpoints.scopes, held.scopes if held and held.needs_sign_in else ""
+            authorization.scopes or endpoints.scopes,
+            token_row.scopes if token_row and token_row.needs_sign_in else "",
         ),
     )
     return SignInAddress(address, endpoints.issuer)

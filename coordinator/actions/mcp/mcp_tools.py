@@ -65,12 +65,12 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
         if listing.complete:
             listed = {definition.name for definition in listing.tools}
             mark_tools_gone(known_tools, listed | {tool.name for tool in listing.left_out}, tool_changes, now)
-        room = ToolStorageQuota(server_id, known_tools)
+        free_count = ToolStorageQuota(server_id, known_tools)
         created = []
-        for place, definition in enumerate(listing.tools, 1):
+        for position, definition in enumerate(listing.tools, 1):
             tool = known_tools.get(definition.name)
-            if (reason := room.reserve_or_refuse(definition, tool)) is not None:
-                tool_changes.left_out.append(SkippedTool(place, definition.name, reason))
+            if (reason := free_count.reserve_or_refuse(definition, tool)) is not None:
+                tool_changes.left_out.append(SkippedTool(position, definition.name, reason))
                 continue
             classify_tool_change(tool_changes, definition, tool)
             if tool is not None and tool.definition_hash != definition.definition_digest:

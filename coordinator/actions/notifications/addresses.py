@@ -72,7 +72,7 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
 
 def seal_service_address(address: str) -> dict[str, str]:
     try:
-        place = apprise_channel.inspect_service_address(address)
+        service = apprise_channel.inspect_service_address(address)
         sealed = apprise_channel.seal_address(address)
     except apprise_channel.InvalidServiceAddress as problem:
         raise UnprocessableRequest(str(problem)) from None
@@ -80,7 +80,7 @@ def seal_service_address(address: str) -> dict[str, str]:
         raise UnprocessableRequest(f"The address could not be checked: {problem}. Try again.") from None
     except keyring.KeyringUnusable as problem:
         raise UnprocessableRequest(str(problem)) from None
-    return {"address": apprise_channel.address_digest(address), "secret": sealed, "shown": str(place)}
+    return {"address": apprise_channel.address_digest(address), "secret": sealed, "shown": str(service)}
 
 
 def set_address_filter(

@@ -70,8 +70,8 @@ def announce_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
     window = timedelta(minutes=limit.window_minutes)
     began = instants.from_microseconds(limit.resets_at_us) - window
     about = f"{LIMIT}{limit.pk}"
-    told = Notification.objects.filter(request_id=about, created_at__gte=began).values("target_id")
-    enqueue_messages(targets.exclude(pk__in=told).order_by("id"), about, Event.LIMIT, now)
+    notified = Notification.objects.filter(request_id=about, created_at__gte=began).values("target_id")
+    enqueue_messages(targets.exclude(pk__in=notified).order_by("id"), about, Event.LIMIT, now)
 
 
 def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:

@@ -200,18 +200,18 @@ def prepare_end_notification(message: Notification, job: ClaimedJob, now: dateti
     states = set(before.values_list("state", flat=True))
     if State.SENT in states:
         return True
-    mine = Notification.objects.filter(pk=message.pk)
+    notifications = Notification.objects.filter(pk=message.pk)
     waiting = {
         str(pk): outcome for pk, outcome in before.filter(state=State.WAITING).values_list("pk", "outcome")
     }
     if not waiting:
         with transaction.atomic():
-            mine.delete()
+            notifications.delete()
             delete_completed_job(job)
         return False
     last = Job.objects.filter(name=SEND, subject__in=waiting).order_by("-next_at").first()
     if last is not None and waiting[last.subject] == QUIET:
-        mine.update(outcome=QUIET)
+        notifications.update(outcome=QUIET)
     soon = now + RETRY_BACKOFF[0]
     postpone_job(job, at=max(last.next_at, soon) if last else soon, now=now)
     return False

@@ -84,12 +84,12 @@ def save_push_device(
     """Write the device down under its address, the first of the two; the second is the one that it had before."""
     address, before = addresses
     end_other_owners_devices(user, address, now)
-    mine = find_push_devices(user)
-    known_target = mine.filter(address=address).first() or mine.filter(address=before).first()
+    devices = find_push_devices(user)
+    known_target = devices.filter(address=address).first() or devices.filter(address=before).first()
     if known_target is None and find_push_devices(user).without_ended_devices().count() >= MOST_DEVICES:
         raise Conflict(f"You already have {MOST_DEVICES} devices, which is the limit. Remove one first.")
     if known_target is None:
-        delete_old_ended_devices(mine)
+        delete_old_ended_devices(devices)
     target = known_target or NotificationTarget(person=user.get_username(), kind=Kind.PUSH, created_at=now)
     target.address = address
     target.save()

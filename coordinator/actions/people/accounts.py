@@ -92,10 +92,10 @@ class SignInAttempt:
         """Return the limits that hold for this attempt, each with what it counts by."""
         if device := self.read_device_id():
             return [(ON_DEVICE, device)]
-        here, target = normalize_caller_network(self.address), self.audited_username
-        limits = [(replace(FOR_NAME_FROM_ADDRESS, target=target), here), (FOR_ACCOUNT, target)]
+        network, target = normalize_caller_network(self.address), self.audited_username
+        limits = [(replace(FOR_NAME_FROM_ADDRESS, target=target), network), (FOR_ACCOUNT, target)]
         if not self.has_signed_in_from_address():
-            limits.append((FROM_THIS_MACHINE if here == THIS_MACHINE else FROM_ADDRESS, here))
+            limits.append((FROM_THIS_MACHINE if network == THIS_MACHINE else FROM_ADDRESS, network))
         return limits
 
     def has_signed_in_from_address(self) -> bool:
@@ -158,12 +158,12 @@ def verify_sign_in_password(user: User, password: str, attempt: SignInAttempt, n
     record_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
 
 
-def record_unproven_sign_in(user: User, address: str, what: str, now: datetime) -> None:
-    """Write down that somebody tried `what` with the cookie of a person's session alone, the first 20 times."""
+def record_unproven_sign_in(user: User, address: str, attempt: str, now: datetime) -> None:
+    """Write down that somebody tried `attempt` with the cookie of a person's session alone, the first 20 times."""
     source = normalize_caller_network(address)
     if not UNPROVEN.seconds_until_retry(source, now):
         UNPROVEN.count_refusal(
-            source, actor=system_actor("sign-in"), target=user.username, now=now, metadata={"tried": what}
+            source, actor=system_actor("sign-in"), target=user.username, now=now, metadata={"tried": attempt}
         )
 
 

@@ -181,14 +181,16 @@ def record_key_refusal(reason: str, row: ApiKey | None, source: str, now: dateti
     return KeyEnded(reason) if row else Unauthorized(reason)
 
 
-def record_out_of_scope_use(identity: KeyIdentity, wanted: Iterable[str], what: str, now: datetime) -> None:
-    """Audit that a key was used for something it may not do (`what`); beyond the limit, silently."""
+def record_out_of_scope_use(
+    identity: KeyIdentity, wanted_scopes: Iterable[str], attempt: str, now: datetime
+) -> None:
+    """Audit that a key was used for something it may not do (`attempt`); beyond the limit, silently."""
     if OUT_OF_SCOPE.seconds_until_retry(identity.name, now) == 0:
         OUT_OF_SCOPE.count_refusal(
             identity.name,
             actor=identity.caller_actor,
             target=identity.name,
-            metadata={"what": what, "scopes": sorted(identity.scopes), "needed": sorted(wanted)},
+            metadata={"what": attempt, "scopes": sorted(identity.scopes), "needed": sorted(wanted_scopes)},
             now=now,
         )
 

@@ -89,13 +89,13 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
     require_passkeys_possible()
     require_room_for_passkey(len(existing))
     challenge = create_challenge(Purpose.ADD, browser, address, now, user=user)
-    here = [row for row in existing if row.rp_id == passkeys.relying_party_id()]
+    own_passkeys = [row for row in existing if row.rp_id == passkeys.relying_party_id()]
     return passkeys.build_creation_options(
         challenge,
         user_handle=find_user_handle(user, existing),
         username=user.username,
         full_name=user.get_full_name(),
-        existing=here,
+        existing=own_passkeys,
     )
 
 

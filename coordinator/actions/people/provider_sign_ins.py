@@ -333,10 +333,10 @@ def sync_provider_role(user: User, identity: OpenIdIdentity, now: datetime) -> U
         user = users.update_user(
             user.pk, changes, role=role, actor=PROVIDER, keep_an_administrator=False, now=now
         )
-    theirs = ProviderIdentity.objects.filter(
+    identities = ProviderIdentity.objects.filter(
         user_id=user.pk, issuer=identity.issuer, subject=identity.subject
     )
-    if not theirs.update(last_used_at=now):
+    if not identities.update(last_used_at=now):
         raise NotFound("This person no longer exists.")
     return user
 

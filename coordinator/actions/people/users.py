@@ -48,24 +48,25 @@ def create_user(
     actor: Actor,
     role: str = "",
     now: datetime | None = None,
-    **others: Any,
+    **other_columns: Any,
 ) -> User:
-    """Make a person who signs in with `password`, or without one (None) elsewhere. `others` are columns of EDITABLE.
+    """Make a person who signs in with `password`, or without one (None) elsewhere.
 
+    `other_columns` are columns of EDITABLE.
     Raises UnprocessableRequest for a bad name, password or role, Conflict for a name in use.
     """
-    user = build_user(username, password, **others)
+    user = build_user(username, password, **other_columns)
     insert_user(user, role=role, actor=actor, now=now)
     return user
 
 
-def build_user(username: str, password: str | None, **others: Any) -> User:
+def build_user(username: str, password: str | None, **other_columns: Any) -> User:
     """Return a person who is not stored yet. Slow on purpose, for the password's sake: call it in no transaction.
 
     Raises UnprocessableRequest for a bad name or password.
     """
     user = User(username=User.normalize_username(username))
-    changed_columns.assign_changed_columns(user, others, EDITABLE)
+    changed_columns.assign_changed_columns(user, other_columns, EDITABLE)
     validate_user_fields(user)
     try:
         if password is not None:

@@ -31,9 +31,9 @@ def has_plugin_permission(plugin_id: str, permission: str) -> bool:
     return isinstance(stored, list) and permission in stored
 
 
-def find_grantable_permissions(wanted: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def find_grantable_permissions(wanted_permissions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those pairs of plugin and permission that `add_plugin_permission` would add, with one query for all."""
-    pairs = {pair for pair in wanted if pair[1] in KNOWN}
+    pairs = {pair for pair in wanted_permissions if pair[1] in KNOWN}
     rows = PluginSetting.objects.filter(pk__in={plugin_id for plugin_id, _ in pairs})
     lists = {row.pk: [] if row.allowed_permissions is None else row.allowed_permissions for row in rows}
     return {

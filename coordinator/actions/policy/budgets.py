@@ -158,7 +158,7 @@ def require_budget_editor(actor: Actor) -> None:
         raise BadRequest("Only a signed-in person can set budgets.")
 
 
-def validate_budget(wanted: BudgetRow) -> None:
+def validate_budget(budget: BudgetRow) -> None:
     measure_labels = {
         "reach": BudgetReach.values,
         "span": BudgetSpan.values,
@@ -166,17 +166,17 @@ def validate_budget(wanted: BudgetRow) -> None:
         "at_limit": AtLimit.values,
     }
     for name, label in measure_labels.items():
-        if getattr(wanted, name) not in label:
+        if getattr(budget, name) not in label:
             raise UnprocessableRequest(f"{name} must be one of: {', '.join(label)}.")
-    if (wanted.reach == BudgetReach.EVERYTHING) is bool(wanted.name):
+    if (budget.reach == BudgetReach.EVERYTHING) is bool(budget.name):
         raise UnprocessableRequest(
             "Enter the name of what the budget is for. Leave it empty for a budget of everything."
         )
-    if wanted.reach == BudgetReach.MODEL and wanted.measure == BudgetMeasure.CALLS:
+    if budget.reach == BudgetReach.MODEL and budget.measure == BudgetMeasure.CALLS:
         raise UnprocessableRequest("Tool calls are not counted by model. Choose tokens or money.")
-    if len(wanted.name) > LONGEST_NAME or "\x00" in wanted.name:
+    if len(budget.name) > LONGEST_NAME or "\x00" in budget.name:
         raise UnprocessableRequest(f"A name may have at most {LONGEST_NAME} characters, without NUL.")
-    if not (math.isfinite(wanted.amount) and 0 < wanted.amount <= LARGEST):
+    if not (math.isfinite(budget.amount) and 0 < budget.amount <= LARGEST):
         raise UnprocessableRequest("The amount must be a number greater than 0.")
 
 

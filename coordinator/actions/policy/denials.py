@@ -35,12 +35,12 @@ class AccessDenial:
     since: datetime | None = None
 
 
-def record_denials(denials: Sequence[AccessDenial], *, others: int = 0, now: datetime) -> None:
-    """Write one audit row for each denial; `others` counts those that were too many to name."""
+def record_denials(denials: Sequence[AccessDenial], *, omitted_count: int = 0, now: datetime) -> None:
+    """Write one audit row for each denial; `omitted_count` counts those that were too many to name."""
     with transaction.atomic():
         for denial in denials:
             write_denial_entry(denial, now)
-        if others:
+        if omitted_count:
             audit.record_audit_entry(
                 EVENT,
                 actor=Actor("system", "access"),
@@ -48,7 +48,7 @@ def record_denials(denials: Sequence[AccessDenial], *, others: int = 0, now: dat
                 permission="deny",
                 result="denied",
                 reason="More calls were denied or left to a person than are listed one by one.",
-                metadata={"count": others},
+                metadata={"count": omitted_count},
                 now=now,
             )
 
@@ -75,13 +75,13 @@ def write_denial_entry(denial: AccessDenial, now: datetime) -> None:
     }
     if denial.since is not None:
         metadata["since"] = instants.format_canonical_instant(denial.since)
-    asks = denial.verdict.requires_approval
+    requires_approval = denial.verdict.requires_approval
     audit.record_audit_entry(
-        EVENT_ASKED if asks else EVENT,
+        EVENT_ASKED if requires_approval else EVENT,
         actor=denial.by,
         target=f"{denial.agent_id} {denial.server_id} {denial.tool_name}",
         permission=denial.verdict.decision,
-        result="asked" if asks else "denied",
+        result="asked" if requires_approval else "denied",
         reason=denial.verdict.reason,
         metadata=metadata,
         now=now,

@@ -231,9 +231,9 @@ def is_grant_unchanged(edit: GrantEdit, replaced: list[Grant]) -> bool:
 
 def insert_grant(edit: GrantEdit, beneath: Sequence[Grant], actor: Actor, now: datetime) -> Grant:
     values = grant_columns_for_edit(edit, actor, now, beneath)
-    asks = values.pop("asks")
+    requires_approval = values.pop("asks")
     row: Grant = Grant.objects.create(**values)
-    if asks:
+    if requires_approval:
         AskingGrant.objects.create(grant=row)
         row.asks = True
     return row
@@ -335,8 +335,11 @@ def prolong_grant(
             raise Conflict(
                 f"Grant {newest.pk} ({newest.effective_permission}) {state}. Change or revoke that one first."
             )
-        if beside := [other for other in top if other != row and other.effective_permission != ALLOW]:
-            notice = f"Grant {beside[-1].pk} ({beside[-1].effective_permission}) counts beside this one."
+        if stricter_grants := [
+            other for other in top if other != row and other.effective_permission != ALLOW
+        ]:
+            stricter = stricter_grants[-1]
+            notice = f"Grant {stricter.pk} ({stricter.effective_permission}) counts beside this one."
             raise Conflict(f"{notice} Change or revoke that one first.")
         edit = build_grant_edit(
             row, row.effective_permission, until, (reason or "").strip() or row.justification

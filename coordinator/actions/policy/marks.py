@@ -82,7 +82,7 @@ def validate_danger_mark(values: dict[str, Any]) -> dict[str, str]:
     if not pattern or len(pattern) > LONGEST_PATTERN:
         raise UnprocessableRequest(f"Enter a pattern of at most {LONGEST_PATTERN} characters.")
     try:
-        compile_rule_pattern(pattern, whole=False)
+        compile_rule_pattern(pattern, matches_whole=False)
     except re2.error:
         raise UnprocessableRequest(
             "The pattern cannot be read. Look-around and back-references do not work."
@@ -91,8 +91,8 @@ def validate_danger_mark(values: dict[str, Any]) -> dict[str, str]:
 
 
 def record_danger_mark_event(
-    event_type: str, row: DangerMark, actor: Actor, now: datetime, **what: Any
+    event_type: str, row: DangerMark, actor: Actor, now: datetime, **changes: Any
 ) -> None:
     audit.record_audit_entry(
-        event_type, actor=actor, target=f"danger_mark:{row.pk}", result="success", metadata=what, now=now
+        event_type, actor=actor, target=f"danger_mark:{row.pk}", result="success", metadata=changes, now=now
     )

@@ -39,13 +39,13 @@ def accept_suggestions(
         existing = {replace(rule, number=0, reason="") for rule in saved}
         if any(replace(rule, number=0, reason="") in existing for rule in added):
             raise Conflict(ALREADY_THERE)
-        wanted = insert_rules_after_denials(saved, added)
+        wanted_rules = insert_rules_after_denials(saved, added)
         if added:
-            tool_rules.replace_tool_rules(wanted, seen_version=seen_version, actor=actor, now=now)
+            tool_rules.replace_tool_rules(wanted_rules, seen_version=seen_version, actor=actor, now=now)
         if edits:
             grants.apply_grant_edits(list(edits), actor=actor, now=now)
     plain = {replace(rule, number=0) for rule in added}
-    return [rule for rule in wanted if replace(rule, number=0) in plain]
+    return [rule for rule in wanted_rules if replace(rule, number=0) in plain]
 
 
 def dismiss_suggestion(digest: str, label: str, *, actor: Actor, now: datetime) -> None:

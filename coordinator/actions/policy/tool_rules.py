@@ -23,26 +23,26 @@ CHANGED_MEANWHILE = (
 
 
 def replace_tool_rules(
-    wanted: Sequence[DecisionRule], *, seen_version: str, actor: Actor, now: datetime
+    wanted_rules: Sequence[DecisionRule], *, seen_version: str, actor: Actor, now: datetime
 ) -> None:
-    """Put `wanted` in place of the saved rules. `seen` is the version that the editor started from.
+    """Put `wanted_rules` in place of the saved rules. `seen` is the version that the editor started from.
 
     Raises UnprocessableRequest for a rule that cannot be followed, Conflict where somebody else saved meanwhile.
     """
-    if len(wanted) > rules.MOST_RULES:
+    if len(wanted_rules) > rules.MOST_RULES:
         raise UnprocessableRequest(f"There may be at most {rules.MOST_RULES} rules.")
-    for rule in wanted:
+    for rule in wanted_rules:
         rules.validate_tool_rule(rule)
     with transaction.atomic():
         lock_table_against_writes("tool_rules")  # two editors of an empty list have no row to meet at
         before = rules.load_saved_tool_rules()
         if rules.tool_rules_version(before) != seen_version:
             raise Conflict(CHANGED_MEANWHILE)
-        if rules.tool_rules_version(wanted) == seen_version:
+        if rules.tool_rules_version(wanted_rules) == seen_version:
             return
         ToolRule.objects.all().delete()
-        ToolRule.objects.bulk_create([build_tool_rule(rule, actor, now) for rule in wanted])
-        if asks_about_new_hosts(wanted) and not asks_about_new_hosts(before):
+        ToolRule.objects.bulk_create([build_tool_rule(rule, actor, now) for rule in wanted_rules])
+        if asks_about_new_hosts(wanted_rules) and not asks_about_new_hosts(before):
             known_hosts.record_earlier_hosts(now)
         audit.record_audit_entry(
             "TOOL_RULES_SAVED",
@@ -51,14 +51,14 @@ def replace_tool_rules(
             result="success",
             metadata={
                 "before": [asdict(rule) for rule in before],
-                "after": [asdict(rule) for rule in wanted],
+                "after": [asdict(rule) for rule in wanted_rules],
             },
             now=now,
         )
 
 
-def asks_about_new_hosts(wanted: Sequence[DecisionRule]) -> bool:
-    return any(rule.parsed_terms.has_new_hosts for rule in wanted)
+def asks_about_new_hosts(rules: Sequence[DecisionRule]) -> bool:
+    return any(rule.parsed_terms.has_new_hosts for rule in rules)
 
 
 def deny_tool_to_all_agents(tool: str, reason: str, *, actor: Actor, now: datetime) -> bool:

@@ -94,13 +94,13 @@ def find_gone_events(most: int) -> Iterator[int]:
         started_at = sleep_after_work(started_at)
 
 
-def unindex_events(gone: Sequence[int]) -> int:
+def unindex_events(event_ids: Sequence[int]) -> int:
     """Forget these events, a few a transaction; return how many it were."""
     rebuilt = load_index_progress().rebuilt
     done = 0
-    with full_text.prepare_event_removal(gone, pause_between_steps(iterate_word_ranges())) as take_out:
-        for start in pause_between_steps(range(0, len(gone), STEP)):
-            done += unindex_event_batch(gone[start : start + STEP], rebuilt, take_out)
+    with full_text.prepare_event_removal(event_ids, pause_between_steps(iterate_word_ranges())) as take_out:
+        for start in pause_between_steps(range(0, len(event_ids), STEP)):
+            done += unindex_event_batch(event_ids[start : start + STEP], rebuilt, take_out)
     return done
 
 

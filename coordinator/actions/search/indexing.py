@@ -148,9 +148,9 @@ def index_swept_events(after: int) -> Iterator[int]:
     save_index_progress(swept=None)
 
 
-def cut_index_words(known: IndexProgress) -> Iterator[int]:
+def cut_index_words(progress: IndexProgress) -> Iterator[int]:
     """Cut the kept words into pieces, from where that stands, in the order of the words."""
-    after, done = known.cut_upto or "", known.words_cut
+    after, done = progress.cut_upto or "", progress.words_cut
     if not after:
         save_index_progress(words_to_cut=fetch_query_ids("SELECT count(*) FROM sbx_search_terms")[0])
     while word_rows := fetch_query_rows(

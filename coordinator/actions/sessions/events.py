@@ -108,7 +108,7 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
         if id(prepared_event.item) in duplicates and recording.reports_tokens(prepared_event.item)
     ]
     waiting: list[tuple[int, NewEvent, Row]] = []
-    for place, prepared_event in enumerate(prepared):
+    for position, prepared_event in enumerate(prepared):
         refused = find_event_refusal(prepared_event, sessions_by_id) or (
             RecordedEvent(None) if id(prepared_event.item) in duplicates else None
         )
@@ -120,10 +120,10 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
                 waiting, outcomes
             )  # what came before is there when the session's fate is decided
             waiting = []
-            outcomes[place] = apply_lifecycle_event(prepared_event.item, now)
-            if outcomes[place] is not None:
+            outcomes[position] = apply_lifecycle_event(prepared_event.item, now)
+            if outcomes[position] is not None:
                 continue
-        waiting.append((place, prepared_event.item, prepared_event.rows))
+        waiting.append((position, prepared_event.item, prepared_event.rows))
     insert_event_rows(waiting, outcomes)
     if repeated:  # after the first report, which may stand in the same batch
         recording.update_recorded_usage([recording.report_of_event(item) for item in repeated])
@@ -188,10 +188,10 @@ def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | PlainEnc
         event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}
     extra = item.extra if isinstance(item, DedupedEvent) else None
     values, texts = mask.mask_values_and_texts(
-        [*(event[place] for place in _JSON), extra], [event[place] for place in _MASKED]
+        [*(event[column] for column in _JSON), extra], [event[column] for column in _MASKED]
     )
-    for place, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
-        event[place] = value
+    for column, value in zip((*_JSON, *_MASKED), (*values[:-1], *texts), strict=True):
+        event[column] = value
     return event, build_context_row(item, now, values[-1], mask.count)
 
 
@@ -217,7 +217,7 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
         "events",
         EVENT_COLUMNS,
         rows,
-        beside="event_context",
+        second_table="event_context",
         key="event_id",
         beside_columns=CONTEXT_COLUMNS,
     )
@@ -227,8 +227,8 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
             for (_, item, (event, context)), event_id in zip(waiting, ids, strict=True)
         ]
     )
-    for (place, _, _), event_id in zip(waiting, ids, strict=True):
-        outcomes[place] = RecordedEvent(event_id)
+    for (position, _, _), event_id in zip(waiting, ids, strict=True):
+        outcomes[position] = RecordedEvent(event_id)
 
 
 def adopt_events(first: int, last: int, now: datetime) -> int:

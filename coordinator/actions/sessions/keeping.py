@@ -237,8 +237,8 @@ def save_session_view(name: str, query: str, *, user: User) -> SavedSessionView:
     if len(query) > MAX_QUERY_LENGTH:
         raise BadRequest("These filters are too long to be saved.")
     with transaction.atomic():
-        others = SavedSessionView.objects.filter(user_id=user.pk).exclude(name=name)
-        if others.count() >= MAX_VIEWS:
+        other_views = SavedSessionView.objects.filter(user_id=user.pk).exclude(name=name)
+        if other_views.count() >= MAX_VIEWS:
             raise BadRequest(f"You can save at most {MAX_VIEWS} views. Delete one first.")
         view, _ = SavedSessionView.objects.update_or_create(
             user_id=user.pk, name=name, defaults={"query": query}

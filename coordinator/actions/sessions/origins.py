@@ -103,9 +103,9 @@ def insert_origin_claims(rows: Sequence[Sequence[object]], at: int) -> set[str]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def find_claimed_origins(wanted: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
+def find_claimed_origins(claims: Collection[tuple[str | None, str]], now: datetime) -> set[str]:
     """Return those origins that are taken, in the session that stands before each or everywhere. Only reads."""
-    origin_of = {key: key for _, key in wanted} | {scope_origin_key(at, key): key for at, key in wanted if at}
+    origin_of = {key: key for _, key in claims} | {scope_origin_key(at, key): key for at, key in claims if at}
     values_sql, parameters = bulk.rows_select_sql([[key] for key in origin_of], "text")
     with connection.cursor() as cursor:
         cursor.execute(

@@ -320,8 +320,8 @@ def take_unfinished_messages(session_id: str) -> dict[str, str]:
 def find_unfinished_sessions(now: datetime) -> list[str]:
     """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
     cutoff = now - UNFINISHED_FOR
-    news = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
-    parts = MessagePart.objects.filter(~Exists(news), session__created_at__lte=cutoff)
+    recent_events = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
+    parts = MessagePart.objects.filter(~Exists(recent_events), session__created_at__lte=cutoff)
     return list(parts.values_list("session_id", flat=True).distinct().order_by("session_id")[:1000])
 
 

@@ -133,11 +133,11 @@ def find_reported_titles(session_ids: list[str]) -> dict[str, str]:
     )
 
 
-def clean_reported_titles(told: Mapping[str, str]) -> dict[str, str]:
+def clean_reported_titles(reported_titles: Mapping[str, str]) -> dict[str, str]:
     """Return titles as they are kept: on one line, masked, of bounded length; none that are empty."""
     titles = {
         session_id: shorten_title_line(shorten_masks(mask_secrets(text[:READ_UP_TO])))
-        for session_id, text in told.items()
+        for session_id, text in reported_titles.items()
     }
     return {one: title for one, title in titles.items() if title}
 

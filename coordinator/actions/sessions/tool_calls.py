@@ -52,12 +52,13 @@ OVERTAKEN = timedelta(seconds=2)
 LIKELY = 20  # calls of a session among which the one that is asked about is looked for
 
 
-def identify_pending_call(call_request: ToolCallRequest, taken: Collection[str] = ()) -> ToolCallRequest:
+def identify_pending_call(call_request: ToolCallRequest, taken_ids: Collection[str] = ()) -> ToolCallRequest:
     """Return `asked` with the id of the call it is about, where that can be known, and which of equal calls it is.
 
-    A hook that names no call is about the newest open call alike of which no other such hook waits (`taken`, and the
-    requests that are pending). Where there is but one, every such hook is about that: one call, delivered twice.
-    Where there are several and each is taken, nobody can say which it is, and it has a slot of its own.
+    A hook that names no call is about the newest open call alike of which no other such hook waits (`taken_ids`,
+    and the requests that are pending). Where there is but one, every such hook is about that: one call,
+    delivered twice. Where there are several and each is taken, nobody can say which it is, and it has a slot of its
+    own.
     """
     if call_request.call_id is not None:
         starts = find_tool_starts(call_request).filter(context__tool_use_id=call_request.call_id)
@@ -66,7 +67,7 @@ def identify_pending_call(call_request: ToolCallRequest, taken: Collection[str] 
     alike = find_equal_open_calls(call_request)
     if not alike:
         return call_request
-    other_call_ids = {*taken, *find_awaited_call_ids(call_request)} if len(alike) > 1 else set()
+    other_call_ids = {*taken_ids, *find_awaited_call_ids(call_request)} if len(alike) > 1 else set()
     free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in other_call_ids), None)
     if free is None:
         return replace(call_request, slot=call_request.waiter or None)
@@ -148,12 +149,12 @@ def take_earlier_answer(call_request: ToolCallRequest, now: datetime, *, actor: 
         return {"status": "elsewhere", "reason": ELSEWHERE}
     lately = now - ANSWERS_AGAIN
     names_it = Q(metadata__contains=dump_compact_json(call_request.call_id))
-    here = Q(names_it, context__session_id=call_request.session_id, context__closed_at__gt=lately)
+    same_call = Q(names_it, context__session_id=call_request.session_id, context__closed_at__gt=lately)
     made_again = Q(
         context__used_by=f"{call_request.session_id} {call_request.call_id}", context__used_at__gt=lately
     )
     requests = PermissionRequest.objects.without_bodies().filter(
-        here | made_again, plugin_id=call_request.program, status__in=rules.DECIDED
+        same_call | made_again, plugin_id=call_request.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
         is_same = (

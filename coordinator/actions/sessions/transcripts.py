@@ -89,10 +89,10 @@ class TranscriptImport:
         self._live: LiveEvents | None = None
         self._would_write: set[bytes] = set()
 
-    def take_transcript_lines(self, told: Iterable[ImportedLine], place: str, size: int) -> None:
-        """Take what a line of `size` bytes tells; `place` names it where something of it is refused."""
-        for line in told:
-            self._batch.append((line, place))
+    def take_transcript_lines(self, lines: Iterable[ImportedLine], location: str, size: int) -> None:
+        """Take what a line of `size` bytes tells; `location` names it where something of it is refused."""
+        for line in lines:
+            self._batch.append((line, location))
             self._events += len(line.events)
         self._bytes += size
         if self._events >= BATCH_EVENTS or self._bytes >= BATCH_BYTES:
@@ -136,7 +136,7 @@ class TranscriptImport:
         taken_keys = self.find_taken_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
         known_events: list[tuple[ImportedEvent, ImportedLine]] = []
-        for transcript_line, place in batch:
+        for transcript_line, location in batch:
             fresh = (
                 []
                 if transcript_line.key in taken_keys
@@ -156,7 +156,7 @@ class TranscriptImport:
             taken_keys.add(transcript_line.key)
             for fresh_line in fresh:
                 taken_keys.update(fresh_line.event.claims)
-                new.append((fresh_line, transcript_line, place))
+                new.append((fresh_line, transcript_line, location))
         if new:
             self.write_new_events(new)
         if known_events and self.write:
@@ -169,7 +169,7 @@ class TranscriptImport:
                     self.profile, self.hostname or "", transcript_line.limits, reported_at=at, now=self.now
                 )
 
-    def update_known_usage(self, known: list[tuple[ImportedEvent, ImportedLine]]) -> None:
+    def update_known_usage(self, known_events: list[tuple[ImportedEvent, ImportedLine]]) -> None:
         """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
         reports = [
             recording.report_of_event(
@@ -177,7 +177,7 @@ class TranscriptImport:
                 self.get_imported_session(known_line.session).session_id or "",
                 known_event.also,
             )
-            for known_event, known_line in known
+            for known_event, known_line in known_events
         ]
         with transaction.atomic():
             recording.update_recorded_usage(reports)
@@ -240,13 +240,13 @@ class TranscriptImport:
     def write_new_events(self, new: list[tuple[ImportedEvent, ImportedLine, str]]) -> None:
         events: list[tuple[DedupedEvent, str]] = []
         with transaction.atomic():
-            for new_event, transcript_line, place in new:
+            for new_event, transcript_line, location in new:
                 session = self.get_imported_session(transcript_line.session)
                 if not session.added:
                     session.added = True
                     self.begin_imported_session(session, transcript_line)
-                    events.append((build_start_milestone(transcript_line, place), place))
-                events.append((new_event.event, place))
+                    events.append((build_start_milestone(transcript_line, location), location))
+                events.append((new_event.event, location))
                 if self.write:
                     for event, _ in events[-2:]:
                         event.session_id = event.session_id or str(session.session_id)
@@ -259,8 +259,8 @@ class TranscriptImport:
                     for new_event, _, _ in new
                     for key in (new_event.event.origin, *new_event.event.claims)
                 )
-        for (event, place), outcome in zip(events, outcomes, strict=True):
-            self.count_event_outcome(event, outcome, place)
+        for (event, location), outcome in zip(events, outcomes, strict=True):
+            self.count_event_outcome(event, outcome, location)
 
     def begin_imported_session(self, session: ImportedSession, line: ImportedLine) -> None:
         """Note a session that something comes into; make it where it is not here."""
@@ -277,10 +277,10 @@ class TranscriptImport:
             )
             session.session_id = imported_session.session_id
 
-    def count_event_outcome(self, event: DedupedEvent, outcome: Any, place: str) -> None:
+    def count_event_outcome(self, event: DedupedEvent, outcome: Any, location: str) -> None:
         if not isinstance(outcome, RecordedEvent):
             if len(self.outcome.refused) < MOST_LISTED:
-                self.outcome.refused.append(f"{place}: {outcome.detail}")
+                self.outcome.refused.append(f"{location}: {outcome.detail}")
             return
         if event.event_type == READ_FROM:
             return
@@ -298,13 +298,13 @@ def shorten_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
-def build_start_milestone(line: ImportedLine, place: str) -> DedupedEvent:
+def build_start_milestone(line: ImportedLine, location: str) -> DedupedEvent:
     """Return the milestone before the first line that comes into a session; a session has one."""
     return DedupedEvent(
         event_type=READ_FROM,
         session_id="",
         timestamp=line.at,
-        tool_input={"file": place.rpartition(":")[0], **line.facts},
+        tool_input={"file": location.rpartition(":")[0], **line.facts},
         source=SOURCE,
         late=True,
         origin=f"transcript:{hashlib.sha256(line.session.encode()).hexdigest()[:40]}",

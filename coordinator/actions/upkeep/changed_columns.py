@@ -13,13 +13,13 @@ from coordinator.lib.versions import to_stored_value
 LONGEST_ID = 200
 
 
-def require_valid_id(text: str, what: str) -> None:
+def require_valid_id(text: str, label: str) -> None:
     """Raise UnprocessableRequest unless `text` can name something: not blank, no blanks around it, not endless."""
     if not text.strip():
-        raise UnprocessableRequest(f"{what} needs a name.")
+        raise UnprocessableRequest(f"{label} needs a name.")
     if text != text.strip() or len(text) > LONGEST_ID:
         raise UnprocessableRequest(
-            f"{what}'s name may have at most {LONGEST_ID} characters, without spaces around it."
+            f"{label}'s name may have at most {LONGEST_ID} characters, without spaces around it."
         )
 
 

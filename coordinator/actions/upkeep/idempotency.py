@@ -22,9 +22,9 @@ class IdempotencyClaim:
 
 def derive_idempotency_claim(*, caller: str, endpoint: str, key: str, content: bytes) -> IdempotencyClaim:
     """Return the claim of one request; `caller` names the API key, so that callers cannot collide."""
-    place = "\n".join((caller, endpoint, key))
+    claim_text = "\n".join((caller, endpoint, key))
     return IdempotencyClaim(
-        hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest(),
+        hashlib.sha256(claim_text.encode("utf-8", "surrogatepass")).hexdigest(),
         hashlib.sha256(content).hexdigest(),
     )
 

@@ -16,21 +16,21 @@ from coordinator.models import ModelPrice
 from coordinator.usage.prices import KINDS
 
 
-def replace_model_prices(wanted: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime) -> None:
+def replace_model_prices(prices: Mapping[str, Mapping[str, float]], *, actor: Actor, now: datetime) -> None:
     """Put these prices (by model, each with every kind of token) in place of all others.
 
     Requests that had no price get theirs; others keep the price of their day.
 
     Raises UnprocessableRequest.
     """
-    for model, price in wanted.items():
+    for model, price in prices.items():
         if not model.strip() or any(not 0 <= price[kind] < math.inf for kind in KINDS):
             raise UnprocessableRequest(f"The price of {model or 'a model without a name'} cannot be read.")
     with transaction.atomic():
         before = {
             price.model: {kind: getattr(price, kind) for kind in KINDS} for price in ModelPrice.objects.all()
         }
-        after = {model: {kind: float(price[kind]) for kind in KINDS} for model, price in wanted.items()}
+        after = {model: {kind: float(price[kind]) for kind in KINDS} for model, price in prices.items()}
         if before == after:
             return
         ModelPrice.objects.exclude(model__in=after).delete()

@@ -131,8 +131,8 @@ def empty_day_sums() -> list[Any]:
 
 def add_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
     counts = sums.setdefault((row.session_id, row.day, row.model), empty_day_sums())
-    for place, number in enumerate(day_tokens(row), 1):
-        counts[place] += number
+    for position, number in enumerate(day_tokens(row), 1):
+        counts[position] += number
     counts[-2] += row.cost or 0.0
     counts[-1] += row_total_tokens(row) if row.cost is None else 0
 
@@ -386,7 +386,7 @@ def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape o
 
 
 @functools.cache
-def build_usage_upsert(given: str) -> str:
+def build_usage_upsert(values_sql: str) -> str:
     sums = [f"{name} = usage_days.{name} + excluded.{name}" for name in _COUNTED]
     # Whose a session is may be known only later in the day; what is known is not forgotten.
     owners = ("agent", "person", "hostname", "project_dir")
@@ -396,7 +396,7 @@ def build_usage_upsert(given: str) -> str:
     ]  # which agent is driven is told later, too
     program = f"coalesce({DRIVEN_PROGRAM.format(session_id='s.session_id')}, s.executor_profile)"
     return (
-        f"WITH given ({', '.join(_GIVEN)}) AS ({given})"  # noqa: S608 - names of ours
+        f"WITH given ({', '.join(_GIVEN)}) AS ({values_sql})"  # noqa: S608 - names of ours
         " INSERT INTO usage_days (day, session_id, model, agent, program, person, hostname, project_dir,"
         f" {', '.join(_COUNTED)})"
         f" SELECT g.day, g.session_id, g.model, s.agent_name, {program}, {SESSION_OWNER}, s.hostname, s.project_dir,"

@@ -69,14 +69,14 @@ class AttachmentStore(Protocol):
         """Return a file's place in words for an operator."""
 
 
-def find_store(place: str) -> AttachmentStore:
+def find_store(store_name: str) -> AttachmentStore:
     """Return the store of a place. Raises StoreUnavailable where this server's settings name none."""
     try:
-        return cast("AttachmentStore", storages[place])
+        return cast("AttachmentStore", storages[store_name])
     except InvalidStorageError:
         reason = "it lies in an S3 bucket, and SIGNALBOX_S3_BUCKET names none here"
         raise StoreUnavailable(
-            reason if place == FilePlace.S3 else f"there is no place called {place[:40]!r}"
+            reason if store_name == FilePlace.S3 else f"there is no place called {store_name[:40]!r}"
         ) from None
 
 

@@ -187,7 +187,7 @@ class S3ObjectStream:
         self._bucket, self._body = bucket, body
 
     def read(self, size: int, /) -> bytes:
-        rests, until = self._bucket.rests, time.monotonic() + READ_WITHIN
+        circuit_breaker, until = self._bucket.rests, time.monotonic() + READ_WITHIN
         received_bytes = bytearray()
         try:
             while len(received_bytes) < size and (
@@ -197,12 +197,12 @@ class S3ObjectStream:
                 if time.monotonic() > until:
                     raise TimeoutError
         except SILENT as problem:
-            rests.record_silence()
+            circuit_breaker.record_silence()
             raise self._bucket.build_unavailable_error(problem) from None
         except (BotoCoreError, HTTPError, OSError) as problem:
-            rests.record_broken_answer()
+            circuit_breaker.record_broken_answer()
             raise self._bucket.build_unavailable_error(problem) from None
-        rests.record_success()
+        circuit_breaker.record_success()
         return bytes(received_bytes)
 
     def close(self) -> None:

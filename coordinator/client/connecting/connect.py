@@ -34,9 +34,9 @@ class CommandStopped(Exception):
 def run(arguments: Sequence[str]) -> int:
     """Connect agents, or check what was connected; return the exit code."""
     args = build_connect_parser().parse_args(list(arguments))
-    place = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
+    home = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
-        return check_connected_agents(args, place) if args.check else connect_agents(args, place)
+        return check_connected_agents(args, home) if args.check else connect_agents(args, home)
     except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -254,12 +254,14 @@ def confirm_changes() -> None:
         raise CommandStopped("Nothing was changed.")
 
 
-def obtain_server_key(url: str, known: ClientSettings | None, key_file: str | None) -> str:
+def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file: str | None) -> str:
     """Return a key that opens the server: the one that is there, none where none is asked for, or a new one."""
     if key_file is None:
         for key in (
             os.environ.get(settings.KEY_VARIABLE, ""),
-            known.key if known and replace_localhost_name(known.url) == url else "",
+            saved_settings.key
+            if saved_settings and replace_localhost_name(saved_settings.url) == url
+            else "",
         ):
             if check_server_key(url, key.strip()):
                 return key.strip()
@@ -270,7 +272,7 @@ def obtain_server_key(url: str, known: ClientSettings | None, key_file: str | No
     talk.require_working_key(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
     if not connect_code.startswith(KEY_MARK):
-        agents = known.agents if known else {}
+        agents = saved_settings.agents if saved_settings else {}
         settings.save_client_settings(
             ClientSettings(url, key, agents, settings.collect_connection_environment())
         )

@@ -30,9 +30,9 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("agents", nargs="*", metavar="AGENT", help="which agents (default: all)")
     args = parser.parse_args(list(arguments))
-    place = UserHome(os.path.expanduser("~"), os.environ)
+    home = UserHome(os.path.expanduser("~"), os.environ)
     try:
-        return disconnect_agents(args.agents, place)
+        return disconnect_agents(args.agents, home)
     except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -104,17 +104,21 @@ def describe_disconnect_result(edited_file: EditedFile, change: plans.FileChange
     return "was edited after it was connected, so only Signalbox's entries were removed:"
 
 
-def remove_agents_from_settings(leaving: set[str], known: ClientSettings | None) -> None:
+def remove_agents_from_settings(leaving: set[str], saved_settings: ClientSettings | None) -> None:
     """Take the agents out of the settings; with the last one the key goes, too."""
-    if known is None:
+    if saved_settings is None:
         return
     remaining_agents = {
-        name: agent_record for name, agent_record in known.agents.items() if name not in leaving
+        name: agent_record for name, agent_record in saved_settings.agents.items() if name not in leaving
     }
     if remaining_agents:
         settings.save_client_settings(
-            ClientSettings(known.url, known.key, remaining_agents, known.environment)
+            ClientSettings(
+                saved_settings.url, saved_settings.key, remaining_agents, saved_settings.environment
+            )
         )
         return
     os.unlink(settings.client_settings_path())
-    sys.stdout.write(f"The key was deleted here. Revoke it at {known.url}/ui/keys/ if nobody else uses it.\n")
+    sys.stdout.write(
+        f"The key was deleted here. Revoke it at {saved_settings.url}/ui/keys/ if nobody else uses it.\n"
+    )

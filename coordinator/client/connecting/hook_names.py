@@ -91,20 +91,20 @@ def iterate_program_files(program: str) -> Iterator[str]:
     folder = os.path.dirname(program)
     # npm puts the program of a machine into a package beside the one with the script that starts it.
     packages = os.path.dirname(os.path.dirname(folder))
-    places = [folder, os.path.join(folder, "chunks")] if is_javascript_file(program) else []
-    beside = [
+    directories = [folder, os.path.join(folder, "chunks")] if is_javascript_file(program) else []
+    sibling = [
         os.path.join(packages, name)
         for name in list_folder_names(packages)
         if name.startswith("claude-code-")
     ]
     if os.path.basename(program).startswith("claude"):
-        yield from (os.path.join(package, "claude") for package in beside)
+        yield from (os.path.join(package, "claude") for package in sibling)
     remaining_files = MAX_FILES
-    for place in places:
-        for name in list_folder_names(place):
+    for directory in directories:
+        for name in list_folder_names(directory):
             if name.endswith((".js", ".mjs", ".cjs")) and remaining_files:
                 remaining_files -= 1
-                yield os.path.join(place, name)
+                yield os.path.join(directory, name)
 
 
 def is_javascript_file(program: str) -> bool:

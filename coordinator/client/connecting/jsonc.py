@@ -154,12 +154,12 @@ def set_jsonc_value(text: str, path: Sequence[str], value: Any) -> str:
     Raises UnreadableSettings where something on the way is no object.
     """
     node = parse_jsonc(text)
-    for place, key in enumerate(path):
+    for depth, key in enumerate(path):
         if node.kind != "object":
-            raise UnreadableSettings(f"{'.'.join(path[:place]) or 'the whole'} is not an object")
+            raise UnreadableSettings(f"{'.'.join(path[:depth]) or 'the whole'} is not an object")
         at = node.find_item_index(key)
         if at is None:
-            for missing in reversed(path[place + 1 :]):
+            for missing in reversed(path[depth + 1 :]):
                 value = {missing: value}
             return insert_jsonc_item(text, node, value, key)
         node = node.items[at]
@@ -234,8 +234,8 @@ def insert_jsonc_item(text: str, node: JsonNode, value: Any, key: str | None) ->
     end = node.items[-1].end
     if node.comma:
         end = text.index(",", JsoncParser(text).skip_blanks(end)) + 1
-    here = _ON_THIS_LINE.match(text, end)
-    ending = here.end() if here and here.end() < node.end - 1 else end
+    match = _ON_THIS_LINE.match(text, end)
+    ending = match.end() if match and match.end() < node.end - 1 else end
     comma = "" if node.comma else ","
     rest = text[ending:]
     if rest.lstrip(" \t").startswith(("}", "]")):  # the last item and the closing sign share a line

@@ -108,10 +108,10 @@ def has_conflicting_values(
     text: str, entries: SettingsEntries, former: SettingsEntries | None = None
 ) -> bool:
     """Say whether somebody else's values are where `values` would go; `former` is what we put in before."""
-    ours = former.values if former else {}
+    own_values = former.values if former else {}
     return any(
         hashable_value_at(text, path)
-        not in {None, to_hashable_value(value), to_hashable_value(ours.get(path))}
+        not in {None, to_hashable_value(value), to_hashable_value(own_values.get(path))}
         and not is_own_object_at(text, path, entries)
         and not (former and is_own_object_at(text, path, former))
         for path, value in entries.values.items()
@@ -124,12 +124,12 @@ def is_signalbox_entry(entry: Any, agent: str) -> bool:
         return False
     called = [entry[name] for name in COMMANDS if isinstance(entry.get(name), str)]
     name = re.escape(agent)
-    ours = re.compile(
+    own_pattern = re.compile(
         rf"(?:signalbox(?:\.exe)?|coordinator\.client\.main)['\"]*\s+hook\s+{name}(?![\w-])"
         rf"|coordinator/client/launch\.py['\"]*\s+--settings\s.{{1,4096}}?\s+hook\s+{name}(?![\w-])"
         rf"|https?://\S+/hooks/{name}(?![\w-])"
     )
-    return any(ours.search(called_text) for called_text in called)
+    return any(own_pattern.search(called_text) for called_text in called)
 
 
 def ensure_json_object_text(text: str) -> str:
@@ -182,15 +182,15 @@ def iterate_own_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str
             yield from ((at, "hooks", place) for place in own_positions)
 
 
-def merge_event_entry(text: str, event: str, wanted: SettingsEntries) -> str:
-    path, entry = ("hooks", event), wanted.hooks.get(event)
+def merge_event_entry(text: str, event: str, wanted_entries: SettingsEntries) -> str:
+    path, entry = ("hooks", event), wanted_entries.hooks.get(event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-    entry_paths = list(iterate_own_entry_paths(entries, wanted.agent)) if entries is not None else []
+    entry_paths = list(iterate_own_entry_paths(entries, wanted_entries.agent)) if entries is not None else []
     if entries is not None and len(entry_paths) == 1 and entry is not None:
         jsonc_node = jsonc.find_jsonc_node(entries, entry_paths[0])
         if jsonc_node is not None and jsonc_node.to_python_value() == entry:
             return text
-    text = remove_event_entries(text, event, wanted.agent, keep_list=entry is not None)
+    text = remove_event_entries(text, event, wanted_entries.agent, keep_list=entry is not None)
     return jsonc.append_jsonc_element(text, path, dict(entry)) if entry is not None else text
 
 
@@ -198,8 +198,8 @@ def remove_event_entries(text: str, event: str, agent: str, *, keep_list: bool =
     path = ("hooks", event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
     entry_paths = list(iterate_own_entry_paths(entries, agent)) if entries is not None else []
-    for place in reversed(entry_paths):
-        text = jsonc.remove_jsonc_item(text, (*path, *place))
+    for entry_path in reversed(entry_paths):
+        text = jsonc.remove_jsonc_item(text, (*path, *entry_path))
     if entry_paths and not keep_list:
         node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
         if node is not None and not node.items and not has_inner_comment(text, node):

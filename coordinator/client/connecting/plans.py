@@ -381,13 +381,13 @@ def list_parent_folders(folder: str) -> list[str]:
     return folders
 
 
-def is_server_name_taken(path: str, wanted: SettingsEntries | TomlTable | YamlEntry) -> bool:
+def is_server_name_taken(path: str, entry: SettingsEntries | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
     with suppress(FileRefused, UnreadableSettings):
         text = files.read_file_snapshot(path).decoded_text
-        if isinstance(wanted, TomlTable | YamlEntry):
-            return is_entry_name_taken(text, wanted)
-        return bool(text.strip()) and merging.has_conflicting_values(text, wanted)
+        if isinstance(entry, TomlTable | YamlEntry):
+            return is_entry_name_taken(text, entry)
+        return bool(text.strip()) and merging.has_conflicting_values(text, entry)
     return False
 
 
@@ -400,11 +400,11 @@ def load_settings_file(path: str) -> Any:
 
 
 def plan_disconnect_change(
-    path: str, edited_file: EditedFile, wanted: Sequence[Entry]
+    path: str, edited_file: EditedFile, entries: Sequence[Entry]
 ) -> tuple[FileChange, bool]:
     """Return what would change for a file to be without us, and whether it then is exactly what it was before.
 
-    `wanted` are the entries that we put in; none for a file of our own. Raises FileRefused.
+    `entries` are the entries that we put in; none for a file of our own. Raises FileRefused.
     """
     file_snapshot = files.read_file_snapshot(path)
     if (
@@ -417,12 +417,12 @@ def plan_disconnect_change(
             if file_snapshot.content is not None
             else (None, edited_file.original is None)
         )
-    elif not wanted:
+    elif not entries:
         after, exact = None, False
     else:
         try:
             text = file_snapshot.decoded_text
-            for wanted_entry in wanted:
+            for wanted_entry in entries:
                 text = remove_any_entry(text, wanted_entry, edited_file)
         except UnreadableSettings as problem:
             raise FileRefused(
@@ -438,14 +438,14 @@ def plan_disconnect_change(
     return change, exact
 
 
-def remove_any_entry(text: str, wanted: Entry, edited_file: EditedFile) -> str:
-    if isinstance(wanted, TomlTable | YamlEntry):
-        return remove_entry_from_text(text, wanted)
-    if isinstance(wanted, TomlValue):
-        return text if had_value_before(edited_file, wanted) else toml_tables.remove_toml_value(text, wanted)
-    if isinstance(wanted, FormerLines):
-        return lines.remove_former_lines(text, wanted)
-    return merging.remove_settings_entries(text, wanted, decode_file_content(edited_file.original))
+def remove_any_entry(text: str, entry: Entry, edited_file: EditedFile) -> str:
+    if isinstance(entry, TomlTable | YamlEntry):
+        return remove_entry_from_text(text, entry)
+    if isinstance(entry, TomlValue):
+        return text if had_value_before(edited_file, entry) else toml_tables.remove_toml_value(text, entry)
+    if isinstance(entry, FormerLines):
+        return lines.remove_former_lines(text, entry)
+    return merging.remove_settings_entries(text, entry, decode_file_content(edited_file.original))
 
 
 def is_empty_settings_text(text: str) -> bool:
@@ -493,10 +493,14 @@ def apply_file_changes(
         )
 
 
-def build_edited_file(change: FileChange, after: bytes, known: EditedFile | None) -> EditedFile:
-    mode = known.mode if known else change.found.mode if change.secret else None
+def build_edited_file(change: FileChange, after: bytes, existing_file: EditedFile | None) -> EditedFile:
+    mode = existing_file.mode if existing_file else change.found.mode if change.secret else None
     return EditedFile(
-        change.agent, change.base, record.hash_file_content(after), known.folders if known else [], mode
+        change.agent,
+        change.base,
+        record.hash_file_content(after),
+        existing_file.folders if existing_file else [],
+        mode,
     )
 
 

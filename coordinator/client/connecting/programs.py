@@ -139,8 +139,10 @@ class ConnectableAgent:
         ]
         if any(os.path.isdir(one) for one in signs):
             return True
-        places = environment.get("PATH", "").split(os.pathsep)
-        return any(os.access(os.path.join(p, one), os.X_OK) for p in places if p for one in self.programs)
+        search_folders = environment.get("PATH", "").split(os.pathsep)
+        return any(
+            os.access(os.path.join(p, one), os.X_OK) for p in search_folders if p for one in self.programs
+        )
 
 
 def fill_plugin_template(text: str, agent: str, call: HookInvocation) -> str:
@@ -150,10 +152,10 @@ def fill_plugin_template(text: str, agent: str, call: HookInvocation) -> str:
     """
     values = {"AGENT": agent, "HOOK_PROGRAM": list(call.program), "SERVER": call.url}
     for name, value in values.items():
-        place = re.search(rf"^const {name} = (.*?) //", text, re.MULTILINE)
-        if place is None:
+        match = re.search(rf"^const {name} = (.*?) //", text, re.MULTILINE)
+        if match is None:
             raise ValueError(name)
-        text = text[: place.start(1)] + json.dumps(value) + text[place.end(1) :]
+        text = text[: match.start(1)] + json.dumps(value) + text[match.end(1) :]
     return text
 
 

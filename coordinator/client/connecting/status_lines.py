@@ -27,8 +27,10 @@ def add_status_line(text: str, command: str) -> str:
         entry = {"type": "command", "command": command}
         return jsonc.set_jsonc_value(text, PATH, entry) if is_missing else text
     own = find_own_command(current)
-    wanted = f"{command} {shlex.quote(own)}" if own else command
-    return text if current == wanted else jsonc.set_jsonc_value(text, (*PATH, "command"), wanted)
+    wanted_command = f"{command} {shlex.quote(own)}" if own else command
+    return (
+        text if current == wanted_command else jsonc.set_jsonc_value(text, (*PATH, "command"), wanted_command)
+    )
 
 
 def remove_status_line(text: str) -> str:
@@ -52,10 +54,10 @@ def find_status_line_command(text: str) -> str | None:
 
 def find_own_command(command: str) -> str:
     """Return the person's own command within a status line, which may be all of it; "" where there is none."""
-    ours = _OURS.match(command)
-    if ours is None:
+    match = _OURS.match(command)
+    if match is None:
         return command
-    rest = command[ours.end() :].strip().removeprefix("-- ")
+    rest = command[match.end() :].strip().removeprefix("-- ")
     words = [rest]
     with suppress(ValueError):
         words = shlex.split(rest)

@@ -112,10 +112,10 @@ def add_toml_value(text: str, value: TomlValue) -> str:
     from tomlkit.items import AoT, Table, Whitespace  # noqa: PLC0415 - loaded with the document
 
     at = 0
-    for place, (key, item) in enumerate(document.body):
+    for index, (key, item) in enumerate(document.body):
         if isinstance(item, AoT) or (isinstance(item, Table) and not (key and key.is_dotted())):
             break
-        at = place + 1 if key is not None else at
+        at = index + 1 if key is not None else at
     glue = toml_line_ending(text) if at == len(document.body) and text and not text.endswith("\n") else ""
     document.body.insert(
         at, (None, Whitespace(f"{glue}{value.name} = {value.value}{toml_line_ending(text)}"))
@@ -181,10 +181,10 @@ def is_own_toml_table(value: Any, table: TomlTable) -> bool:
     return isinstance(value, dict) and table.is_ours(value)
 
 
-def find_toml_value(known: Any, path: Path) -> Any:
+def find_toml_value(value: Any, path: Path) -> Any:
     for name in path:
-        known = known.get(name) if isinstance(known, dict) else None
-    return known
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def load_toml(text: str) -> dict[str, Any]:
@@ -309,13 +309,13 @@ def remove_cut_marks(text: str) -> str:
     return first
 
 
-def delete_plain_table(known: dict[str, Any], path: Path, others: Mapping[str, Any]) -> None:
+def delete_plain_table(table: dict[str, Any], path: Path, other_values: Mapping[str, Any]) -> None:
     """Take the table at the path out of the plain value; holders that it leaves empty go with it."""
-    holders = [known]
+    holders = [table]
     for name in path[:-1]:
         holders.append(holders[-1][name])
-    if others:
-        holders[-1][path[-1]] = dict(others)
+    if other_values:
+        holders[-1][path[-1]] = dict(other_values)
         return
     del holders[-1][path[-1]]
     for at in range(len(path) - 2, -1, -1):
@@ -331,11 +331,11 @@ def require_expected_toml(after: str, expected: Mapping[str, Any]) -> str:
 
 
 def to_comparable_json(value: Any) -> str:
-    def drop_empty_tables(one: Any) -> Any:
-        if isinstance(one, dict):
-            inner = {key: drop_empty_tables(item) for key, item in one.items()}
+    def drop_empty_tables(table: Any) -> Any:
+        if isinstance(table, dict):
+            inner = {key: drop_empty_tables(item) for key, item in table.items()}
             return {key: item for key, item in inner.items() if item != {}}
-        return [drop_empty_tables(item) for item in one] if isinstance(one, list) else one
+        return [drop_empty_tables(item) for item in table] if isinstance(table, list) else table
 
     return json.dumps(drop_empty_tables(copy.deepcopy(value)), sort_keys=True, default=str)
 

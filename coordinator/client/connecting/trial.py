@@ -46,13 +46,13 @@ def iterate_trial_steps(
             yield time_trial_step("Find it as a session", lambda: wait_for_trial_session(url, key, mark))
 
 
-def time_trial_step(what: str, work: Any) -> TrialStep:
+def time_trial_step(label: str, work: Any) -> TrialStep:
     started_at = time.perf_counter()
     try:
         step_text, works = work(), True
     except (talk.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
         step_text, works = str(problem), False
-    return TrialStep(what, works, step_text, (time.perf_counter() - started_at) * 1000)
+    return TrialStep(label, works, step_text, (time.perf_counter() - started_at) * 1000)
 
 
 def try_server_key(url: str, key: str) -> str:

@@ -36,13 +36,13 @@ class AccessTokens:
         try:
             async with asyncio.timeout(RENEWED_WITHIN):
                 while True:
-                    found = await self._threads.run_in_thread(
+                    token_row = await self._threads.run_in_thread(
                         mcp_sign_ins.claim_access_token, server.name, agent_id, timezone.now(), rejected
                     )
-                    if isinstance(found, StoredToken):
-                        return found
-                    if found is not None:
-                        return await self.renew_access_token(found)
+                    if isinstance(token_row, StoredToken):
+                        return token_row
+                    if token_row is not None:
+                        return await self.renew_access_token(token_row)
                     await asyncio.sleep(LOOKED_AFTER)
         except TimeoutError:
             raise UpstreamFailed("waits for a new access token, which takes too long") from None
@@ -89,8 +89,8 @@ class AccessTokens:
 
 def read_challenge_scope(challenge: str) -> str:
     """Return the scopes that a WWW-Authenticate header asks for, empty where it names none."""
-    _, found, rest = challenge.partition('scope="')
-    return rest.partition('"')[0][:1_000] if found else ""
+    _, separator, rest = challenge.partition('scope="')
+    return rest.partition('"')[0][:1_000] if separator else ""
 
 
 def describe_failure(problem: SignalboxError | AuthorizationFailed) -> str:

@@ -197,9 +197,9 @@ class AllServers:
             await self._links.find_stateless_session(
                 exchange
             )  # by which hooks and questions of this agent know that it is here
-        shown = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
+        shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
         value: dict[str, Any] = {"tools": list(tool_search.SEARCH_TOOLS)}
-        if shown.listed is not ListedTools.SEARCH:
+        if shown_tools.listed is not ListedTools.SEARCH:
             tools, silent, twins = await self.fetch_combined_tools(exchange)
             value["tools"] = [msgspec.Raw(tool) for tool in tools]
             meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
@@ -211,11 +211,11 @@ class AllServers:
 
     async def fetch_combined_tools(self, exchange: Exchange) -> tuple[list[bytes], list[str], list[str]]:
         """Return the tools of all servers by server and name, the servers that did not answer, and those alike."""
-        turns = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(AT_ONCE)
         opened = await self.find_open_servers(exchange)
         alone = [server for server in opened if not server.indistinguishable_servers]
         server_tools = await asyncio.gather(
-            *(self.fetch_server_tools(exchange, server, turns) for server in alone)
+            *(self.fetch_server_tools(exchange, server, semaphore) for server in alone)
         )
         tools = [tool for _, some in sorted(server_tools) for tool in some or []]
         silent = sorted(name for name, some in server_tools if some is None)
@@ -254,9 +254,9 @@ class AllServers:
         return open_servers
 
     async def fetch_server_tools(
-        self, exchange: Exchange, server: UpstreamServer, turns: asyncio.Semaphore
+        self, exchange: Exchange, server: UpstreamServer, semaphore: asyncio.Semaphore
     ) -> tuple[str, list[bytes] | None]:
-        async with turns:
+        async with semaphore:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
                     inner = await self._links.attach_upstream_session(replace(exchange, server=server))
@@ -379,7 +379,7 @@ class AllServers:
             exchange.agent_id,
             server.name if server else shown_name,
             problem,
-            known=server is not None,
+            is_known_server=server is not None,
         )
         await exchange.line.send_answer(
             answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)

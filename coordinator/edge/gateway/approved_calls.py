@@ -172,7 +172,7 @@ class ApprovedCallRunner:
             question := wrap_server_question(response, record, binding, state.round + 1 if state else 0)
         ) is not None:
             response, event = question, None
-            await self.record_call_result(record.call_id, response, asks=True)
+            await self.record_call_result(record.call_id, response, asks_for_input=True)
             self._records.leave_call_open(record)
         else:
             await self.record_call_result(record.call_id, response)
@@ -234,9 +234,13 @@ class ApprovedCallRunner:
             raise CallNotSent(registered_server.fault if registered_server else "is not registered any more")
         return registered_server
 
-    async def record_call_result(self, call_id: str, response: bytes, *, asks: bool = False) -> None:
+    async def record_call_result(
+        self, call_id: str, response: bytes, *, asks_for_input: bool = False
+    ) -> None:
         await self.record_call_outcome(
-            functools.partial(gateway_calls.end_gateway_call, call_id, response, asks=asks)
+            functools.partial(
+                gateway_calls.end_gateway_call, call_id, response, asks_for_input=asks_for_input
+            )
         )
 
     async def record_call_outcome(self, end: Callable[..., None]) -> None:
@@ -264,13 +268,15 @@ class ApprovedCallRunner:
             binding.tool,
             str(problem),
         )
-        stands = state is not None and not was_sent and not is_task
+        approval_stands = state is not None and not was_sent and not is_task
         if was_sent:
             failure_text = answers.describe_broken_call(server_id, tool, failure_reason)
         elif state is None:
             failure_text = answers.describe_unreached_call(server_id, tool, failure_reason, approved=True)
         else:
-            failure_text = answers.describe_uncontinued_call(server_id, tool, failure_reason, stands=stands)
+            failure_text = answers.describe_uncontinued_call(
+                server_id, tool, failure_reason, can_answer_again=approval_stands
+            )
         response = answers.build_tool_error(
             exchange.message, failure_text, {"decision": "allow", "sent": was_sent}
         )
@@ -285,7 +291,7 @@ class ApprovedCallRunner:
             await self._threads.run_in_thread(
                 gateway_calls.undo_call_start, record.call_id, response, now=timezone.now()
             )
-        elif stands:
+        elif approval_stands:
             await self._threads.run_in_thread(
                 gateway_calls.reopen_server_question, record.call_id, state.round, now=timezone.now()
             )
@@ -301,9 +307,9 @@ class ApprovedCallRunner:
     ) -> None:
         """Have it audited that a brake stopped an approved call. Its client hears of the brake in any case."""
         record.decided_by = f"brake {brake.id}"
-        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
+        origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         note = functools.partial(
-            gateway_calls.record_call_denial, binding, build_brake_ruling(brake), place, now=timezone.now()
+            gateway_calls.record_call_denial, binding, build_brake_ruling(brake), origin, now=timezone.now()
         )
         try:
             await self._records.perform_record_write(note)

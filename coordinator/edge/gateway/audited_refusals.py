@@ -24,16 +24,22 @@ class RefusalAudit:
         self._noted: dict[tuple[int, str], float] = {}
 
     async def audit_refusal(
-        self, admission: Admission, agent_id: str, server_id: str, problem: SignalboxError, *, known: bool
+        self,
+        admission: Admission,
+        agent_id: str,
+        server_id: str,
+        problem: SignalboxError,
+        *,
+        is_known_server: bool,
     ) -> None:
         """Have it written. Servers that nobody knows count as one: their names are the asker's. Raises Busy."""
-        place = admission.caller.id, server_id if known else ""
+        refusal_key = admission.caller.id, server_id if is_known_server else ""
         now = time.monotonic()
-        if self._noted.get(place, -EVERY) > now - EVERY:
+        if self._noted.get(refusal_key, -EVERY) > now - EVERY:
             return
         if len(self._noted) >= MOST_KEPT:
             self._noted.clear()
-        self._noted[place] = now
+        self._noted[refusal_key] = now
         await self._records.perform_record_write(
             functools.partial(
                 gateway_refusals.record_server_refusal,

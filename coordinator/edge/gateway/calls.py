@@ -252,10 +252,10 @@ class ToolCallHandler:
 
     async def audit_denial(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> str:
         """Have a denial audited; return the words for the model."""
-        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
+        origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         binding = build_record_binding(exchange, record, ruling)
         await self._records.perform_record_write(
-            functools.partial(gateway_calls.record_call_denial, binding, ruling, place, now=timezone.now())
+            functools.partial(gateway_calls.record_call_denial, binding, ruling, origin, now=timezone.now())
         )
         return answers.describe_policy_denial(
             exchange.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
@@ -269,7 +269,7 @@ class ToolCallHandler:
         state: WaitState | ContinuationState | None,
     ) -> None:
         binding = build_record_binding(exchange, record, ruling)
-        place = CallOrigin(
+        origin = CallOrigin(
             record.session_id,
             exchange.client.session_id if exchange.client else None,
             client=exchange.client_name,
@@ -279,8 +279,8 @@ class ToolCallHandler:
             await self.answer_call_with_message(exchange, record, "held", ANOTHER)
             return
         if not record.goes_on:
-            place = replace(place, event_id=await self._records.write_call_begin(record))
-        pending_call = PendingCall(exchange, binding, ruling, place, record)
+            origin = replace(origin, event_id=await self._records.write_call_begin(record))
+        pending_call = PendingCall(exchange, binding, ruling, origin, record)
         if isinstance(state, ContinuationState):
             await self._holding.continue_pending_call(pending_call, state)
         else:
@@ -290,9 +290,9 @@ class ToolCallHandler:
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
     ) -> None:
         """Pass a call on about which a person was asked and nobody need be asked by now; close that question."""
-        place = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
+        origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         attempt = CallAttempt(
-            record.call_id, build_record_binding(exchange, record, ruling), exchange.caller, place
+            record.call_id, build_record_binding(exchange, record, ruling), exchange.caller, origin
         )
         settled, request = await self._threads.run_in_thread(
             gateway_calls.close_allowed_question, attempt, state.request_id, state.key, now=timezone.now()

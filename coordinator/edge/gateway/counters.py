@@ -35,10 +35,10 @@ class CallCounters:
     ) -> None:
         """Count one call."""
         kind = server_id, tool, truncate_to_hour(timezone.now()), outcome
-        tally = self._counted.get(kind)
-        if tally is None:
-            tally = self._counted[kind] = CallCounter()
-        tally.count_timed_call(upstream_ms, own_ms)
+        counter = self._counted.get(kind)
+        if counter is None:
+            counter = self._counted[kind] = CallCounter()
+        counter.count_timed_call(upstream_ms, own_ms)
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self.write_counters_soon())
 
@@ -58,9 +58,9 @@ class CallCounters:
             )
         except SignalboxError as problem:
             log.warning("Figures of calls wait to be written: %s", problem.detail)
-            for kind, tally in self._counted.items():
+            for kind, counter in self._counted.items():
                 counted.setdefault(kind, CallCounter()).add_stored_counts(
-                    tally.calls, tally.upstream, tally.own
+                    counter.calls, counter.upstream, counter.own
                 )
             self._counted = counted
 

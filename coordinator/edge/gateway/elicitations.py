@@ -142,7 +142,7 @@ class ElicitationHandler:
         self,
         exchange: Exchange,
         line: ResponseStream | None,
-        card: OpenElicitation,
+        open_elicitation: OpenElicitation,
         params: dict[str, Any],
     ) -> ElicitationResult:
         """Return what the server is sent, empty where its client answers it. Closes the card, however that ends."""
@@ -151,10 +151,12 @@ class ElicitationHandler:
         try:
             if line is not None and exchange.accepts_event_stream:
                 await line.open_event_stream()
-            with self._keep_alive.keep_client_alive(exchange, f"Waits for an answer: {card.link}"):
+            with self._keep_alive.keep_client_alive(
+                exchange, f"Waits for an answer: {open_elicitation.link}"
+            ):
                 result = await self._waits.wait_until(
-                    functools.partial(find_result, card.request_id, params),
-                    topics=[f"permission_requests:{card.pk}"],
+                    functools.partial(find_result, open_elicitation.request_id, params),
+                    topics=[f"permission_requests:{open_elicitation.pk}"],
                     timeout=patience,
                     still_allowed=exchange.admission.require_still_allowed,
                 )
@@ -166,7 +168,7 @@ class ElicitationHandler:
             return {"action": CANCEL}
         finally:
             if not is_decided:
-                self.run_in_background(self.withdraw_card(exchange, card, reason))
+                self.run_in_background(self.withdraw_card(exchange, open_elicitation, reason))
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done, whatever becomes of its call meanwhile."""
@@ -174,11 +176,11 @@ class ElicitationHandler:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def withdraw_card(self, exchange: Exchange, card: OpenElicitation, reason: str) -> None:
+    async def withdraw_card(self, exchange: Exchange, open_elicitation: OpenElicitation, reason: str) -> None:
         """Close a card; one that is decided stays as it is."""
         withdraw = functools.partial(
             elicitations.withdraw_elicitation,
-            card.request_id,
+            open_elicitation.request_id,
             exchange.caller_key.caller_actor,
             reason,
             timezone.now(),
@@ -186,13 +188,15 @@ class ElicitationHandler:
         try:
             await self._threads.run_in_thread(withdraw)
         except DatabaseError:
-            log.exception("The card of %s could not be closed; it expires at its deadline.", card.request_id)
+            log.exception(
+                "The card of %s could not be closed; it expires at its deadline.", open_elicitation.request_id
+            )
 
-    async def remove_sent_secrets(self, card: OpenElicitation) -> None:
+    async def remove_sent_secrets(self, open_elicitation: OpenElicitation) -> None:
         try:
-            await self._threads.run_in_thread(elicitations.remove_sent_secrets, card.request_id)
+            await self._threads.run_in_thread(elicitations.remove_sent_secrets, open_elicitation.request_id)
         except DatabaseError:
-            log.exception("The sealed answer of %s could not be removed.", card.request_id)
+            log.exception("The sealed answer of %s could not be removed.", open_elicitation.request_id)
 
     async def send_response(self, exchange: Exchange, number: Any, **response: Any) -> None:
         """Send the server the response to its request. Raises UpstreamFailed."""
@@ -229,14 +233,16 @@ class ElicitationHandler:
         if params is None:
             return {"action": DECLINE}
         try:
-            card = await self.open_question(exchange, line, params, f"{name} {timezone.now().timestamp()}")
+            open_elicitation = await self.open_question(
+                exchange, line, params, f"{name} {timezone.now().timestamp()}"
+            )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A question of %s could not be asked: %s", exchange.server.name, problem)
             return {"action": CANCEL}
-        if card is None:
+        if open_elicitation is None:
             return {"action": DECLINE}
-        result = await self.wait_for_result(exchange, line, card, params)
-        self.run_in_background(self.remove_sent_secrets(card))
+        result = await self.wait_for_result(exchange, line, open_elicitation, params)
+        self.run_in_background(self.remove_sent_secrets(open_elicitation))
         return result or {"action": CANCEL}
 
 
@@ -263,36 +269,44 @@ class CallElicitations:
 
     async def take_server_message(self, data: bytes) -> bool:
         """Take in what a server sends before its response; say whether its client is not to receive it."""
-        asked = elicitation.parse_server_elicitation(data)
-        if asked is not None:
-            return await self.take_question(asked)
+        server_elicitation = elicitation.parse_server_elicitation(data)
+        if server_elicitation is not None:
+            return await self.take_question(server_elicitation)
         number = elicitation.parse_taken_back_number(data)
         task = self._open.get(json.dumps(number)) if number is not None else None
         if task is not None:
             task.cancel(TAKEN_BACK)
         return False
 
-    async def take_question(self, asked: ServerElicitation) -> bool:
-        is_client_asked = self.can_client_ask(asked.mode)
+    async def take_question(self, server_elicitation: ServerElicitation) -> bool:
+        is_client_asked = self.can_client_ask(server_elicitation.mode)
         self._count += 1
         is_too_many = self._count > MAX_QUESTIONS or len(self._open) >= MAX_QUESTIONS_AT_ONCE
-        if asked.params is None or is_too_many or json.dumps(asked.number) in self._open:
+        if (
+            server_elicitation.params is None
+            or is_too_many
+            or json.dumps(server_elicitation.number) in self._open
+        ):
             if not is_client_asked:
-                await self.refuse_question(asked)
+                await self.refuse_question(server_elicitation)
             return not is_client_asked
         try:
-            card = await self._handler.open_question(self._exchange, self._line, asked.params, asked.number)
+            open_elicitation = await self._handler.open_question(
+                self._exchange, self._line, server_elicitation.params, server_elicitation.number
+            )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A question of %s could not be asked: %s", self._exchange.server.name, problem)
             if not is_client_asked:
-                await self.try_sending(asked.number, result={"action": CANCEL})
+                await self.try_sending(server_elicitation.number, result={"action": CANCEL})
             return not is_client_asked
-        if card is None:
-            await self.try_sending(asked.number, result={"action": DECLINE})
+        if open_elicitation is None:
+            await self.try_sending(server_elicitation.number, result={"action": DECLINE})
             return True
-        is_client_asked = is_client_asked and card.is_findable
-        key = json.dumps(asked.number)
-        task = asyncio.ensure_future(self.answer_question(asked, card, is_client_asked))
+        is_client_asked = is_client_asked and open_elicitation.is_findable
+        key = json.dumps(server_elicitation.number)
+        task = asyncio.ensure_future(
+            self.answer_question(server_elicitation, open_elicitation, is_client_asked)
+        )
         self._open[key] = task
         task.add_done_callback(lambda _: self._open.pop(key, None))
         return not is_client_asked
@@ -304,32 +318,36 @@ class CallElicitations:
             return False
         return not exchange.gone.happened and elicitation.can_client_ask(exchange.client.capabilities, mode)
 
-    async def refuse_question(self, asked: ServerElicitation) -> None:
-        if asked.params is None:
-            await self.try_sending(asked.number, error={"code": INVALID_PARAMS, "message": UNANSWERABLE})
+    async def refuse_question(self, server_elicitation: ServerElicitation) -> None:
+        if server_elicitation.params is None:
+            await self.try_sending(
+                server_elicitation.number, error={"code": INVALID_PARAMS, "message": UNANSWERABLE}
+            )
         else:
-            await self.try_sending(asked.number, result={"action": CANCEL})
+            await self.try_sending(server_elicitation.number, result={"action": CANCEL})
 
     async def answer_question(
-        self, asked: ServerElicitation, card: OpenElicitation, is_client_asked: bool
+        self, server_elicitation: ServerElicitation, open_elicitation: OpenElicitation, is_client_asked: bool
     ) -> None:
         """Wait for the answer and send it; a call that ends meanwhile cancels the question."""
-        assert asked.params is not None
+        assert server_elicitation.params is not None
         result: ElicitationResult = {"action": CANCEL}
         try:
             with self._exchange.call_timeouts.pause_timeouts(find_patience(self._exchange, self._line)):
-                result = await self._handler.wait_for_result(self._exchange, self._line, card, asked.params)
+                result = await self._handler.wait_for_result(
+                    self._exchange, self._line, open_elicitation, server_elicitation.params
+                )
             if result.get("action") == ACCEPT and await self.is_braked():
                 result = {"action": CANCEL}
         finally:
             if result:
                 if is_client_asked and self._line is not None:
-                    taken_back = {"requestId": asked.number, "reason": ANSWERED_HERE}
+                    taken_back = {"requestId": server_elicitation.number, "reason": ANSWERED_HERE}
                     await self._line.try_send_event(
                         sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))
                     )
-                await self.try_sending(asked.number, result=result)
-                self._handler.run_in_background(self._handler.remove_sent_secrets(card))
+                await self.try_sending(server_elicitation.number, result=result)
+                self._handler.run_in_background(self._handler.remove_sent_secrets(open_elicitation))
 
     async def is_braked(self) -> bool:
         """Say whether a brake is on for the agent; where that cannot be found out, it is."""

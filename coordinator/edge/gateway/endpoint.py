@@ -424,7 +424,7 @@ class GatewayEndpoint:
             )
             problem = Forbidden(refusal_text)
             await self.refusals.audit_refusal(
-                exchange.admission, exchange.agent_id, exchange.server.name, problem, known=True
+                exchange.admission, exchange.agent_id, exchange.server.name, problem, is_known_server=True
             )
             raise problem
 
@@ -434,7 +434,7 @@ class GatewayEndpoint:
             problem = NotFound(
                 f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
             )
-            await self.refusals.audit_refusal(admission, agent_id, name, problem, known=False)
+            await self.refusals.audit_refusal(admission, agent_id, name, problem, is_known_server=False)
             raise problem
         if server.target is None:
             raise Forbidden(f"The MCP server {server.name} {server.fault}.")

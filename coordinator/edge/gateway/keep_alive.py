@@ -31,16 +31,16 @@ class ClientKeepAlive:
         if not exchange.line.is_stream:
             yield
             return
-        place = next(self._places)
-        self._waiting[place] = exchange, text, 0
+        number = next(self._places)
+        self._waiting[number] = exchange, text, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self.run_keep_alives())
-        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, place)
+        first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, number)
         try:
             yield
         finally:
             first.cancel()
-            del self._waiting[place]
+            del self._waiting[number]
 
     def schedule_keep_alive(self, index: int) -> None:
         task = asyncio.ensure_future(self.send_keep_alive(index))
@@ -50,8 +50,8 @@ class ClientKeepAlive:
     async def run_keep_alives(self) -> None:
         while self._waiting:
             await asyncio.sleep(EVERY)
-            for place in list(self._waiting):
-                await self.send_keep_alive(place)
+            for number in list(self._waiting):
+                await self.send_keep_alive(number)
 
     async def send_keep_alive(self, index: int) -> None:
         if index in self._waiting:

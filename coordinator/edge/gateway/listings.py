@@ -95,10 +95,10 @@ class AgentToolListings:
         await self.store_listed_tools(exchange.server, page.listing)
         exchange.server = await self.find_current_server(exchange)
         rules, policy = await self.load_current_policy(exchange)
-        shown = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
+        shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
 
         def is_visible_to_agent(tool: ToolDefinition) -> bool:
-            return shown.is_tool_shown(exchange.server.name, tool.name) and is_tool_visible(
+            return shown_tools.is_tool_shown(exchange.server.name, tool.name) and is_tool_visible(
                 exchange, rules, policy, tool.name, tool.definition_digest
             )
 
@@ -134,7 +134,9 @@ class AgentToolListings:
         )
         return any(verdict.decision != "deny" for verdict in verdicts.values())
 
-    async def filter_visible_names(self, exchange: Exchange, told: Sequence[tuple[str, str]]) -> list[str]:
+    async def filter_visible_names(
+        self, exchange: Exchange, names_and_digests: Sequence[tuple[str, str]]
+    ) -> list[str]:
         """Return which tools, told by name and digest, the agent may see.
 
         Those of which a person declined the definition are left out: the server runs at the agent, and its list is
@@ -143,7 +145,7 @@ class AgentToolListings:
         rules, policy = await self.load_current_policy(exchange)
         return [
             name
-            for name, digest in told
+            for name, digest in names_and_digests
             if is_tool_visible(exchange, rules, policy, name, digest)
             and not exchange.server.tools[name].shown_instead
         ]
@@ -175,16 +177,16 @@ class AgentToolListings:
         )
         return by_rule or any(verdict.decision == ASK for verdict in verdicts.values())
 
-    async def store_listed_tools(self, server: UpstreamServer, told: ToolListing) -> None:
+    async def store_listed_tools(self, server: UpstreamServer, listing: ToolListing) -> None:
         """Note what a server lists, where it is not what is known."""
-        tools = [tool for tool in told.tools if not is_known_definition(server, tool)]
+        tools = [tool for tool in listing.tools if not is_known_definition(server, tool)]
         is_paused = self._left_out_at.get(server.name, -math.inf) > time.monotonic() - LEFT_OUT_AGAIN_AFTER
-        if not (tools or told.left_out or told.cut_off):
+        if not (tools or listing.left_out or listing.cut_off):
             return
         if is_paused and (not tools or server.name in self._full_servers):
             return
         # What one page lacks may stand on another, and what one caller's list lacks in another caller's.
-        part = ToolListing(tools, complete=False, left_out=told.left_out, cut_off=told.cut_off)
+        part = ToolListing(tools, complete=False, left_out=listing.left_out, cut_off=listing.cut_off)
         now = timezone.now()
         try:
             tool_changes = await self._threads.run_in_thread(
@@ -192,9 +194,9 @@ class AgentToolListings:
             )
         except NotFound:
             return
-        if tool_changes.left_out or told.cut_off:
+        if tool_changes.left_out or listing.cut_off:
             self._left_out_at[server.name] = time.monotonic()
-            is_full = len(tool_changes.left_out) > len(told.left_out)
+            is_full = len(tool_changes.left_out) > len(listing.left_out)
             (self._full_servers.add if is_full else self._full_servers.discard)(server.name)
         if not tool_changes.has_no_changes:
             self.forget_server_policy(server.name)

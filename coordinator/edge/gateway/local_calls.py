@@ -242,7 +242,7 @@ class LocalCallEndpoint:
         scope: Scope,
         admission: Admission,
         server_id: str,
-        gone: DisconnectWatcher,
+        disconnect: DisconnectWatcher,
         message: messages.McpMessage,
     ) -> Exchange:
         headers = get_request_headers(scope)
@@ -254,7 +254,7 @@ class LocalCallEndpoint:
             message,
             await self.require_enabled_server(server_id, admission, agent_id),
             ResponseStream(discard_asgi_message),
-            gone,
+            disconnect,
             time.perf_counter(),
             named_session=parse_named_session(headers),
         )
@@ -274,7 +274,9 @@ class LocalCallEndpoint:
             )
         else:
             return
-        await self._refusals.audit_refusal(exchange.admission, exchange.agent_id, name, problem, known=True)
+        await self._refusals.audit_refusal(
+            exchange.admission, exchange.agent_id, name, problem, is_known_server=True
+        )
         raise problem
 
     async def require_enabled_server(
@@ -284,7 +286,7 @@ class LocalCallEndpoint:
         if registered_server is None:
             refusal_text = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
             problem = NotFound(refusal_text)
-            await self._refusals.audit_refusal(admission, agent_id, server_id, problem, known=False)
+            await self._refusals.audit_refusal(admission, agent_id, server_id, problem, is_known_server=False)
             raise problem
         if registered_server.is_off:
             raise NotFound(f"The MCP server {server_id} is switched off.")
@@ -320,9 +322,9 @@ class LocalCallEndpoint:
             await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
             return self.deny_local_call(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
-        place = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
+        origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
         binding = build_record_binding(exchange, record, ruling)
-        attempt = CallAttempt(call_id, binding, exchange.caller, place, is_beside=True)
+        attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_beside=True)
         if ruling.decision == ASK:
             return await self.ask_unless_cancelled(exchange, record, ruling, attempt)
         if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
@@ -352,7 +354,7 @@ class LocalCallEndpoint:
                 exchange.agent_id,
                 exchange.server.name,
                 Forbidden(refusal_message),
-                known=True,
+                is_known_server=True,
             )
             return self.deny_local_call(record, refusal_message)
         self._records.end_call_record(record, "ok", None)
@@ -406,7 +408,7 @@ class LocalCallEndpoint:
             topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
             timeout=HELD_FOR,
             still_allowed=exchange.admission.require_still_allowed,
-            gone=exchange.gone,
+            disconnect=exchange.gone,
         )
         if exchange.gone.happened:
             raise ClientDisconnected
@@ -422,13 +424,13 @@ class LocalCallEndpoint:
             reason=closing_reason,
             now=timezone.now(),
         )
-        card = gateway_calls.approval_url(row)
+        approval_url = gateway_calls.approval_url(row)
         return {
             "decision": "wait",
             "call_id": attempt.call_id,
             "request_id": row.request_id,
-            "card": card,
-            "reason": f"Waits for approval at {card}.",
+            "card": approval_url,
+            "reason": f"Waits for approval at {approval_url}.",
         }
 
     async def refuse_braked_call(

@@ -122,7 +122,7 @@ class PendingCalls:
         return await self._threads.run_in_thread(cancel, now=timezone.now())
 
     async def answer_pending_call(self, pending_call: PendingCall, state: WaitState | None) -> None:
-        card = None
+        approval = None
         for _ in range(MOST_TRIES):
             await self.require_not_cancelled(pending_call)
             known_call = await self._threads.run_in_thread(
@@ -130,11 +130,11 @@ class PendingCalls:
             )
             if known_call is not None and await self.answer_with_earlier_call(pending_call, known_call):
                 return
-            card, row = await self.request_call_approval(pending_call)
-            if card is not None and await self.answer_by_approval(pending_call, card, row, state):
+            approval, row = await self.request_call_approval(pending_call)
+            if approval is not None and await self.answer_by_approval(pending_call, approval, row, state):
                 return
-        if card is not None:
-            await self.send_wait_message(pending_call, card)
+        if approval is not None:
+            await self.send_wait_message(pending_call, approval)
         else:
             await self.refuse_without_ending_call(
                 pending_call, answers.describe_running_call(pending_call.binding.tool)
@@ -145,10 +145,10 @@ class PendingCalls:
         if pending_call.is_kept:
             await self._threads.run_in_thread(gateway_calls.raise_if_cancelled, pending_call.record.call_id)
 
-    async def answer_with_earlier_call(self, pending_call: PendingCall, known: GatewayCall) -> bool:
+    async def answer_with_earlier_call(self, pending_call: PendingCall, gateway_call: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
-        if known.state == CallState.RUNNING:
-            earlier_call = await self.wait_for_earlier_call(pending_call, known)
+        if gateway_call.state == CallState.RUNNING:
+            earlier_call = await self.wait_for_earlier_call(pending_call, gateway_call)
             if earlier_call is None:
                 await self.refuse_without_ending_call(
                     pending_call, answers.describe_running_call(pending_call.binding.tool)
@@ -156,19 +156,19 @@ class PendingCalls:
                 return True
             if await self.wait_for_delivery(pending_call, earlier_call):
                 return False
-            known = earlier_call
+            gateway_call = earlier_call
         self.require_connected_client(pending_call)
         if not await self._threads.run_in_thread(
-            gateway_calls.claim_call_result, known.call_id, now=timezone.now()
+            gateway_calls.claim_call_result, gateway_call.call_id, now=timezone.now()
         ):
             return False
         is_told = False
         try:
-            await self.send_earlier_result(pending_call, known)
+            await self.send_earlier_result(pending_call, gateway_call)
             is_told = not pending_call.exchange.gone.happened
         finally:
             if not is_told:
-                await self._threads.run_in_thread(gateway_calls.release_call_result, known.call_id)
+                await self._threads.run_in_thread(gateway_calls.release_call_result, gateway_call.call_id)
         return True
 
     async def send_earlier_result(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
@@ -240,37 +240,37 @@ class PendingCalls:
             pending_call.place,
             until=until,
             now=timezone.now(),
-            kept=kept_call,
+            known_call=kept_call,
         )
         pending_call.is_kept = kept_call is not None
         if row is None:
             return None, None
-        card = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
-        return card, None if rules.current_request_state(row, timezone.now()).waiting else row
+        approval = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
+        return approval, None if rules.current_request_state(row, timezone.now()).waiting else row
 
     async def answer_by_approval(
         self,
         pending_call: PendingCall,
-        card: PendingApproval,
+        approval: PendingApproval,
         row: PermissionRequest | None,
         state: WaitState | None,
     ) -> bool:
         """Answer the client by the request, which may take its time; False to put the question once more."""
         if row is None and not pending_call.binding.is_read:
             if TASKS in get_client_extensions(pending_call.exchange):
-                await self.answer_with_task(pending_call, card)
+                await self.answer_with_task(pending_call, approval)
                 return True
             if (
                 pending_call.exchange.message.is_stateless
                 and can_open_urls(pending_call.exchange)
                 and state is None
             ):
-                await self.answer_input_required(pending_call, card, 0, with_address=True)
+                await self.answer_input_required(pending_call, approval, 0, with_address=True)
                 return True
         if row is None:
-            row = await self.wait_for_call_verdict(pending_call, card)
+            row = await self.wait_for_call_verdict(pending_call, approval)
             if row is None:
-                await self.answer_undecided_call(pending_call, card, state)
+                await self.answer_undecided_call(pending_call, approval, state)
                 return True
         return await self.apply_pending_verdict(pending_call, row)
 
@@ -347,7 +347,7 @@ class PendingCalls:
         await self.end_call_with_message(pending_call, "denied", policy_denial_text)
 
     async def wait_for_call_verdict(
-        self, pending_call: PendingCall, card: PendingApproval
+        self, pending_call: PendingCall, approval: PendingApproval
     ) -> PermissionRequest | None:
         """Wait for a person; None where the client's patience ends first.
 
@@ -359,12 +359,12 @@ class PendingCalls:
                 pending_call,
                 functools.partial(
                     find_decided_request,
-                    card.request_id,
+                    approval.request_id,
                     pending_call.record.call_id if pending_call.is_kept else None,
                 ),
-                f"permission_requests:{card.pk}",
+                f"permission_requests:{approval.pk}",
                 calculate_wait_limit(pending_call.exchange),
-                f"Waits for approval: {card.link}",
+                f"Waits for approval: {approval.link}",
             )
         finally:
             pending_call.record.waited += time.perf_counter() - started_at
@@ -381,7 +381,7 @@ class PendingCalls:
                 topics=[topic, f"gateway_calls:{pending_call.record.call_id}"],
                 timeout=patience,
                 still_allowed=exchange.admission.require_still_allowed,
-                gone=exchange.gone,
+                disconnect=exchange.gone,
             )
         if waited is None:
             self.require_connected_client(pending_call)
@@ -389,48 +389,54 @@ class PendingCalls:
         return waited
 
     async def answer_undecided_call(
-        self, pending_call: PendingCall, card: PendingApproval, state: WaitState | None
+        self, pending_call: PendingCall, approval: PendingApproval, state: WaitState | None
     ) -> None:
         if state is not None and state.round + 1 < MOST_ROUNDS:
-            await self.answer_input_required(pending_call, card, state.round + 1, with_address=False)
+            await self.answer_input_required(pending_call, approval, state.round + 1, with_address=False)
         else:
-            await self.send_wait_message(pending_call, card)
+            await self.send_wait_message(pending_call, approval)
 
-    async def send_wait_message(self, pending_call: PendingCall, card: PendingApproval) -> None:
+    async def send_wait_message(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         closing_reason = "The agent was told to call again."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
-            card.request_id,
+            approval.request_id,
             actor=pending_call.binding.by,
             reason=closing_reason,
             now=timezone.now(),
         )
         is_read = pending_call.binding.is_read
         describe = answers.describe_waiting_read if is_read else answers.describe_waiting_call
-        await self.end_call_with_message(pending_call, "held", describe(pending_call.binding.tool, card.link))
+        await self.end_call_with_message(
+            pending_call, "held", describe(pending_call.binding.tool, approval.link)
+        )
 
     async def answer_input_required(
-        self, pending_call: PendingCall, card: PendingApproval, round_: int, *, with_address: bool
+        self, pending_call: PendingCall, approval: PendingApproval, round_: int, *, with_address: bool
     ) -> None:
         """Answer that a person has to decide, at the card's address; the client tries again when they have seen it."""
         closing_reason = "The agent's client was given the card's address."
         if with_address:
             await self._threads.run_in_thread(
                 approvals.mark_request_deferred,
-                card.request_id,
+                approval.request_id,
                 actor=pending_call.binding.by,
                 reason=closing_reason,
                 now=timezone.now(),
             )
         until = time.time() + pending_call_lifetime().total_seconds()
         state = WaitState(
-            pending_call.record.call_id, card.request_id, pending_call.binding.question_digest, until, round_
+            pending_call.record.call_id,
+            approval.request_id,
+            pending_call.binding.question_digest,
+            until,
+            round_,
         )
         result: dict[str, Any] = {"resultType": "input_required", "requestState": seal_call_state(state)}
         if with_address:
             binding = pending_call.binding
             approval_text = f"{binding.tool} of {binding.server_id} needs a person's approval in Signalbox."
-            elicitation_params = {"mode": "url", "message": approval_text, "url": card.link}
+            elicitation_params = {"mode": "url", "message": approval_text, "url": approval.link}
             result["inputRequests"] = {
                 "approval": {"method": "elicitation/create", "params": elicitation_params}
             }
@@ -439,24 +445,24 @@ class PendingCalls:
             answers.build_result_response(pending_call.exchange.message.id, result)
         )
 
-    async def answer_with_task(self, pending_call: PendingCall, card: PendingApproval) -> None:
+    async def answer_with_task(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         """Answer with a task; it stands in the database before the client hears of it."""
         call = await self._threads.run_in_thread(
             gateway_calls.create_call_task,
             pending_call.call_attempt,
-            card.request_id,
+            approval.request_id,
             running.pack_task_request(pending_call.exchange),
             now=timezone.now(),
         )
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
-            card.request_id,
+            approval.request_id,
             actor=pending_call.binding.by,
             reason="The agent's client polls for the verdict.",
             now=timezone.now(),
         )
         self._records.leave_call_open(pending_call.record)
-        value = {"resultType": "task", **running.describe_task(call, card.link)}
+        value = {"resultType": "task", **running.describe_task(call, approval.link)}
         await pending_call.exchange.line.send_answer(
             answers.build_result_response(pending_call.exchange.message.id, value)
         )
@@ -489,9 +495,9 @@ class PendingCalls:
             )
 
 
-def find_decided_request(request_id: str, kept: str | None) -> PermissionRequest | None:
-    if kept is not None:
-        gateway_calls.raise_if_cancelled(kept)
+def find_decided_request(request_id: str, kept_request_id: str | None) -> PermissionRequest | None:
+    if kept_request_id is not None:
+        gateway_calls.raise_if_cancelled(kept_request_id)
     row = rules.find_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 

@@ -242,7 +242,7 @@ class ReadRequestHandler:
 
     async def audit_read_refusal(self, exchange: Exchange, text: str) -> None:
         await self._refusals.audit_refusal(
-            exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(text), known=True
+            exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(text), is_known_server=True
         )
 
     def check_and_mark_recorded(self, session_id: str, exchange: Exchange) -> bool:

@@ -155,9 +155,9 @@ class CallRecords:
             else f"{exchange.caller_key.id}:{timezone.now():%Y-%m-%d}"
         )
         claim = NO_CLAIM if exchange.named_session or exchange.caller_key.session_id else exchange.claim
-        place = (exchange.agent_id, own, exchange.named_session or "", claim.session or claim.call_id)
+        session_key = (exchange.agent_id, own, exchange.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
-        known_session = self._known.get(place, now)
+        known_session = self._known.get(session_key, now)
         if known_session is None:
             session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
             find = functools.partial(
@@ -170,7 +170,7 @@ class CallRecords:
             )
             known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known_session.is_agents or not claim.session:  # its hooks may make it any moment
-                self._known.put(place, known_session, now)
+                self._known.put(session_key, known_session, now)
             await self.end_replaced_session(own, known_session)
         if known_session.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
@@ -183,9 +183,9 @@ class CallRecords:
         """Say whether an agent's own hooks report the calls of the session."""
         return session_id in self._of_agents
 
-    async def end_replaced_session(self, own: str, known: TimelineSession) -> None:
+    async def end_replaced_session(self, own: str, timeline_session: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
-        if not known.is_agents:
+        if not timeline_session.is_agents:
             if len(self._made) >= MOST_KNOWN:
                 self._made.clear()
             self._made.add(own)
@@ -215,13 +215,13 @@ class CallRecords:
         return record
 
     def resume_call_record(
-        self, exchange: Exchange, call_id: str, session_id: str, tool: str, *, known: bool = True
+        self, exchange: Exchange, call_id: str, session_id: str, tool: str, *, is_known: bool = True
     ) -> CallRecord:
         """Return the record of a call that was begun, and left open, with an earlier request."""
         at = instants.format_canonical_instant(timezone.now())
         arguments = exchange.message.params.get("arguments")
         record = CallRecord(
-            call_id, exchange.server.name, tool, arguments, session_id, at, exchange.started, known
+            call_id, exchange.server.name, tool, arguments, session_id, at, exchange.started, is_known
         )
         record.is_begun = record.goes_on = True
         return record

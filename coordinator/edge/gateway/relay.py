@@ -108,7 +108,11 @@ class MessageRelay:
             f"{exchange.message.method} was not sent to the server {exchange.server.name}. {stopped}"
         )
         await self._refusals.audit_refusal(
-            exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(refusal_text), known=True
+            exchange.admission,
+            exchange.agent_id,
+            exchange.server.name,
+            Forbidden(refusal_text),
+            is_known_server=True,
         )
         response = answers.build_error_response(exchange.message.id, BRAKED, refusal_text)
         await exchange.line.send_answer(response)

@@ -222,8 +222,8 @@ class ServerRequestGate:
     ) -> None:
         """Put a request into the timeline: refused ones and passed ones, each once a minute for each session."""
         session_id = await self.find_session(exchange)
-        place, now = (session_id, exchange.server.name), asyncio.get_running_loop().time()
-        slot = (*place, f"{request.method[:200]} {'refused' if refusal else 'passed'}")
+        request_key, now = (session_id, exchange.server.name), asyncio.get_running_loop().time()
+        slot = (*request_key, f"{request.method[:200]} {'refused' if refusal else 'passed'}")
         if not self._recorded.get(slot, now):
             self._recorded.put(slot, True, now)
             params = request.build_rule_arguments(exchange.server.name)
@@ -238,5 +238,5 @@ class ServerRequestGate:
                 exchange.agent_id,
                 exchange.server.name,
                 Forbidden(refusal.describe_refusal(exchange.server.name)),
-                known=True,
+                is_known_server=True,
             )

@@ -49,10 +49,10 @@ class StoredResultReader:
         message = exchange.message
         if message.method != "resources/read" or not message.is_request:
             return False
-        place = parse_stored_uri(message.params.get("uri"))
-        if place is None:
+        stored_position = parse_stored_uri(message.params.get("uri"))
+        if stored_position is None:
             return False
-        stored_id, offset = place
+        stored_id, offset = stored_position
         owner = ResultOwner(exchange.caller_key.id, exchange.agent_id)
         row = await self._threads.run_in_thread(
             call_limits.find_stored_result, stored_id, owner, timezone.now()

@@ -213,8 +213,10 @@ class GatewayTasks:
     async def build_task_attempt(self, exchange: Exchange, call: GatewayCall) -> tuple[Exchange, CallAttempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
         original = await self.restore_task_request(exchange, call)
-        place = CallOrigin(call.session_id, call.gateway_session)
-        return original, CallAttempt(call.call_id, build_task_binding(call, original), original.caller, place)
+        origin = CallOrigin(call.session_id, call.gateway_session)
+        return original, CallAttempt(
+            call.call_id, build_task_binding(call, original), original.caller, origin
+        )
 
     async def restore_task_request(self, exchange: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""

@@ -81,20 +81,20 @@ class UpstreamSessions:
         client_info = {"name": exchange.client_name or "signalbox", "version": "1"}
         return replace(client, client=client_info, capabilities={})
 
-    async def ensure_upstream_session(self, exchange: Exchange, known: GatewayClient) -> GatewayClient:
+    async def ensure_upstream_session(self, exchange: Exchange, known_client: GatewayClient) -> GatewayClient:
         """Return the client's session with another link to the server than the one that is known, if any."""
         name = exchange.server.name
-        place = known.session_id, name
+        session_key = known_client.session_id, name
         try:
-            async with self._beginning.setdefault(place, asyncio.Lock()):
-                client = await self._clients.reload_client_session(known)
-                if name in client.links and client.links[name] == known.links.get(name):
+            async with self._beginning.setdefault(session_key, asyncio.Lock()):
+                client = await self._clients.reload_client_session(known_client)
+                if name in client.links and client.links[name] == known_client.links.get(name):
                     await self._clients.unlink_upstream_session(client, name)
                 elif name in client.links:
                     return client  # somebody was faster
                 return await self.begin_upstream_session(replace(exchange, client=client))
         finally:
-            self._beginning.pop(place, None)
+            self._beginning.pop(session_key, None)
 
     async def begin_upstream_session(self, exchange: Exchange) -> GatewayClient:
         """Begin a session with the server, in the client's name."""

@@ -236,8 +236,8 @@ class HookGuard:
 
 
 @functools.lru_cache(maxsize=256)
-def encode_guarded_tools(held: tuple[tuple[str, str], ...]) -> bytes:
-    return json.dumps(held, separators=(",", ":")).encode("ascii")
+def encode_guarded_tools(guarded_tools: tuple[tuple[str, str], ...]) -> bytes:
+    return json.dumps(guarded_tools, separators=(",", ":")).encode("ascii")
 
 
 def can_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:

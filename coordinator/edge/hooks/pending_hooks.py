@@ -229,7 +229,7 @@ class HookApprovalWaiter:
                 topics=[f"permission_requests:{row.pk}", f"events:{call_request.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
                 still_allowed=waiter.still_allowed,
-                gone=waiter.gone,
+                disconnect=waiter.gone,
             )
         finally:
             self._sharing -= Counter([row.request_id])

@@ -54,11 +54,11 @@ class AuthenticationCache(Generic[T]):
         """Forget everything; looks under way are not kept either."""
         self._answers = {}
 
-    async def get_or_authenticate(self, secret: str, look: Callable[[], Awaitable[T]]) -> T:
+    async def get_or_authenticate(self, secret: str, authenticate: Callable[[], Awaitable[T]]) -> T:
         """Return the kept answer, or look; an expected refusal is raised again while it is kept."""
-        place = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+        cache_key = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
         now = asyncio.get_running_loop().time()
-        cached_answer = self._answers.get(place)
+        cached_answer = self._answers.get(cache_key)
         if (
             cached_answer is None
             or cached_answer[0] < now
@@ -66,11 +66,11 @@ class AuthenticationCache(Generic[T]):
         ):
             if len(self._answers) >= MOST_KEPT:
                 self.forget_answers()
-            cached_answer = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(look()))
+            cached_answer = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(authenticate()))
             cached_answer[1].add_done_callback(
                 has_unexpected_error
             )  # reads the exception: the asker may be gone by then
-            self._answers[place] = cached_answer
+            self._answers[cache_key] = cached_answer
         return (
             cached_answer[1].result() if cached_answer[1].done() else await asyncio.shield(cached_answer[1])
         )
@@ -288,8 +288,8 @@ def authenticate_key_now(raw: str, source: str) -> KeyIdentity:
     return keys.authenticate_api_key(raw, timezone.now(), source=source)
 
 
-def record_out_of_scope_call(identity: KeyIdentity, wanted_scopes: tuple[str, ...], what: str) -> None:
-    keys.record_out_of_scope_use(identity, wanted_scopes, what, timezone.now())
+def record_out_of_scope_call(identity: KeyIdentity, wanted_scopes: tuple[str, ...], attempt: str) -> None:
+    keys.record_out_of_scope_use(identity, wanted_scopes, attempt, timezone.now())
 
 
 def load_session_viewer(session_key: str) -> Viewer:

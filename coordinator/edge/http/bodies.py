@@ -67,12 +67,12 @@ class RequestBodies:
 
     def begin_arrival(self, reservation: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
-        mine = self._arriving.setdefault(reservation.sender, {})
-        mine[reservation] = None
+        arriving = self._arriving.setdefault(reservation.sender, {})
+        arriving[reservation] = None
         self._count += 1
         now = asyncio.get_running_loop().time()
         most = ARRIVING.get(reservation.sender.partition(":")[0], ARRIVING_FROM_ADDRESS)
-        while len(mine) > most and (slowest := next(iter(mine))).began < now - BODY_GRACE_SECONDS:
+        while len(arriving) > most and (slowest := next(iter(arriving))).began < now - BODY_GRACE_SECONDS:
             self.abort_slow_body(slowest, now)
         if self._count > ARRIVING_IN_ALL:
             self.abort_slow_body(self.find_slowest_body(), now)
@@ -87,11 +87,11 @@ class RequestBodies:
 
     def end_arrival(self, reservation: BodyReservation) -> None:
         """Count a body as on its way no more."""
-        mine = self._arriving.get(reservation.sender, {})
-        if reservation in mine:
-            del mine[reservation]
+        arriving = self._arriving.get(reservation.sender, {})
+        if reservation in arriving:
+            del arriving[reservation]
             self._count -= 1
-            if not mine:
+            if not arriving:
                 del self._arriving[reservation.sender]
 
 

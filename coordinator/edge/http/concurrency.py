@@ -30,12 +30,12 @@ class ConcurrencyLimit:
 
         Raises TooManyRequests for a caller that has its share, ServiceBusy where no place is free.
         """
-        mine, free = self._held[caller], self._most - len(self)
+        own_count, free = self._held[caller], self._most - len(self)
         if free <= 0:
             raise ServiceBusy(f"Too many {self._what} are open here. Try again soon.", retry_after=2)
-        if mine >= free:
+        if own_count >= free:
             raise TooManyRequests(
-                f"This caller already holds {mine} {self._what}, which is its share. Close some first.",
+                f"This caller already holds {own_count} {self._what}, which is its share. Close some first.",
                 retry_after=5,
             )
         self._held[caller] += 1

@@ -72,8 +72,13 @@ def validate_event_fully(raw: bytes, path: JsonPath) -> NewEvent:
         check_storable_value(value, (), 0)
         model = _Event.model_validate(value)
     except UnstorableValue as unfit:
-        fault = {"type": "value_error", "loc": [*path, *unfit.place], "msg": unfit.message, "input": None}
-        raise UnprocessableRequest([fault]) from None
+        validation_error = {
+            "type": "value_error",
+            "loc": [*path, *unfit.place],
+            "msg": unfit.message,
+            "input": None,
+        }
+        raise UnprocessableRequest([validation_error]) from None
     except pydantic.ValidationError as problem:
         raise UnprocessableRequest(
             [format_event_error(dict(error), path) for error in problem.errors(include_url=False)]
@@ -82,15 +87,15 @@ def validate_event_fully(raw: bytes, path: JsonPath) -> NewEvent:
 
 
 def format_event_error(error: dict[str, Any], path: JsonPath) -> Fault:
-    fault = {
+    validation_error = {
         "type": error["type"],
         "loc": [*path, *error["loc"]],
         "msg": error["msg"],
         "input": error["input"],
     }
     if "ctx" in error:
-        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
-    return fault
+        validation_error["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return validation_error
 
 
 def parse_json_body(raw: bytes, path: JsonPath = ("body",)) -> Any:

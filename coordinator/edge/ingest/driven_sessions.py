@@ -153,7 +153,7 @@ class DrivingEndpoint:
             answer = NOT_YET
             if not await self.wait_while_braked(question_call, admission, until):
                 answer = await self.decide_permission(
-                    question, question_call, admission, gone=disconnect_watcher, until=until
+                    question, question_call, admission, disconnect=disconnect_watcher, until=until
                 )
             # A brake may have been put on while a person was waited for.
             if answer["outcome"] is not None and await self.wait_while_braked(
@@ -183,7 +183,7 @@ class DrivingEndpoint:
         call_request: ToolCallRequest,
         admission: Admission,
         *,
-        gone: DisconnectWatcher,
+        disconnect: DisconnectWatcher,
         until: float,
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
@@ -192,7 +192,7 @@ class DrivingEndpoint:
             ruling = NO_OPINION  # no rule knows the answer
         if ruling.decision not in {ALLOW, DENY}:
             return await self.wait_for_person_answer(
-                question, call_request, ruling, admission, gone=gone, until=until
+                question, call_request, ruling, admission, disconnect=disconnect, until=until
             )
         by, now = admission.caller.caller_actor, timezone.now()
         work = functools.partial(
@@ -235,7 +235,7 @@ class DrivingEndpoint:
         ruling: Ruling,
         admission: Admission,
         *,
-        gone: DisconnectWatcher,
+        disconnect: DisconnectWatcher,
         until: float,
     ) -> dict[str, Any]:
         """Put the question before people, and wait for a while."""
@@ -250,7 +250,7 @@ class DrivingEndpoint:
                 topics=[f"permission_requests:{row.pk}"],
                 timeout=max(0.0, until - time.monotonic()),
                 still_allowed=admission.require_still_allowed,
-                gone=gone,
+                disconnect=disconnect,
             )
         return answer or NOT_YET | {"permission_request_id": row.request_id}
 
@@ -321,10 +321,10 @@ def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
 
 
 def take_session_updates(
-    session_id: str, runner: Runner, told: list[DrivenAgentUpdate], run_id: str | None
+    session_id: str, runner: Runner, updates: list[DrivenAgentUpdate], run_id: str | None
 ) -> int:
     return taking.apply_runner_updates(
-        session_id, runner, told, run_id=run_id, speech=SPEECH, now=timezone.now()
+        session_id, runner, updates, run_id=run_id, speech=SPEECH, now=timezone.now()
     )
 
 

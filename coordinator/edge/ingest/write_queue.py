@@ -318,23 +318,23 @@ class GroupWriter:
 
     def count_waiting_job(self, job: WriteJob) -> None:
         """Count the job as waiting. Raises ServiceBusy where its caller would have more waiting than it leaves free."""
-        mine = self._by_caller.get(job.caller) or QueueLoad()
-        events = self._all.events + mine.events + 2 * len(job.items)
-        size = self._all.size + mine.size + 2 * job.size
+        caller_load = self._by_caller.get(job.caller) or QueueLoad()
+        events = self._all.events + caller_load.events + 2 * len(job.items)
+        size = self._all.size + caller_load.size + 2 * job.size
         if events > QUEUE_EVENTS or size > QUEUE_BYTES:
             raise ServiceBusy(
                 "Too many events wait to be written. Nothing was written; try again.", retry_after=1
             )
-        self._by_caller[job.caller] = mine
-        for load in (mine, self._all):
+        self._by_caller[job.caller] = caller_load
+        for load in (caller_load, self._all):
             load.add_job(job)
 
     def uncount_waiting_job(self, job: WriteJob) -> None:
         """Count the job as waiting no more."""
-        mine = self._by_caller[job.caller]
-        for load in (mine, self._all):
+        caller_load = self._by_caller[job.caller]
+        for load in (caller_load, self._all):
             load.remove_job(job)
-        if not mine.jobs:
+        if not caller_load.jobs:
             del self._by_caller[job.caller]
 
     def run_writer(self) -> None:

@@ -156,21 +156,21 @@ class MetricFamilies(Collector):
         return iter(self._families)
 
 
-def iterate_worker_metrics(found: Sequence[Figures]) -> Iterator[Metric]:
+def iterate_worker_metrics(all_figures: Sequence[Figures]) -> Iterator[Metric]:
     for counter in meters.COUNTERS:
         counted = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
         total: dict[tuple[str, ...], float] = {} if counter.labels else {(): 0.0}
-        for labels, value in iterate_metric_rows(found, "counters", counter.name):
+        for labels, value in iterate_metric_rows(all_figures, "counters", counter.name):
             total[labels] = total.get(labels, 0) + value
         for labels, value in sorted(total.items()):
             counted.add_metric(labels, value)
         yield counted
     for histogram in meters.HISTOGRAMS:
-        yield sum_histogram(histogram, found)
+        yield sum_histogram(histogram, all_figures)
     for name, description in GAUGES.items():
-        yield GaugeMetricFamily(name, description, value=figures.sum_worker_gauge(list(found), name))
+        yield GaugeMetricFamily(name, description, value=figures.sum_worker_gauge(list(all_figures), name))
     resident = GaugeMetricFamily(MEMORY, "Resident memory of each worker", labels=("worker",))
-    alive = [worker for worker in found if worker["gauges"]]
+    alive = [worker for worker in all_figures if worker["gauges"]]
     for worker in alive:
         resident.add_metric((str(worker["pid"]),), worker["gauges"][MEMORY])
     yield resident

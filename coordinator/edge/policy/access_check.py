@@ -140,7 +140,7 @@ class AccessEndpoint:
         return verdicts
 
     async def wait_until_not_denied(
-        self, question: tuple[str, str, str], wait: float, admission: Admission, gone: DisconnectWatcher
+        self, question: tuple[str, str, str], wait: float, admission: Admission, disconnect: DisconnectWatcher
     ) -> Verdict:
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
@@ -148,7 +148,11 @@ class AccessEndpoint:
         check = functools.partial(find_undenied_verdict, *question)
         with self._waits.places.acquire_slot(admission.caller.name):
             waited = await self._waits.wait_until(
-                check, topics=topics, timeout=wait, still_allowed=admission.require_still_allowed, gone=gone
+                check,
+                topics=topics,
+                timeout=wait,
+                still_allowed=admission.require_still_allowed,
+                disconnect=disconnect,
             )
         return await self._threads.run_in_thread(resolve_access_now, *question) if waited is None else waited
 
@@ -205,11 +209,11 @@ def build_access_validation_error(raw: bytes) -> UnprocessableRequest:
 
 
 def format_access_error(error: dict[str, Any]) -> dict[str, Any]:
-    fault = {name: error[name] for name in ("type", "msg", "input")}
-    fault["loc"] = ["body", *error["loc"]]
+    validation_error = {name: error[name] for name in ("type", "msg", "input")}
+    validation_error["loc"] = ["body", *error["loc"]]
     if "ctx" in error:
-        fault["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
-    return fault
+        validation_error["ctx"] = {name: str(value) for name, value in error["ctx"].items()}
+    return validation_error
 
 
 @dataclass
@@ -268,14 +272,16 @@ class DenialLog:
         ]
         return counted, other_denials
 
-    def schedule_denial_write(self, rows: list[AccessDenial], others: int) -> None:
-        task = asyncio.ensure_future(self.write_denials(rows, others))
+    def schedule_denial_write(self, rows: list[AccessDenial], omitted_count: int) -> None:
+        task = asyncio.ensure_future(self.write_denials(rows, omitted_count))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def write_denials(self, rows: list[AccessDenial], others: int) -> None:
+    async def write_denials(self, rows: list[AccessDenial], omitted_count: int) -> None:
         try:
-            await self._threads.run_in_thread(denials.record_denials, rows, others=others, now=timezone.now())
+            await self._threads.run_in_thread(
+                denials.record_denials, rows, omitted_count=omitted_count, now=timezone.now()
+            )
         except DatabaseError:
             log.exception("Denied calls could not be written to the audit log")
 

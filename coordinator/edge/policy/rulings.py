@@ -280,11 +280,11 @@ class PolicyRulings:
             return False
         try:
             async with asyncio.timeout(READ_WITHIN):
-                shown = await self._threads.run_in_thread(tool_search.load_shown_tools, agent_id)
+                shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, agent_id)
         except Exception as problem:
             log.warning("Which tools %s is shown cannot be read: %s", agent_id, str(problem).strip())
             return False
-        return shown.listed is ListedTools.SEARCH
+        return shown_tools.listed is ListedTools.SEARCH
 
     async def has_gateway_session(self, agent_id: str | None, key_id: int | None) -> bool:
         try:
@@ -311,9 +311,9 @@ class PolicyRulings:
         verdict = managed_servers.decide_call_by_grants(policy, tool, agent_id, timezone.now())
         return tool_rules.ruling_for_access_verdict(verdict) if verdict else NO_OPINION
 
-    async def merge_server_policies(self, places: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
+    async def merge_server_policies(self, server_tools: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
         """Return the rows of all servers that a call may mean."""
-        pairs = {(agent_id, server_id) for server_id, _ in places}
+        pairs = {(agent_id, server_id) for server_id, _ in server_tools}
         together = AccessPolicy()
         for policy in (await self._policies.load_policies(pairs)).values():
             together.servers |= policy.servers
@@ -364,9 +364,9 @@ def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list
 
 
 def compute_budget_ruling(
-    known: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, caller: str
+    known_budgets: Sequence[BudgetRow] | None, agents: Sequence[str | None], session_id: str, caller: str
 ) -> Ruling:
-    in_force = budgets.load_active_budgets() if known is None else known
+    in_force = budgets.load_active_budgets() if known_budgets is None else known_budgets
     now = timezone.now()
     return budgets.decide_by_budgets(
         in_force, agents, session_id, now, is_counted=lambda: not key_quotas.is_quota_reached(caller, now)

@@ -44,7 +44,7 @@ class ChatEndpoint:
         require_own_thread(admission.caller, agent_id)
         timeout = get_seconds_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
-        place = await self._threads.run_in_thread(
+        position = await self._threads.run_in_thread(
             begin_chat_wait, admission.caller, agent_id, query.get("after", [None])[-1]
         )
         with (
@@ -52,26 +52,26 @@ class ChatEndpoint:
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(
-                functools.partial(chat.load_unanswered_messages, agent_id, place),
+                functools.partial(chat.load_unanswered_messages, agent_id, position),
                 topics=[f"chat_messages:{agent_id}"],
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,
-                gone=disconnect_watcher,
+                disconnect=disconnect_watcher,
             )
         if not disconnect_watcher.happened:
             await admission.require_still_allowed()
             if answer and speaks_as_agent(admission.caller, agent_id):
                 sent_to = chat.parse_message_position(answer["after"])
                 await self._threads.run_in_thread(actions.mark_sent_to_agent, agent_id, sent_to)
-            await send_json(send, 200, answer or {"messages": [], "after": str(place)})
+            await send_json(send, 200, answer or {"messages": [], "after": str(position)})
 
 
 def begin_chat_wait(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
-    place = find_wait_start(agent_id, after)
+    position = find_wait_start(agent_id, after)
     if speaks_as_agent(caller, agent_id):
         agent_power.refresh_last_seen(agent_id, timezone.now())
-        actions.mark_read_by_agent(agent_id, place)
-    return place
+        actions.mark_read_by_agent(agent_id, position)
+    return position
 
 
 def speaks_as_agent(caller: KeyIdentity, agent_id: str) -> bool:

@@ -103,7 +103,7 @@ class LongPollEndpoint:
 
     async def wait_for_poll_answer(
         self,
-        gone: DisconnectWatcher,
+        disconnect: DisconnectWatcher,
         admission: Admission,
         check: Check,
         *,
@@ -117,7 +117,7 @@ class LongPollEndpoint:
                 topics=topics,
                 timeout=timeout,
                 still_allowed=admission.require_still_allowed,
-                gone=gone,
+                disconnect=disconnect,
             )
 
 
@@ -125,8 +125,8 @@ def get_required_parameter(scope: Scope, name: str) -> str:
     """Return a query parameter. Raises UnprocessableRequest, as recorded, where it is missing."""
     values = parse_query_string(scope["query_string"]).get(name)
     if not values:
-        fault = {"type": "missing", "loc": ["query", name], "msg": "Field required", "input": None}
-        raise UnprocessableRequest([fault])
+        validation_error = {"type": "missing", "loc": ["query", name], "msg": "Field required", "input": None}
+        raise UnprocessableRequest([validation_error])
     return values[-1]
 
 
@@ -154,9 +154,9 @@ def build_current_verdict(request_id: str) -> dict[str, Any]:
 
 
 def poll_runner(
-    runner_id: str, key: KeyIdentity, gone: DisconnectWatcher, *, has_room: bool
+    runner_id: str, key: KeyIdentity, disconnect: DisconnectWatcher, *, has_room: bool
 ) -> dict[str, Any] | None:
-    if gone.happened:
+    if disconnect.happened:
         return None
     return runners.take_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
 

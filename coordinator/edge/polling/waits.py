@@ -137,13 +137,13 @@ class LongPollWaiters:
         topics: Iterable[str],
         timeout: float,
         still_allowed: Callable[[], Awaitable[object]],
-        gone: DisconnectWatcher | None = None,
+        disconnect: DisconnectWatcher | None = None,
     ) -> T | None:
         """Return the first answer of `check` that is not None; None after `timeout` seconds or at shutdown.
 
         `check` runs in a thread, at once and after each change of one of `topics` (`runs`, or `runs:KEY` where
         KEY is a change's key or parent). What it raises is raised here, but for a busy database: whoever waits
-        waits on. With `gone`, the wait also ends when the client goes away; a check that runs just then is
+        waits on. With `disconnect`, the wait also ends when the client goes away; a check that runs just then is
         still awaited, so that its answer is not lost.
 
         `still_allowed` is awaited before each check, and what it raises ends the wait. Await it once more before
@@ -154,7 +154,11 @@ class LongPollWaiters:
         self._waiting[changed] = WantedTopics(topics)
         self._hub.feed.add_watcher()
         try:
-            with gone.call_on_disconnect(changed.set) if gone is not None else contextlib.nullcontext():
+            with (
+                disconnect.call_on_disconnect(changed.set)
+                if disconnect is not None
+                else contextlib.nullcontext()
+            ):
                 while True:
                     changed.clear()  # before the check: what changes while it runs is looked at again
                     poll_result, pause = await self.run_poll_check(check, still_allowed)
@@ -163,7 +167,7 @@ class LongPollWaiters:
                         poll_result is not None
                         or remaining_seconds <= 0
                         or self._closing
-                        or (gone is not None and gone.happened)
+                        or (disconnect is not None and disconnect.happened)
                     ):
                         return poll_result
                     await changed.wait(min(remaining_seconds, pause))

@@ -112,10 +112,10 @@ def provider_description() -> dict[str, Any]:
     return description
 
 
-def provider_keys(*, anew: bool = False) -> KeySet:
-    """Return the provider's keys; `anew` asks for one that is not among them. Raises ProviderUnreachable."""
+def provider_keys(*, refetch: bool = False) -> KeySet:
+    """Return the provider's keys; `refetch` asks for one that is not among them. Raises ProviderUnreachable."""
     provider_description()  # before, since in_time does not nest
-    key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if anew else FETCHED_KEPT_FOR)
+    key_set: KeySet = _keys.get_or_fetch(KEYS_NOT_AGAIN_FOR if refetch else FETCHED_KEPT_FOR)
     return key_set
 
 

@@ -133,7 +133,7 @@ def decode_signed_token(raw: str) -> jwt.Token:
     try:
         return jwt.decode(raw, provider.provider_keys(), registry=registry)
     except InvalidKeyIdError:
-        return jwt.decode(raw, provider.provider_keys(anew=True), registry=registry)
+        return jwt.decode(raw, provider.provider_keys(refetch=True), registry=registry)
 
 
 def build_provider_identity(claims: dict[str, Any]) -> OpenIdIdentity:

@@ -88,8 +88,8 @@ class Command(BaseCommand):
         if not report.problems:
             self.stdout.write("Nothing was changed.")
             return
-        for found in report.problems:
-            self.stderr.write(found.text)
+        for log_problem in report.problems:
+            self.stderr.write(log_problem.text)
         more = f" (and {report.unlisted:,} more)" if report.unlisted else ""
         raise CommandError(f"The audit log fails the check. Findings: {len(report.problems):,}{more}.")
 

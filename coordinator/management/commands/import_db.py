@@ -138,13 +138,13 @@ class Command(BaseCommand):
             number = lines.total if isinstance(lines, LimitedLines) else len(lines)
             self.print_limited_lines(f"{kind}: {outcome.table}", lines, number, most)
 
-    def print_limited_lines(self, what: str, lines: Iterable[str], number: int, most: int | None) -> None:
+    def print_limited_lines(self, label: str, lines: Iterable[str], number: int, most: int | None) -> None:
         shown_lines = list(lines)[:most]
         for line in shown_lines:
-            self.stdout.write(f"{what} {line}")
+            self.stdout.write(f"{label} {line}")
         if number > len(shown_lines):
             where = " (--all lists them)" if most is not None else " (in the file beside the report)"
-            self.stdout.write(f"{what} and {number - len(shown_lines):,} more{where}")
+            self.stdout.write(f"{label} and {number - len(shown_lines):,} more{where}")
 
     def show_table_progress(self, table: str, done: int, total: int) -> None:
         if sys.stderr.isatty():

@@ -125,13 +125,13 @@ class Command(BaseCommand):
     def import_transcript_line(
         self, line: TranscriptLine, file: TranscriptFile, reader: LineReader, taking: TranscriptImport
     ) -> None:
-        place = f"{file.path}:{line.number}"
+        location = f"{file.path}:{line.number}"
         try:
             if line.body is None:
                 raise UnknownLineKind(TOO_LONG)
-            taking.take_transcript_lines(reader.read_line(line.body), place, line.size)
+            taking.take_transcript_lines(reader.read_line(line.body), location, line.size)
         except UnknownLineKind as problem:
-            self._read.count_unreadable_line(str(problem) if line.whole else UNFINISHED, place)
+            self._read.count_unreadable_line(str(problem) if line.whole else UNFINISHED, location)
         self._read.lines += 1
         self._read.bytes += line.size
         self.show_transcript_progress()
@@ -185,9 +185,9 @@ class TranscriptProgress:
         self.not_understood: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
-    def count_unreadable_line(self, kind: str, place: str) -> None:
+    def count_unreadable_line(self, kind: str, location: str) -> None:
         self.not_understood[kind] += 1
-        self.examples.setdefault(kind, place)
+        self.examples.setdefault(kind, location)
 
 
 def list_transcript_folders(program: TranscriptFormat) -> list[Path]:

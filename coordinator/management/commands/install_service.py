@@ -64,25 +64,27 @@ class Command(BaseCommand):
                 act()
         return len(steps)
 
-    def print_service_next_steps(self, wanted: SystemdService, *, removed: bool, with_data: bool) -> None:
+    def print_service_next_steps(self, service: SystemdService, *, removed: bool, with_data: bool) -> None:
         if removed:
             next_steps = (
-                "" if with_data else f" {wanted.data}, {wanted.settings} and the user {wanted.name} are kept."
+                ""
+                if with_data
+                else f" {service.data}, {service.settings} and the user {service.name} are kept."
             )
-            self.stdout.write(f"{wanted.unit_path.name} is removed.{next_steps}")
+            self.stdout.write(f"{service.unit_path.name} is removed.{next_steps}")
             return
         if not Path("/run/systemd/system").exists():
             self.stdout.write(
-                f"systemd does not run here, so nothing was started. The unit is {wanted.unit_path}."
+                f"systemd does not run here, so nothing was started. The unit is {service.unit_path}."
             )
             return
-        manage = shlex.join(wanted.manage_command)
+        manage = shlex.join(service.manage_command)
         self.stdout.write(
-            f"Signalbox runs as {wanted.name}. The link for the first administrator: journalctl -u {wanted.name}\n"
+            f"Signalbox runs as {service.name}. The link for the first administrator: journalctl -u {service.name}\n"
             f"Commands need its user and settings:\n"
-            f"  systemd-run --quiet --pipe --wait --collect --uid={wanted.name} "
-            f"-p WorkingDirectory={wanted.code} -p EnvironmentFile={wanted.settings} "
-            f"-p Environment=SIGNALBOX_MCP_LAUNCHER={wanted.mcp_folder} {manage} doctor"
+            f"  systemd-run --quiet --pipe --wait --collect --uid={service.name} "
+            f"-p WorkingDirectory={service.code} -p EnvironmentFile={service.settings} "
+            f"-p Environment=SIGNALBOX_MCP_LAUNCHER={service.mcp_folder} {manage} doctor"
         )
 
 

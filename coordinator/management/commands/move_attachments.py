@@ -52,8 +52,8 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def print_files_to_move(self, to: FilePlace) -> None:
-        there = [row.size_bytes for row in moving_attachments.find_misplaced_attachments(to)]
-        known_bytes = sum(size for size in there if isinstance(size, int))
+        file_sizes = [row.size_bytes for row in moving_attachments.find_misplaced_attachments(to)]
+        known_bytes = sum(size for size in file_sizes if isinstance(size, int))
         self.stdout.write(
-            f"{len(there)} files ({sizes.format_byte_count(known_bytes)}) are not in {to}. Nothing was changed."
+            f"{len(file_sizes)} files ({sizes.format_byte_count(known_bytes)}) are not in {to}. Nothing was changed."
         )

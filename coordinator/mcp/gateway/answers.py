@@ -66,19 +66,19 @@ def describe_person_denial(tool: str, reason: str | None) -> str:
     )
 
 
-def describe_waiting_call(tool: str, card: str) -> str:
+def describe_waiting_call(tool: str, approval_url: str) -> str:
     """Return the words for a call that may run once a person approved it."""
     return (
-        f"Waiting for approval: {tool} has not run yet. A person decides at {card}. "
+        f"Waiting for approval: {tool} has not run yet. A person decides at {approval_url}. "
         "Call the same tool again with exactly the same arguments: once it is approved, it runs at once. "
         "Meanwhile you may do something else."
     )
 
 
-def describe_waiting_read(method: str, card: str) -> str:
+def describe_waiting_read(method: str, approval_url: str) -> str:
     """Return the words for another request that may be sent once a person approved it."""
     return (
-        f"Waiting for approval: {method} was not sent yet. A person decides at {card}. "
+        f"Waiting for approval: {method} was not sent yet. A person decides at {approval_url}. "
         "Send exactly the same request again: once it is approved, it is sent at once."
     )
 
@@ -106,18 +106,20 @@ def describe_undecided_call(tool: str, state: str) -> str:
 
 def describe_unreached_call(server_id: str, tool: str, reason: str, *, approved: bool = False) -> str:
     """Return the words for a call that did not reach its server."""
-    stands = " The approval stands: call it again later with the same arguments." if approved else ""
-    return f"{tool} did not run: the server {server_id} {reason}.{stands}"
+    approval_sentence = (
+        " The approval stands: call it again later with the same arguments." if approved else ""
+    )
+    return f"{tool} did not run: the server {server_id} {reason}.{approval_sentence}"
 
 
-def describe_uncontinued_call(server_id: str, tool: str, reason: str, *, stands: bool) -> str:
+def describe_uncontinued_call(server_id: str, tool: str, reason: str, *, can_answer_again: bool) -> str:
     """Return the words for a call whose server asked a question, to which the answer could not be sent.
 
-    `stands`: the question can be answered once more.
+    `can_answer_again`: the question can be answered once more.
     """
     again = (
         "Its question is still open: send the call with the same requestState and your answers again later."
-        if stands
+        if can_answer_again
         else "Check what it has done so far before you call it again; then a person is asked again."
     )
     return f"{tool} did not go on: the server {server_id} {reason}. {again}"

@@ -64,17 +64,17 @@ def cut_result(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | 
     name = next((name for name in BLOCKS if isinstance(result.get(name), list)), None)
     if name is None:
         return None
-    room = max(max_bytes - NOTE_BYTES, MIN_RESULT_BYTES // 2)
+    bytes_left = max(max_bytes - NOTE_BYTES, MIN_RESULT_BYTES // 2)
     structured_text, is_left_out = None, False
     if (structured := result.get("structuredContent")) is not None:
         encoded = _encode(structured)
-        if len(encoded) > room // 2:
+        if len(encoded) > bytes_left // 2:
             texts = [
                 holder["text"] for block in result[name] if (holder := find_text_holder(block)) is not None
             ]
             is_repeated = structured == {"result": "".join(texts)} or is_text_of_structure(structured, texts)
             structured_text = None if is_repeated else encoded.decode()
-            shortened = shorten_strings_to_fit(structured, room // 2)
+            shortened = shorten_strings_to_fit(structured, bytes_left // 2)
             if shortened is None:  # clients refuse a result without it, unless it is an error
                 is_left_out = result["isError"] = True
                 del result["structuredContent"]
@@ -82,15 +82,15 @@ def cut_result(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | 
             else:
                 result["structuredContent"] = shortened
                 encoded = _encode(shortened)
-        room -= len(encoded)
+        bytes_left -= len(encoded)
     result.pop("_meta", None)
-    shown, rest = split_blocks(result[name], room)
+    shown_blocks, rest = split_blocks(result[name], bytes_left)
     if structured_text is not None:
         rest.append(structured_text)
     cut_text = "\n\n".join(rest)
     dropped = max(0, len(cut_text) - MAX_STORED_CHARACTERS)
     cut_text = cut_text[:MAX_STORED_CHARACTERS]
-    result[name] = [*shown, *build_note(name, stored_id, len(cut_text), dropped, is_left_out)]
+    result[name] = [*shown_blocks, *build_note(name, stored_id, len(cut_text), dropped, is_left_out)]
     return cut_text
 
 
@@ -130,28 +130,32 @@ def shorten_strings(value: Any, length: int) -> Any:
     return value
 
 
-def split_blocks(blocks: list[Any], room: int) -> tuple[list[Any], list[str]]:
-    """Return the blocks that fit into `room` bytes, the last of them shortened, and the others as texts."""
-    shown: list[Any] = []
+def split_blocks(blocks: list[Any], bytes_left: int) -> tuple[list[Any], list[str]]:
+    """Return the blocks that fit into `bytes_left` bytes, the last of them shortened, and the others as texts."""
+    shown_blocks: list[Any] = []
     rest: list[str] = []
     for block in blocks:
         encoded = _encode(block)
-        if not rest and len(encoded) <= room:
-            shown.append(block)
-            room -= len(encoded)
+        if not rest and len(encoded) <= bytes_left:
+            shown_blocks.append(block)
+            bytes_left -= len(encoded)
             continue
         holder = find_text_holder(block)
         if holder is None:
             rest.append(encoded.decode())
             continue
         text = holder["text"]
-        if not rest and room > MAX_NESTED_BYTES and len(encoded) - len(_encode(text)) <= MAX_NESTED_BYTES:
-            head = cut_text_to_bytes(text, room - MAX_NESTED_BYTES)
+        if (
+            not rest
+            and bytes_left > MAX_NESTED_BYTES
+            and len(encoded) - len(_encode(text)) <= MAX_NESTED_BYTES
+        ):
+            head = cut_text_to_bytes(text, bytes_left - MAX_NESTED_BYTES)
             holder["text"] = head
-            shown.append(block)
+            shown_blocks.append(block)
             text = text[len(head) :]
         rest.append(text)
-    return shown, rest
+    return shown_blocks, rest
 
 
 def find_text_holder(block: Any) -> dict[str, Any] | None:

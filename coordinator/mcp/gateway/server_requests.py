@@ -32,8 +32,8 @@ class ServerRequest:
     def build_rule_arguments(self, server: str) -> dict[str, Any]:
         """Return what patterns of rules see of it."""
         if self.method == ELICITATION:
-            shown = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
-            return shown | {"server": server}
+            form_fields = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
+            return form_fields | {"server": server}
         return {name: value for name, value in self.params.items() if name != "_meta"}
 
 
@@ -60,14 +60,14 @@ def parse_server_request(data: bytes) -> ServerRequest | None:
 
 def find_required_requests(response: bytes) -> list[ServerRequest]:
     """Return what the result of a request asks of the client."""
-    found: list[ServerRequest] = []
+    required: list[ServerRequest] = []
     try:
         for raw in select_members(_fields(response), "result"):
             for requests in select_members(_fields(raw), "inputrequests"):
-                found += list_required_requests(requests)
+                required += list_required_requests(requests)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return found  # a result that is no object asks nothing
-    return found
+        return required  # a result that is no object asks nothing
+    return required
 
 
 def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:

@@ -78,12 +78,12 @@ class ToolFigures:
 def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) -> list[ToolFigures]:
     """Return the figures of a server's tools within `span`, the tool that is called most first."""
     rows = GatewayFigures.objects.filter(server_id=server_id, hour__gt=now - span)
-    tallies: dict[str, CallCounter] = {}
+    counters: dict[str, CallCounter] = {}
     outcomes: dict[str, dict[str, int]] = {}
     for tool, outcome, calls, upstream, own in rows.values_list(
         "tool_name", "outcome", "calls", "upstream", "own"
     ):
-        tallies.setdefault(tool, CallCounter()).add_stored_counts(calls, upstream, own)
+        counters.setdefault(tool, CallCounter()).add_stored_counts(calls, upstream, own)
         counted = outcomes.setdefault(tool, dict.fromkeys(OUTCOMES, 0))
         counted[outcome] = counted.get(outcome, 0) + calls
     tool_figures = [
@@ -97,6 +97,6 @@ def find_server_figures(server_id: str, now: datetime, span: timedelta = SHOWN) 
             find_quantile_bound(tally.own, BOUNDS, 0.5),
             find_quantile_bound(tally.own, BOUNDS, 0.99),
         )
-        for tool, tally in tallies.items()
+        for tool, tally in counters.items()
     ]
     return sorted(tool_figures, key=lambda one: (-one.calls, one.tool))

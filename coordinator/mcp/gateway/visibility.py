@@ -46,9 +46,9 @@ def find_visible_tools(caller: GatewayCaller, now: datetime, *columns: str) -> l
 
 def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
     """Return a digest of all tools that an agent is shown, and of their definitions."""
-    shown = tool_search.load_shown_tools(caller.agent_id)
+    shown_tools = tool_search.load_shown_tools(caller.agent_id)
     visible_tools = find_visible_tools(caller, now, "definition_hash", "short_for", "short_description")
     text = json.dumps(
-        [shown.listed, *(tool for tool in visible_tools if shown.is_tool_shown(tool[0], tool[1]))]
+        [shown_tools.listed, *(tool for tool in visible_tools if shown_tools.is_tool_shown(tool[0], tool[1]))]
     )
     return hashlib.sha256(text.encode()).hexdigest()

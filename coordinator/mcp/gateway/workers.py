@@ -15,8 +15,8 @@ def get_own_worker_name() -> str:
 
 def is_worker_gone(worker: str | None) -> bool:
     """Say whether the process is known not to run any more. Of one on another machine nothing is known."""
-    place, _, started = (worker or "").rpartition(":")
-    host, _, number = place.rpartition(":")
+    process_id, _, started = (worker or "").rpartition(":")
+    host, _, number = process_id.rpartition(":")
     if host != platform.node() or not number.isdigit():
         return False
     return find_process_start(int(number)) != started
@@ -24,8 +24,8 @@ def is_worker_gone(worker: str | None) -> bool:
 
 def is_worker_alive(worker: str | None) -> bool:
     """Say whether the process is known to run. Of one on another machine nothing is known."""
-    place, _, started = (worker or "").rpartition(":")
-    host, _, number = place.rpartition(":")
+    process_id, _, started = (worker or "").rpartition(":")
+    host, _, number = process_id.rpartition(":")
     return (
         host == platform.node()
         and bool(started)

@@ -185,8 +185,8 @@ class StdioBackend:
         ]
         if not unused:
             raise ServerNotOffered("Too many clients speak to this server.")
-        shares = Counter(open_session.asker for open_session in self._sessions.values())
-        self.end_stdio_session(max(unused, key=lambda one: (shares[one.asker], -one.used_at)))
+        session_counts = Counter(open_session.asker for open_session in self._sessions.values())
+        self.end_stdio_session(max(unused, key=lambda one: (session_counts[one.asker], -one.used_at)))
 
     # --- what callers say -------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ class StdioBackend:
         self.report_process_state("running")
         return started
 
-    def handle_process_end(self, number: int, status: int, fault: str) -> None:
+    def handle_process_end(self, number: int, status: int, reason: str) -> None:
         """Take note that the process ended: answer all who wait, and be patient where it was not asked to."""
         if number != self._starts or self._process is None:
             return  # it was stopped
@@ -431,7 +431,7 @@ class StdioBackend:
         if time.monotonic() - self._started_at > STEADY_AFTER:
             self._failures = 0
         how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-        self.record_process_failure(f"The server {how}. {fault}{self.describe_stderr_tail(ended)}".strip())
+        self.record_process_failure(f"The server {how}. {reason}{self.describe_stderr_tail(ended)}".strip())
         self.fail_pending_requests(self._last_words)
 
     def record_process_failure(self, text: str) -> None:

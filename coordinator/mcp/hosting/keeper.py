@@ -32,7 +32,7 @@ def main() -> int:
         return 0
     stopped = StopSignal()
     listener = bind_listening_socket(path)
-    place = os.stat(path).st_ino
+    inode = os.stat(path).st_ino
     pause = FIRST_PAUSE
     while not stopped.wait_for_stop(listener, None):
         started_at = time.monotonic()
@@ -46,7 +46,7 @@ def main() -> int:
         if failed and stopped.wait_for_stop(None, pause):
             break
     with contextlib.suppress(OSError):
-        if os.stat(path).st_ino == place:  # a younger keeper may have put its own there
+        if os.stat(path).st_ino == inode:  # a younger keeper may have put its own there
             os.unlink(path)
     return 0
 

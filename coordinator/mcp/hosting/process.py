@@ -59,9 +59,9 @@ class ServerProcess:
         """The end of what it said on stderr, without secrets."""
         return self.redact_output(self._words)
 
-    def redact_output(self, said: bytes) -> str:
+    def redact_output(self, output: bytes) -> str:
         """Return what it said without the values of its variables, and without what else looks like a secret."""
-        return redact_server_output(said.decode(errors="replace").strip(), self._environment)
+        return redact_server_output(output.decode(errors="replace").strip(), self._environment)
 
     async def send_server_line(self, line: bytes) -> None:
         """Give it a message. Raises OSError where it has ended."""
@@ -130,7 +130,7 @@ async def start_server_process(
     command: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
-    heard: Callable[[bytes], None],
+    on_output: Callable[[bytes], None],
     ended: Callable[[int, str], None],
 ) -> ServerProcess:
     """Start a server by its isolated command line, in its folder. Raises OSError, ValueError (NUL in an argument)."""
@@ -144,7 +144,7 @@ async def start_server_process(
         start_new_session=True,
         preexec_fn=confine_server_process,
     )
-    return ServerProcess(process, heard, ended, environment)
+    return ServerProcess(process, on_output, ended, environment)
 
 
 def keep_output_tail(output: bytes) -> bytes:

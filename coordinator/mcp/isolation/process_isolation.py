@@ -127,19 +127,19 @@ def require_allowed_path(path: str, *, writable: bool = False) -> Path:
 
 def explain_refused_path(path: Path, *, writable: bool = False) -> str | None:
     """Return why no server is given a path, or None. What may be written must not hold what Signalbox runs."""
-    place = path.resolve()
-    if place == Path("/") or any(place.is_relative_to(folder) for folder in NEVER_GIVEN):
+    real_path = path.resolve()
+    if real_path == Path("/") or any(real_path.is_relative_to(folder) for folder in NEVER_GIVEN):
         return f"{path} cannot be given to a server."
-    if any(is_overlapping_path(place, hidden) for hidden in list_hidden_paths()):
+    if any(is_overlapping_path(real_path, hidden) for hidden in list_hidden_paths()):
         return f"{path} holds data of Signalbox, or lies in its data folder, and cannot be given to a server."
-    if any(folder.is_relative_to(place) for folder in (*find_home_folders(), *list_temporary_folders())):
+    if any(folder.is_relative_to(real_path) for folder in (*find_home_folders(), *list_temporary_folders())):
         return (
             f"{path} holds what is not for one server alone and cannot be given to it. Name a folder in it."
         )
-    if writable and any(is_overlapping_path(place, code) for code in list_code_folders()):
+    if writable and any(is_overlapping_path(real_path, code) for code in list_code_folders()):
         return f"{path} holds what Signalbox runs, so a server can be given it to read, but not to write to."
     if writable and any(
-        place.is_relative_to(home) and place.relative_to(home).parts[0].startswith(".")
+        real_path.is_relative_to(home) and real_path.relative_to(home).parts[0].startswith(".")
         for home in find_home_folders()
     ):
         return f"{path} holds settings of Signalbox's user, so a server can be given it to read, but not to write to."
@@ -170,15 +170,15 @@ def list_code_folders() -> list[Path]:
 
 def list_hidden_paths() -> list[Path]:
     """Return what no server may ever see, whatever else it is given: the data folder, the database, the keys."""
-    places = [Path(settings.DATA_DIR), Path(settings.AUDIT_KEY_FILE)]
+    paths = [Path(settings.DATA_DIR), Path(settings.AUDIT_KEY_FILE)]
     database = settings.DATABASES["default"]
     if "sqlite" in database["ENGINE"]:
         name = str(database["NAME"])
-        places += [Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
+        paths += [Path(f"{name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal")]
     else:  # folders of PostgreSQL's sockets
-        places += [Path(host) for host in str(database.get("HOST", "")).split(",") if host.startswith("/")]
-    places += [Path(os.environ[name]) for name in ("PGPASSFILE", "PGSERVICEFILE") if os.environ.get(name)]
-    return list(dict.fromkeys(place.expanduser().resolve() for place in places))
+        paths += [Path(host) for host in str(database.get("HOST", "")).split(",") if host.startswith("/")]
+    paths += [Path(os.environ[name]) for name in ("PGPASSFILE", "PGSERVICEFILE") if os.environ.get(name)]
+    return list(dict.fromkeys(place.expanduser().resolve() for place in paths))
 
 
 # --- which mechanism ------------------------------------------------------------------------------------
@@ -244,9 +244,9 @@ def build_isolated_command_line(command: Sequence[str], folder: Path, isolation:
     if isolation.is_off:
         return list(command)
     if find_isolation_mechanism() is IsolationMechanism.SECOND_USER:
-        place = Path(settings.MCP_LAUNCHER, f"{isolation.network}.sock")
+        socket_path = Path(settings.MCP_LAUNCHER, f"{isolation.network}.sock")
         request = json.dumps({"folder": folder.name})
-        return [sys.executable, "-I", launcher_client.__file__, str(place), request, "--", *command]
+        return [sys.executable, "-I", launcher_client.__file__, str(socket_path), request, "--", *command]
     return build_bubblewrap_command(command, folder, isolation)
 
 
@@ -296,23 +296,23 @@ def build_mount_options(command: Sequence[str], own: Path, isolation: Isolation)
     for name in SYSTEM_FOLDERS:
         mounts.mount_path(Path(name))
     for name in SYSTEM_SETTINGS:
-        place = Path("/etc", name)
-        if place.exists() and place.stat().st_mode & 0o004:
-            mounts.mount_path(place)
+        etc_path = Path("/etc", name)
+        if etc_path.exists() and etc_path.stat().st_mode & 0o004:
+            mounts.mount_path(etc_path)
     for home in find_home_folders():
         if mounts.is_path_mounted(home) and home.is_dir():  # a service's home may be below /opt
             mounts.hide_path(home)
     folders = [require_allowed_path(path) for path in isolation.folders]
-    for place in (
+    for etc_path in (
         *iterate_program_dependencies(command[0], changeable),
         *iterate_argument_paths(command[1:]),
         *folders,
     ):
-        if not is_path_through_folders(place, changeable):
-            mounts.mount_path(place)
-    for place in writable_folders:
-        if not is_path_through_folders(place, changeable):
-            mounts.mount_path(place, writable=True)
+        if not is_path_through_folders(etc_path, changeable):
+            mounts.mount_path(etc_path)
+    for etc_path in writable_folders:
+        if not is_path_through_folders(etc_path, changeable):
+            mounts.mount_path(etc_path, writable=True)
     for hidden in list_hidden_paths():
         if mounts.is_path_visible(hidden) and hidden.exists():
             mounts.hide_path(hidden)
@@ -331,17 +331,17 @@ class MountOptions:
 
     def mount_path(self, path: Path, *, writable: bool = False) -> None:
         """Mount a path, where it exists, and make the link that leads to it."""
-        place = path.resolve()
-        if not place.exists():
+        real_path = path.resolve()
+        if not real_path.exists():
             return
-        if writable or not self.is_path_visible(place):
-            self.make_parent_folders(place)
-            self.options += ["--bind" if writable else "--ro-bind", str(place), str(place)]
-            self._shown.append(place)
-        if place != path and path not in self._made and not self.is_path_visible(path.parent.resolve()):
+        if writable or not self.is_path_visible(real_path):
+            self.make_parent_folders(real_path)
+            self.options += ["--bind" if writable else "--ro-bind", str(real_path), str(real_path)]
+            self._shown.append(real_path)
+        if real_path != path and path not in self._made and not self.is_path_visible(path.parent.resolve()):
             self.make_parent_folders(path)
             self._made.add(path)
-            self.options += ["--symlink", str(place), str(path)]
+            self.options += ["--symlink", str(real_path), str(path)]
 
     def make_parent_folders(self, path: Path) -> None:
         """Make the folders above a path that everybody may pass: bubblewrap's own are for one user alone."""

@@ -242,13 +242,13 @@ def refuse_requests_without_id(value: dict[str, Any]) -> None:
         raise UnreadableMessage(INVALID_REQUEST, "A request needs an id. Only notifications have none.")
 
 
-def refuse_misspelled_keys(level: Any, known: tuple[str, ...]) -> None:
+def refuse_misspelled_keys(level: Any, known_keys: tuple[str, ...]) -> None:
     if not isinstance(level, dict):
         return
     folded = {key.casefold(): key for key in level}
     if len(folded) != len(level):
         raise UnreadableMessage(INVALID_REQUEST, "Two keys of the message differ only in case.")
-    for name in known:
+    for name in known_keys:
         expected_key = folded.get(name.casefold(), name)
         if expected_key != name:
             raise UnreadableMessage(

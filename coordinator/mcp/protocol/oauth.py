@@ -259,19 +259,19 @@ async def request_tokens(
     answer = await post_client_form(
         http, endpoints.token_endpoint, client, {**fields, "resource": endpoints.resource}, private=private
     )
-    answered = answer.decode_object()
-    if answer.status in {400, 401} and isinstance(answered.get("error"), str):
-        raise GrantRejected(str(answered["error"])[:100], describe_oauth_error(answered))
+    response = answer.decode_object()
+    if answer.status in {400, 401} and isinstance(response.get("error"), str):
+        raise GrantRejected(str(response["error"])[:100], describe_oauth_error(response))
     if answer.status != 200:
         raise AuthorizationFailed(f"The authorization server answered {answer.status}.")
-    return read_issued_tokens(answered)
+    return read_issued_tokens(response)
 
 
-def read_issued_tokens(answered: Mapping[str, Any]) -> IssuedTokens:
+def read_issued_tokens(response: Mapping[str, Any]) -> IssuedTokens:
     """Return the tokens in a token endpoint's answer (RFC 6749, 5.1). Raises AuthorizationFailed."""
-    access_token, refresh_token = answered.get("access_token"), answered.get("refresh_token") or ""
-    expires_in, scopes = answered.get("expires_in"), answered.get("scope")
-    if str(answered.get("token_type", "")).lower() != "bearer" or not is_token(access_token):
+    access_token, refresh_token = response.get("access_token"), response.get("refresh_token") or ""
+    expires_in, scopes = response.get("expires_in"), response.get("scope")
+    if str(response.get("token_type", "")).lower() != "bearer" or not is_token(access_token):
         raise AuthorizationFailed("The authorization server issued no bearer token.")
     if not is_token(refresh_token):
         refresh_token = ""
@@ -318,7 +318,7 @@ def is_token(text: Any) -> bool:
     return isinstance(text, str) and 0 < len(text) <= LONGEST_TOKEN and text.isascii() and text.isprintable()
 
 
-def describe_oauth_error(answered: Mapping[str, Any]) -> str:
+def describe_oauth_error(response: Mapping[str, Any]) -> str:
     """Return what an error says, in one line."""
-    text = answered.get("error_description") or answered.get("error") or "no reason given"
+    text = response.get("error_description") or response.get("error") or "no reason given"
     return " ".join(str(text).split()).rstrip(".")[:300]

@@ -39,11 +39,11 @@ def count_calls_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCa
     agents = resolve_agent_names(agent_name for agent_name, *_ in rows)
     call_counts = []
     for agent_name, call, count, last in rows:
-        place = find_server_and_tool(call, servers)
-        if place is not None:
+        server_tool = find_server_and_tool(call, servers)
+        if server_tool is not None:
             agent = agents.get(agent_name)
             call_counts.append(
-                ToolCallCount(agent_name, agent.agent_id if agent else None, *place, count, last)
+                ToolCallCount(agent_name, agent.agent_id if agent else None, *server_tool, count, last)
             )
     return call_counts
 

@@ -66,11 +66,11 @@ def discover_in_folder(folder: Path, command: str, args: list[str], isolation: I
 
 
 def start_discovered_server(
-    folder: Path, command: str, args: list[str], wanted: Isolation
+    folder: Path, command: str, args: list[str], isolation_level: Isolation
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(  # noqa: S603 - an allowed command, without a shell
-            isolation.build_isolated_command_line([command, *args], folder, wanted),
+            isolation.build_isolated_command_line([command, *args], folder, isolation_level),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

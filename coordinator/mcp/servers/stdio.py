@@ -64,13 +64,13 @@ def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_by
 
 # Refusals travel as values up to here, for the task groups on the way (one of them the SDK's) would wrap them.
 async def list_tools_within_time(
-    process: subprocess.Popen[bytes], said: StderrTail, within: float, most_bytes: int
+    process: subprocess.Popen[bytes], stderr_tail: StderrTail, within: float, most_bytes: int
 ) -> ToolListing | UnprocessableRequest:
     outcome: ToolListing | UnprocessableRequest = UnprocessableRequest(
         f"The server did not answer within {within:g} seconds. Try again, or paste its tools/list."
     )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(said.collect_stderr_tail)
+        tasks.start_soon(stderr_tail.collect_stderr_tail)
         with anyio.move_on_after(within):
             outcome = await negotiate_and_list_tools(process, most_bytes)
         tasks.cancel_scope.cancel()

@@ -107,19 +107,19 @@ def build_tool_listing(value: Any) -> ToolListing:
     if not isinstance(tools, list):
         raise UnprocessableRequest("It contains no list of tools. Paste the whole answer to tools/list.")
     read, left_out = dict[int, ToolDefinition](), list[SkippedTool]()
-    for place, tool in enumerate(tools, 1):
+    for position, tool in enumerate(tools, 1):
         try:
-            if place > MOST_TOOLS:
+            if position > MOST_TOOLS:
                 raise UnprocessableRequest(f"It lists more than {MOST_TOOLS} tools.")
-            read[place] = parse_tool_definition(tool, place)
+            read[position] = parse_tool_definition(tool, position)
         except UnprocessableRequest as problem:
-            left_out.append(SkippedTool(place, find_tool_label(tool, place), str(problem.detail)))
+            left_out.append(SkippedTool(position, find_tool_label(tool, position), str(problem.detail)))
     counts = Counter(tool.name for tool in read.values())
-    for place, tool in list(read.items()):
+    for position, tool in list(read.items()):
         if counts[tool.name] > 1:  # which of them an agent would call is not known
-            del read[place]
+            del read[position]
             left_out.append(
-                SkippedTool(place, tool.name, f"It lists two tools with the same name: {tool.name}.")
+                SkippedTool(position, tool.name, f"It lists two tools with the same name: {tool.name}.")
             )
     return ToolListing(list(read.values()), result.get("nextCursor") is None, left_out)
 

@@ -66,8 +66,8 @@ def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFi
     try:
         store = stores.find_store(FilePlace.S3)
         bucket_files.where = store.describe_file_location("").rstrip("/")
-        there = {file.name: file.size for file in store.iterate_stored_files()}
-        bucket_files.missing = [pk for pk, name, size in rows if there.get(name or "") != size]
+        sizes_by_name = {file.name: file.size for file in store.iterate_stored_files()}
+        bucket_files.missing = [pk for pk, name, size in rows if sizes_by_name.get(name or "") != size]
     except OSError as problem:
         bucket_files.unchecked = str(problem.strerror)
     return bucket_files

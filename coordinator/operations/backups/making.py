@@ -67,9 +67,11 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
         with raise_one_line_errors(f"Writing {target}"):
             unfinished.mkdir(mode=0o700, parents=True)
             with_bucket = with_bucket and buckets.has_stored_files_table()
-            beside = buckets.count_bucket_bytes() if with_bucket else 0
-            here = sum(file.size for file in stores.find_store(FilePlace.FOLDER).iterate_stored_files())
-            require_disk_space(unfinished, database_size_bytes() + here + beside)
+            bucket_bytes = buckets.count_bucket_bytes() if with_bucket else 0
+            folder_bytes = sum(
+                file.size for file in stores.find_store(FilePlace.FOLDER).iterate_stored_files()
+            )
+            require_disk_space(unfinished, database_size_bytes() + folder_bytes + bucket_bytes)
             manifest = fill_backup_folder(unfinished, now, say, with_bucket=with_bucket)
             unfinished.rename(target)
     finally:
@@ -160,10 +162,10 @@ def copy_sqlite_database(target: Path) -> dict[str, int]:
     with closing(sqlite3.connect(name, timeout=10)) as source, closing(sqlite3.connect(target)) as copy:
         source.backup(copy, pages=-1)
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-        faults = [row[0] for row in copy.execute("PRAGMA quick_check(3)")]
-        if faults != ["ok"]:
+        problems = [row[0] for row in copy.execute("PRAGMA quick_check(3)")]
+        if problems != ["ok"]:
             raise CommandError(
-                f"The database is damaged, and so is its copy: {faults[0]}. No backup was kept."
+                f"The database is damaged, and so is its copy: {problems[0]}. No backup was kept."
             )
         return count_rows_by_table(copy)
 

@@ -122,11 +122,11 @@ def require_nothing_to_overwrite(replace: bool) -> None:
         if health.count_server_processes():
             raise CommandError("A server is connected to this database. Stop it first, on every machine.")
         require_no_interrupted_restore()
-        stands = bool(connection.introspection.table_names())
+        has_tables = bool(connection.introspection.table_names())
     else:
-        stands = sqlite_files()[0].exists()
-    stands = stands or any((folder / stores.FOLDER).rglob("*"))
-    if stands and not replace:
+        has_tables = sqlite_files()[0].exists()
+    has_tables = has_tables or any((folder / stores.FOLDER).rglob("*"))
+    if has_tables and not replace:
         raise CommandError(
             f"There is already data here ({startup.describe_database()}). Add --replace to replace it with the backup."
         )
@@ -163,20 +163,20 @@ def verify_backup_files(source: Path, manifest: BackupManifest) -> None:
 
 
 def replace_data_with_backup(source: Path, manifest: BackupManifest, now: datetime, say: Say) -> None:
-    places = restore_destinations()
-    aside = find_free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in places.values()})
-    remove_staged_files(places.values())
-    require_restore_space(manifest, places)
+    destinations = restore_destinations()
+    aside = find_free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in destinations.values()})
+    remove_staged_files(destinations.values())
+    require_restore_space(manifest, destinations)
     try:
         for name in manifest.files:
             top, _, below = name.partition("/")
-            if top in places:
-                copy_synced_file(source / name, staging_path(places[top]) / below)
+            if top in destinations:
+                copy_synced_file(source / name, staging_path(destinations[top]) / below)
         connections.close_all()
         with nullcontext() if is_sqlite() else load_postgres_dump(source / POSTGRES_FILE):
-            old_folders = swap_data_folders(places, aside)
+            old_folders = swap_data_folders(destinations, aside)
     finally:
-        remove_staged_files(places.values())
+        remove_staged_files(destinations.values())
     if old_folders:
         folders = " and ".join(str(folder) for folder in old_folders)
         say(f"What was here before is in {folders}; remove it when you are sure.")
@@ -185,10 +185,10 @@ def replace_data_with_backup(source: Path, manifest: BackupManifest, now: dateti
 def restore_destinations() -> dict[str, Path]:
     """Return where the parts of a backup belong, by their names in it; PostgreSQL's tables have no place here."""
     folder = Path(settings.DATA_DIR)
-    places = {stores.FOLDER: folder / stores.FOLDER, **{name: key_file_path(name) for name in KEYS}}
+    destinations = {stores.FOLDER: folder / stores.FOLDER, **{name: key_file_path(name) for name in KEYS}}
     if is_sqlite():
-        places[SQLITE_FILE] = sqlite_files()[0]
-    return places
+        destinations[SQLITE_FILE] = sqlite_files()[0]
+    return destinations
 
 
 def find_free_name(name: str, folders: Collection[Path]) -> str:
@@ -204,24 +204,24 @@ def staging_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.restoring")
 
 
-def remove_staged_files(places: Iterable[Path]) -> None:
-    for staged in map(staging_path, places):
+def remove_staged_files(destinations: Iterable[Path]) -> None:
+    for staged in map(staging_path, destinations):
         if staged.is_dir():
             shutil.rmtree(staged, ignore_errors=True)
         else:
             staged.unlink(missing_ok=True)
 
 
-def require_restore_space(manifest: BackupManifest, places: dict[str, Path]) -> None:
+def require_restore_space(manifest: BackupManifest, destinations: dict[str, Path]) -> None:
     """Raise CommandError where a disk has not the room for what goes there; twice for a database, to migrate it."""
     folders: dict[int, Path] = {}
     needed: Counter[int] = Counter()
     for name, file in manifest.files.items():
-        place = places.get(name.partition("/")[0])
-        if place is not None:
-            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            disk = disk_id(place.parent)
-            folders.setdefault(disk, place.parent)
+        destination = destinations.get(name.partition("/")[0])
+        if destination is not None:
+            destination.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            disk = disk_id(destination.parent)
+            folders.setdefault(disk, destination.parent)
             needed[disk] += file.bytes * (2 if name == SQLITE_FILE else 1)
     for disk, folder in folders.items():
         require_disk_space(folder, needed[disk])
@@ -231,14 +231,14 @@ def disk_id(folder: Path) -> int:
     return folder.stat().st_dev
 
 
-def swap_data_folders(places: dict[str, Path], aside: str) -> list[Path]:
+def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
     """Move existing data into folders called `aside` beside it and staged data into its place; return the folders.
 
     Where a step fails, those before it are undone and its error is raised.
     """
-    new = [place for place in places.values() if staging_path(place).exists()]
-    old = {*new, places[stores.FOLDER], places[stores.FOLDER].with_name("thumbnails")}
-    if SQLITE_FILE in places:
+    new = [destination for destination in destinations.values() if staging_path(destination).exists()]
+    old = {*new, destinations[stores.FOLDER], destinations[stores.FOLDER].with_name("thumbnails")}
+    if SQLITE_FILE in destinations:
         database, log = sqlite_files()
         # A log of the old database beside the new one would damage it.
         old |= {log, database.with_name(f"{database.name}-shm")}
@@ -249,15 +249,15 @@ def swap_data_folders(places: dict[str, Path], aside: str) -> list[Path]:
             source.rename(target)
             undo.callback(target.rename, source)
 
-        for place in sorted(place for place in old if place.exists()):
-            folder = place.parent.resolve() / aside
+        for destination in sorted(destination for destination in old if destination.exists()):
+            folder = destination.parent.resolve() / aside
             if folder not in moved_folders:
                 folder.mkdir(mode=0o700)
                 undo.callback(folder.rmdir)
                 moved_folders.append(folder)
-            move_reversibly(place, folder / place.name)
-        for place in new:
-            move_reversibly(staging_path(place), place)
+            move_reversibly(destination, folder / destination.name)
+        for destination in new:
+            move_reversibly(staging_path(destination), destination)
         undo.pop_all()
     return moved_folders
 

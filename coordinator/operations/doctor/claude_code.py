@@ -155,9 +155,9 @@ def send_trial_tokens(url: str, key: str, claude_id: str) -> str:
     return f"{spent.total_tokens} tokens in the test session."
 
 
-def poll_for_result(look: Callable[[], T | None]) -> T | None:
+def poll_for_result(find_result: Callable[[], T | None]) -> T | None:
     deadline = time.monotonic() + STEP_SECONDS
-    while (poll_result := look()) is None and time.monotonic() < deadline:
+    while (poll_result := find_result()) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return poll_result
 

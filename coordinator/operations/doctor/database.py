@@ -77,22 +77,22 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
             " transaction open for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
-    room = shrinking.measure_file_room()
-    if room.is_much_free:
+    file_room = shrinking.measure_file_room()
+    if file_room.is_much_free:
         yield warning_check(
             "file",
-            f"{sizes.format_byte_count(room.free)} of the database's file are free, beside"
-            f" {sizes.format_byte_count(room.used)} in use. New data is written there first.",
+            f"{sizes.format_byte_count(file_room.free)} of the database's file are free, beside"
+            f" {sizes.format_byte_count(file_room.used)} in use. New data is written there first.",
             "To give them back to the disk: signalbox manage shrink",
         )
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA quick_check(5)")
-        faults = [row[0] for row in cursor.fetchall()]
+        problems = [row[0] for row in cursor.fetchall()]
         cursor.execute("PRAGMA foreign_key_check")
         loose = len(cursor.fetchmany(1000))
-    if faults != ["ok"]:
+    if problems != ["ok"]:
         yield failed_check(
-            "integrity", f"The file is damaged: {faults[0]}", "Stop the server and restore a backup."
+            "integrity", f"The file is damaged: {problems[0]}", "Stop the server and restore a backup."
         )
     elif loose:
         yield warning_check(
@@ -184,8 +184,8 @@ def check_feed_triggers() -> CheckResult:
 
 def check_clock(now: datetime) -> CheckResult:
     """Compare the database's time with this machine's, or with what was written last where they are one."""
-    if theirs := health.database_server_time():
-        apart = abs((theirs - timezone.now()).total_seconds())
+    if server_time := health.database_server_time():
+        apart = abs((server_time - timezone.now()).total_seconds())
         if apart > 2:
             return (failed_check if apart > 30 else warning_check)(
                 "clock",

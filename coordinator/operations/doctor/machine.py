@@ -62,17 +62,17 @@ def check_agents_apart() -> CheckResult:
 def check_program_owner() -> CheckResult:
     """Say whether somebody else can change the code that runs: they would have all that it has."""
     uid = Path(settings.DATA_DIR).stat().st_uid
-    for place in (installation.CODE, *installation.CODE.parents):
-        owner = place.stat().st_uid
+    for folder in (installation.CODE, *installation.CODE.parents):
+        owner = folder.stat().st_uid
         folder_problem = (
             f"belongs to {private_files.user_name(owner)}"
             if owner not in {0, uid}
-            else private_files.find_folder_problem(place)
+            else private_files.find_folder_problem(folder)
         )
         if folder_problem:
             return warning_check(
                 "program",
-                f"Others can change Signalbox's program: {place} {folder_problem}.",
+                f"Others can change Signalbox's program: {folder} {folder_problem}.",
                 f"chown -R root {installation.CODE}, and chmod go-w what is above it.",
             )
     return passed_check("program", "nobody else can change the program")

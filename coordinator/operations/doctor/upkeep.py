@@ -210,10 +210,9 @@ def check_names_in_calls() -> CheckResult:
     mistaken = [
         f"{tool} of {server}" for server, tool in tools if find_shadowing_server(server, tool, servers)
     ]
-    if ours := [server for server in servers if is_own_server_name(server)]:
-        problem_text = (
-            f"Calls cannot tell these MCP servers from Signalbox's own gateway: {join_first_names(ours)}."
-        )
+    if own_servers := [server for server in servers if is_own_server_name(server)]:
+        names = join_first_names(own_servers)
+        problem_text = f"Calls cannot tell these MCP servers from Signalbox's own gateway: {names}."
         return warning_check("names", problem_text, "Register them under another name.")
     if twins:
         problem_text = (

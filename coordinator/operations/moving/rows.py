@@ -32,15 +32,15 @@ class OddValueReport:
         self._noted: set[str] = set()
         self.counts: Counter[str] = Counter()
 
-    def add_refused_value(self, said: str) -> None:
+    def add_refused_value(self, message: str) -> None:
         self.counts["refused"] += 1
         if len(self.refused) < MOST_NAMED:
-            self.refused.append(said)
+            self.refused.append(message)
 
-    def add_mended_value(self, said: str) -> None:
-        if said not in self._noted:
-            self._noted.add(said)
-            self.mended.append(said)
+    def add_mended_value(self, message: str) -> None:
+        if message not in self._noted:
+            self._noted.add(message)
+            self.mended.append(message)
 
     @property
     def refused_count(self) -> int:
@@ -60,9 +60,9 @@ def decode_sqlite_text(stored: bytes) -> str:
 def convert_row(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None:
     """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
-    for place, value in zip(table.places, raw, strict=True):
+    for target_column, value in zip(table.places, raw, strict=True):
         try:
-            row.append(convert_row_value(table, place, value, odds, raw))
+            row.append(convert_row_value(table, target_column, value, odds, raw))
         except OddValue as odd:
             odds.add_refused_value(str(odd))
             return None
@@ -70,9 +70,9 @@ def convert_row(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None
 
 
 def convert_row_value(
-    table: MovedTable, place: TargetColumn, value: Any, odds: OddValueReport, raw: Row
+    table: MovedTable, target_column: TargetColumn, value: Any, odds: OddValueReport, raw: Row
 ) -> Any:
-    column = place.column
+    column = target_column.column
     if value is not None and (
         type(value) is not _AS_IS.get(column.kind) or (type(value) is str and "\0" in value)
     ):
@@ -81,12 +81,16 @@ def convert_row_value(
         if column.null:
             return None
         raise OddValue(describe_row_problem(table, raw, f"{column.name} is empty and must not be"))
-    if place.length is not None and len(value) > place.length:
+    if target_column.length is not None and len(value) > target_column.length:
         raise OddValue(
-            describe_row_problem(table, raw, f"{column.name} is longer than {place.length} characters")
+            describe_row_problem(
+                table, raw, f"{column.name} is longer than {target_column.length} characters"
+            )
         )
-    if place.largest is not None and abs(value) > place.largest:
-        raise OddValue(describe_row_problem(table, raw, f"{column.name} is larger than {place.largest}"))
+    if target_column.largest is not None and abs(value) > target_column.largest:
+        raise OddValue(
+            describe_row_problem(table, raw, f"{column.name} is larger than {target_column.largest}")
+        )
     return value
 
 
@@ -108,9 +112,9 @@ def convert_value_kind(
     return value
 
 
-def describe_row_problem(table: MovedTable, raw: Row, what: str) -> str:
+def describe_row_problem(table: MovedTable, raw: Row, problem: str) -> str:
     key = ", ".join(repr(key_value)[:100] for key_value in table.extract_row_key(raw))
-    return f"{table.name} {key}: {what}"
+    return f"{table.name} {key}: {problem}"
 
 
 def row_digest(row: Row) -> int:

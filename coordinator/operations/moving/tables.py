@@ -85,22 +85,22 @@ class MovedTable:
 
 def find_tables_to_move(source: sqlite3.Connection) -> list[MovedTable]:
     """Return the tables that both databases have. Raises CommandError where their columns differ."""
-    there = list_sqlite_tables(source)
+    source_tables = list_sqlite_tables(source)
     tables = []
-    for name, places in load_target_columns().items():
-        if name not in there:
+    for name, target_places in load_target_columns().items():
+        if name not in source_tables:
             raise CommandError(
                 f"SQLite has no table {name}. Start the server on it once, and run this again."
             )
-        theirs = source.execute("SELECT name, pk FROM pragma_table_info(?)", (name,)).fetchall()
-        mine = {place.column.name for place in places}
-        if different := mine ^ {column for column, _ in theirs}:
+        source_columns = source.execute("SELECT name, pk FROM pragma_table_info(?)", (name,)).fetchall()
+        target_columns = {place.column.name for place in target_places}
+        if different := target_columns ^ {column for column, _ in source_columns}:
             raise CommandError(
                 f"The columns of {name} differ between the two databases: {', '.join(sorted(different))}. "
                 "Only what Signalbox itself made can be moved."
             )
-        key = tuple(column for column, pk in sorted(theirs, key=lambda one: one[1]) if pk)
-        tables.append(MovedTable(name, tuple(places), key))
+        key = tuple(column for column, pk in sorted(source_columns, key=lambda one: one[1]) if pk)
+        tables.append(MovedTable(name, tuple(target_places), key))
     return tables
 
 
@@ -113,9 +113,11 @@ def list_sqlite_tables(source: sqlite3.Connection) -> set[str]:
     return {name for (name,) in rows}
 
 
-def count_unknown_table_rows(source: sqlite3.Connection, known: list[MovedTable]) -> dict[str, int]:
+def count_unknown_table_rows(source: sqlite3.Connection, known_tables: list[MovedTable]) -> dict[str, int]:
     """Return the tables that other programs made, with their numbers of rows: those are not moved."""
-    names = list_sqlite_tables(source) - {table.name for table in known} - DERIVED - {"sbx_search_words"}
+    names = (
+        list_sqlite_tables(source) - {table.name for table in known_tables} - DERIVED - {"sbx_search_words"}
+    )
     return {
         name: source.execute(f"SELECT count(*) FROM {quote_sql_identifier(name)}").fetchone()[0]
         for name in sorted(names)

@@ -31,24 +31,25 @@ class ForeignKey(NamedTuple):
 def require_usable_target() -> None:
     """Raise CommandError unless tables can be made here: it is empty, or holds a move that was interrupted."""
     names = connection.introspection.table_names()
-    place = startup.describe_database()
+    database_label = startup.describe_database()
     with connection.cursor() as cursor:
         cursor.execute("SELECT has_schema_privilege('public', 'CREATE'), current_setting('server_encoding')")
         may_create, encoding = cursor.fetchone()
     if not may_create:
         raise CommandError(
-            f"The user of {place} may not make tables there. Make it the owner of the database."
+            f"The user of {database_label} may not make tables there. Make it the owner of the database."
         )
     if encoding != "UTF8":
-        raise CommandError(f"{place} has the encoding {encoding}. Make one with ENCODING 'UTF8'.")
+        raise CommandError(f"{database_label} has the encoding {encoding}. Make one with ENCODING 'UTF8'.")
     if OLDER_MOVE in names and moved.is_move_incomplete():
         raise CommandError(
-            f"A move to {place} was begun by an older version. Drop and make the database again, and run this again."
+            f"A move to {database_label} was begun by an older version. Drop and make the database again, "
+            "and run this again."
         )
     if names and not moved.is_move_incomplete():
         raise CommandError(
-            f"{place} has tables already, and a move needs an empty database. Make one (CREATE DATABASE …), or drop "
-            "and make this one again if nothing in it is needed."
+            f"{database_label} has tables already, and a move needs an empty database. Make one "
+            "(CREATE DATABASE …), or drop and make this one again if nothing in it is needed."
         )
 
 
@@ -125,8 +126,8 @@ def describe_copy_failure(table: MovedTable, problem: Exception) -> str:
     """Say at which row of the table COPY stopped: PostgreSQL says which line it was."""
     context = getattr(getattr(problem.__cause__, "diag", None), "context", "") or ""
     line = re.search(r"line (\d+)", context)
-    place = f" (row {line[1]} of those that were sent)" if line else ""
-    return f"{table.name}{place}: {format_one_line_error(problem)}"
+    row_label = f" (row {line[1]} of those that were sent)" if line else ""
+    return f"{table.name}{row_label}: {format_one_line_error(problem)}"
 
 
 def iterate_target_rows(table: MovedTable) -> Iterator[Row]:
@@ -137,11 +138,11 @@ def iterate_target_rows(table: MovedTable) -> Iterator[Row]:
             yield from some
 
 
-def set_target_sequences(given: Mapping[str, int]) -> None:
+def set_target_sequences(last_ids: Mapping[str, int]) -> None:
     """Have every sequence continue after the last id that SQLite gave, even one that no row has any longer."""
     with connection.cursor() as cursor:
         for table, column, sequence in list_sequences(cursor):
-            last = given.get(table, 0)
+            last = last_ids.get(table, 0)
             cursor.execute(
                 f"SELECT setval(%s, greatest(1, m.last, %s), greatest(m.last, %s) > 0)"
                 f' FROM (SELECT coalesce(max("{column}"), 0) AS last FROM {table}) m',
@@ -149,7 +150,7 @@ def set_target_sequences(given: Mapping[str, int]) -> None:
             )
         # Positions in the feed that clients were told lie before what is told from here on: they load afresh.
         cursor.execute(
-            "SELECT setval(pg_get_serial_sequence('changes', 'id'), %s)", [given.get("changes", 0) + 1]
+            "SELECT setval(pg_get_serial_sequence('changes', 'id'), %s)", [last_ids.get("changes", 0) + 1]
         )
 
 

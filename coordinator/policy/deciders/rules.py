@@ -88,8 +88,8 @@ class DecidingRuleRow:
         )
 
 
-def matches_any_name(wanted: str, found: Iterable[str]) -> bool:
-    return not wanted or any(wanted == name or matches_tool_name(wanted, name) for name in found)
+def matches_any_name(pattern: str, names: Iterable[str]) -> bool:
+    return not pattern or any(pattern == name or matches_tool_name(pattern, name) for name in names)
 
 
 def request_terms(request: PermissionRequest, servers: Iterable[str]) -> RequestTerms:

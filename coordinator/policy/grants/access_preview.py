@@ -84,21 +84,25 @@ def preview_access_changes(edits: Sequence[GrantEdit], *, actor: Actor, now: dat
     after = access.build_verdict_matrix(
         preview_policy_after_edits(policy, edits, actor=actor, now=now), agents, tools, now
     )
-    turns = [
+    verdict_changes = [
         VerdictChange(agent, server, tool, verdict, after[agent, server][tool])
         for (agent, server), row in before.items()
         for tool, verdict in row.items()
         if verdict.decision != after[agent, server][tool].decision
     ]
-    return add_affected_calls(turns, servers, now)
+    return add_affected_calls(verdict_changes, servers, now)
 
 
-def add_affected_calls(turns: list[VerdictChange], servers: list[str], now: datetime) -> AccessPreview:
-    turned = {(turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in turns}
+def add_affected_calls(
+    verdict_changes: list[VerdictChange], servers: list[str], now: datetime
+) -> AccessPreview:
+    turned = {
+        (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in verdict_changes
+    }
     by_word: dict[str | None, list[ToolCallCount]] = {}
-    for call_count in calls.count_calls_since(now - LOOKS_BACK, servers) if turns else []:
+    for call_count in calls.count_calls_since(now - LOOKS_BACK, servers) if verdict_changes else []:
         tool = call_count.server_id, call_count.tool_name
         # A grant counts for the id that a call came with, which may be either.
         word = turned.get((call_count.agent_name, *tool)) or turned.get((call_count.agent_id or "", *tool))
         by_word.setdefault(word, []).append(call_count)
-    return AccessPreview(turns, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))
+    return AccessPreview(verdict_changes, *(by_word.get(word, []) for word in (DENY, ASK, ALLOW)))

@@ -189,11 +189,11 @@ def forecast_budget(state: BudgetState, now: datetime) -> BudgetForecast | None:
     if state.budget.is_by_session or state.is_reached or not state.use.amount:
         return None
     begin, end = budget_bounds(state.budget, now)
-    elapsed, whole = now - begin, end - begin
-    if elapsed < whole * FORECAST_FROM:
+    elapsed, period = now - begin, end - begin
+    if elapsed < period * FORECAST_FROM:
         return None
     used_up_at = now + elapsed * ((1 - state.used_fraction) / state.used_fraction)
-    end_percent = int(100 * state.used_fraction * (whole / elapsed))
+    end_percent = int(100 * state.used_fraction * (period / elapsed))
     return BudgetForecast(used_up_at if used_up_at < end else None, end_percent)
 
 
@@ -548,12 +548,12 @@ def load_run_holding_budgets(now: datetime) -> list[BudgetRow]:
 
 
 def find_first_spent_budget(
-    held: Iterable[BudgetRow],
+    budgets: Iterable[BudgetRow],
     subject: BudgetSubject,
     session_id: str | None,
     now: datetime,
 ) -> BudgetState | None:
-    for budget in held:
+    for budget in budgets:
         if not budget.applies_to(subject) or (budget.is_by_session and session_id is None):
             continue  # a new session has used nothing
         spent_state = current_budget_state(budget, now, session_id)
@@ -568,8 +568,8 @@ def load_budget_subject(
     """Return what budgets of these reaches ask of a session; what none of them asks about is not looked up."""
     host = folder = None
     if BudgetReach.HOST in reaches or BudgetReach.FOLDER in reaches:
-        places = Session.objects.filter(pk=session_id).values_list("hostname", "project_dir")
-        host, folder = places.first() or (None, None)
+        sessions = Session.objects.filter(pk=session_id).values_list("hostname", "project_dir")
+        host, folder = sessions.first() or (None, None)
     models: frozenset[str] = frozenset()
     if BudgetReach.MODEL in reaches:
         used = UsageDay.objects.filter(session_id=session_id).exclude(model="").order_by()

@@ -21,11 +21,11 @@ RequestAct = CallAct
 LONGEST_TARGET = 80  # characters of a target behind the headline of a call
 
 
-def describe_asked(asked: Asked) -> RequestAct:
+def describe_asked(question: Asked) -> RequestAct:
     """Return the headline of a question or a plan."""
-    if isinstance(asked, AskedPlan) or (isinstance(asked, AskedOptions) and asked.plan):
+    if isinstance(question, AskedPlan) or (isinstance(question, AskedOptions) and question.plan):
         return CallAct("Review a plan")
-    count = len(asked.questions) if isinstance(asked, AskedQuestions) else 1
+    count = len(question.questions) if isinstance(question, AskedQuestions) else 1
     if count == 0:
         return CallAct("Answer a confirmation")
     return CallAct("Answer a question" if count == 1 else f"Answer {count} questions")
@@ -35,8 +35,8 @@ def describe_request_act(request: PermissionRequest) -> RequestAct:
     """Return the headline of what `request` asks for."""
     context, target = approvals.request_context(request), request.target_resource or ""
     tool = (context and context.tool_name) or ""
-    if is_question_tool(tool) and (asked := question_requests.find_asked(request)) is not None:
-        return describe_asked(asked)
+    if is_question_tool(tool) and (question := question_requests.find_asked(request)) is not None:
+        return describe_asked(question)
     if (gist := gateway_request_gist(request)) is not None:
         return CallAct("Call", shorten_subject(gist))
     if parse_access_request(request) is not None:

@@ -80,8 +80,10 @@ def choose_named_option(options: Sequence[Option], option_id: Any) -> Outcome:
 def has_ambiguous_options(options: Sequence[Option]) -> bool:
     """Say whether a plain yes or no would have to choose between several options: those are chosen by name."""
     kinds = [option.get("kind") for option in options]
-    known = {"allow_once", "allow_always", "reject_once", "reject_always"}
-    return kinds.count("allow_once") > 1 or kinds.count("reject_once") > 1 or not known.issuperset(kinds)
+    known_kinds = {"allow_once", "allow_always", "reject_once", "reject_always"}
+    return (
+        kinds.count("allow_once") > 1 or kinds.count("reject_once") > 1 or not known_kinds.issuperset(kinds)
+    )
 
 
 def choose_option_of_kind(options: Sequence[Option], *kinds: str) -> Outcome:

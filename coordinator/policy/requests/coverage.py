@@ -66,11 +66,13 @@ def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | N
     """Return the digest by which a lasting approval of the call (`call_digest`) is found; None for this call alone."""
     if scope is Scope.CALL:
         return None
-    place: dict[Scope, tuple[str | None, ...]] = {
+    scope_fields: dict[Scope, tuple[str | None, ...]] = {
         Scope.SESSION: (requester.session_id, requester.folder, requester.host),
         Scope.FOLDER: (requester.folder, requester.host),
     }
-    return hash_json_parts("cover", call, requester.covered_identity, scope.value, place.get(scope, ()))
+    return hash_json_parts(
+        "cover", call, requester.covered_identity, scope.value, scope_fields.get(scope, ())
+    )
 
 
 def find_covering_approval(

@@ -38,17 +38,17 @@ def policy_state_at_decision(tool: str | None, agent_id: str | None, now: dateti
     }
     if tool and agent_id:
         grants = tool_rules.load_applicable_grants([(tool, agent_id)], now)
-        places = grants.managed.find_server_tools(tool)
-        if places:
+        server_tools = grants.managed.find_server_tools(tool)
+        if server_tools:
             rows = [
                 row
-                for place in places
+                for place in server_tools
                 for row in grant_rows_for_tool(grants.policy, agent_id, place)
                 if row.is_live(now)
             ]
             policy_state["grants_in_force"] = [audit_grant_as_json(row) for row in rows]
             policy_state["default_policies"] = {
-                server: grants.policy.servers.get(server) for server, _ in places
+                server: grants.policy.servers.get(server) for server, _ in server_tools
             }
     return policy_state
 

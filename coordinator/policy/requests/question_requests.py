@@ -53,14 +53,14 @@ def find_asked(request: PermissionRequest) -> Asked | None:
         request.plugin_id in {*AGENT_TITLES, GATEWAY} or is_driven_agent_request(request)
     ):
         return None
-    asked = parse_asked(tool, subject.tool_input)
-    if isinstance(asked, AskedAddress):
-        return replace(asked, link=unseal_address(metadata) or asked.address)
-    if isinstance(asked, AskedPlan):
+    question = parse_asked(tool, subject.tool_input)
+    if isinstance(question, AskedAddress):
+        return replace(question, link=unseal_address(metadata) or question.address)
+    if isinstance(question, AskedPlan):
         modes = tuple(PlanMode) if hook in MODE_HOOKS else ()
         asks_again = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
-        return replace(asked, modes=modes, asks_again=asks_again)
-    return asked
+        return replace(question, modes=modes, asks_again=asks_again)
+    return question
 
 
 def seal_address(params: Mapping[str, Any]) -> dict[str, str]:

@@ -200,10 +200,10 @@ def parse_questions(tool_input: Any) -> AskedQuestions | None:
     if not 0 < len(entries) <= MAX_QUESTIONS:
         return None
     questions = [parse_question(entry) for entry in entries]
-    known = tuple(question for question in questions if question is not None)
-    if len(known) < len(questions) or len({question.text for question in known}) < len(known):
+    readable = tuple(question for question in questions if question is not None)
+    if len(readable) < len(questions) or len({question.text for question in readable}) < len(readable):
         return None
-    return AskedQuestions(known, read_text(tool_input, "title"))
+    return AskedQuestions(readable, read_text(tool_input, "title"))
 
 
 def parse_form_questions(tool_input: Mapping[str, Any]) -> AskedQuestions | None:
@@ -224,9 +224,9 @@ def parse_question(entry: Any) -> Question | None:
         (entry[name] for name in ("options", "choices") if isinstance(entry.get(name), list)), []
     )
     choices = [parse_choice(option) for option in options]
-    known = tuple(choice for choice in choices if choice is not None)
-    labels = {choice.label for choice in known}
-    if len(known) < len(choices) or len(labels) < len(known) or len(known) > MAX_CHOICES:
+    readable = tuple(choice for choice in choices if choice is not None)
+    labels = {choice.label for choice in readable}
+    if len(readable) < len(choices) or len(labels) < len(readable) or len(readable) > MAX_CHOICES:
         return None
     kind = read_text(entry, "kind", "type")
     text, header = read_text(entry, "question"), read_text(entry, "header")
@@ -246,11 +246,11 @@ def parse_question(entry: Any) -> Question | None:
         )
     if kind in {"yesno", "boolean"}:
         return Question(choices=tuple(Choice(label) for label in BOOLEAN_CHOICES), **common)
-    if not known:
+    if not readable:
         return Question(kind=QuestionKind.TEXT, **common)
     is_multiple = any(entry.get(name) is True for name in ("multiSelect", "multiple", "multi_select"))
     accepts_text = all(entry.get(name) is not False for name in ("custom", "allow_freeform", "allowFreeform"))
-    return Question(choices=known, is_multiple=is_multiple, accepts_text=accepts_text, **common)
+    return Question(choices=readable, is_multiple=is_multiple, accepts_text=accepts_text, **common)
 
 
 def parse_choice(option: Any) -> Choice | None:
@@ -325,8 +325,8 @@ def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
     required = schema.get("required")
     required_names = required if isinstance(required, list) else []
     fields = [parse_form_field(name, field, name in required_names) for name, field in properties.items()]
-    known = tuple(field for field in fields if field is not None)
-    return AskedQuestions(known, message, asker) if len(known) == len(fields) else None
+    readable = tuple(field for field in fields if field is not None)
+    return AskedQuestions(readable, message, asker) if len(readable) == len(fields) else None
 
 
 def is_usable_address(address: str) -> bool:
@@ -566,15 +566,15 @@ def read_stored_answers(
     """
     if not isinstance(stored, list) or len(stored) != len(questions.questions):
         return None
-    answered = []
+    answers = []
     for question, answer in zip(questions.questions, stored, strict=True):
-        places = answer.get("chosen") if isinstance(answer, dict) else None
-        if not isinstance(places, list) or not all(
-            isinstance(place, int) and 0 <= place < len(question.choices) for place in places
+        chosen = answer.get("chosen") if isinstance(answer, dict) else None
+        if not isinstance(chosen, list) or not all(
+            isinstance(place, int) and 0 <= place < len(question.choices) for place in chosen
         ):
             return None
-        answered.append((question, tuple(question.choices[place] for place in places), str(answer["text"])))
-    return answered
+        answers.append((question, tuple(question.choices[place] for place in chosen), str(answer["text"])))
+    return answers
 
 
 def remove_sealed_texts(added: Mapping[str, Any]) -> dict[str, Any]:
@@ -582,23 +582,23 @@ def remove_sealed_texts(added: Mapping[str, Any]) -> dict[str, Any]:
     stored = added.get(ANSWERED)
     if not isinstance(stored, list):
         return dict(added)
-    shown = [
+    answers = [
         {name: value for name, value in answer.items() if name != SEALED_TEXT}
         if isinstance(answer, dict)
         else answer
         for answer in stored
     ]
-    return {**added, ANSWERED: shown}
+    return {**added, ANSWERED: answers}
 
 
 def build_claude_answers(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the fields that Claude Code's tool takes with its input: answers, and notes on chosen ones."""
-    answered = read_stored_answers(questions, stored)
-    if answered is None:
+    stored_answers = read_stored_answers(questions, stored)
+    if stored_answers is None:
         return None
     answers: dict[str, str] = {}
     annotations: dict[str, dict[str, str]] = {}
-    for question, chosen, text in answered:
+    for question, chosen, text in stored_answers:
         labels = [choice.label for choice in chosen]
         if question.is_multiple:
             answers[question.text] = join_claude_labels([*labels, text] if text else labels)
@@ -620,11 +620,11 @@ def join_claude_labels(labels: Sequence[str]) -> str:
 
 def describe_answers(questions: AskedQuestions, stored: Any) -> str | None:
     """Return the answers in words, for an agent that takes no other form."""
-    answered = read_stored_answers(questions, stored)
-    if answered is None:
+    answers = read_stored_answers(questions, stored)
+    if answers is None:
         return None
     lines = []
-    for question, chosen, text in answered:
+    for question, chosen, text in answers:
         parts = [", ".join(choice.label for choice in chosen), text]
         lines.append(f"{question.text} — {': '.join(part for part in parts if part) or 'no answer'}")
     return "\n".join(lines)
@@ -632,10 +632,10 @@ def describe_answers(questions: AskedQuestions, stored: Any) -> str | None:
 
 def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]] | None:
     """Return the labels and texts of each question's answer, as OpenCode and Codex take them."""
-    answered = read_stored_answers(questions, stored)
-    if answered is None:
+    answers = read_stored_answers(questions, stored)
+    if answers is None:
         return None
-    return [[*(choice.label for choice in chosen), *([text] if text else [])] for _, chosen, text in answered]
+    return [[*(choice.label for choice in chosen), *([text] if text else [])] for _, chosen, text in answers]
 
 
 def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
@@ -661,25 +661,25 @@ def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any]
 
 def question_gist(tool: str | None, tool_input: Any) -> str:
     """Return what a call asks a person in one line: the question, or the first line of the plan."""
-    asked = parse_asked(tool, tool_input)
-    if isinstance(asked, AskedPlan):
-        lines = (line.strip().lstrip("#").strip() for line in asked.text.splitlines())
+    question = parse_asked(tool, tool_input)
+    if isinstance(question, AskedPlan):
+        lines = (line.strip().lstrip("#").strip() for line in question.text.splitlines())
         return next((line for line in lines if line), "A plan")
-    if isinstance(asked, AskedAddress):
-        return asked.message or asked.address
-    if not isinstance(asked, AskedQuestions):
+    if isinstance(question, AskedAddress):
+        return question.message or question.address
+    if not isinstance(question, AskedQuestions):
         return ""
-    first = asked.questions[0].text if asked.questions else ""
-    more = f" (and {len(asked.questions) - 1} more)" if len(asked.questions) > 1 else ""
-    return asked.title or f"{first}{more}"
+    first = question.questions[0].text if question.questions else ""
+    more = f" (and {len(question.questions) - 1} more)" if len(question.questions) > 1 else ""
+    return question.title or f"{first}{more}"
 
 
-def describe_asked_kind(asked: Asked) -> str:
+def describe_asked_kind(question: Asked) -> str:
     """Return what an agent does that asks this: "asks a question", "has a plan"."""
-    if isinstance(asked, AskedPlan):
+    if isinstance(question, AskedPlan):
         return "has a plan"
-    if isinstance(asked, AskedOptions):
-        return "has a plan" if asked.plan else "asks which way to go"
-    if isinstance(asked, AskedAddress) or len(asked.questions) == 1:
+    if isinstance(question, AskedOptions):
+        return "has a plan" if question.plan else "asks which way to go"
+    if isinstance(question, AskedAddress) or len(question.questions) == 1:
         return "asks a question"
-    return f"asks {len(asked.questions)} questions" if asked.questions else "asks for a confirmation"
+    return f"asks {len(question.questions)} questions" if question.questions else "asks for a confirmation"

@@ -99,10 +99,10 @@ def parse_repetition(text: str) -> Repetition | None:
         if not 1 <= int(marked[1]) <= MOST_MINUTES:
             raise UnprocessableRequest(f"A marked result is looked for in 1 to {MOST_MINUTES} minutes.")
         return Repetition(MARKED_RESULT, 1, int(marked[1]))
-    found = _REPETITION.fullmatch(plain)
-    if found is None:
+    match = _REPETITION.fullmatch(plain)
+    if match is None:
         raise UnprocessableRequest(f"{text[:LONGEST_REPETITION]!r} cannot be read. {HOW_TO_WRITE}")
-    repetition = Repetition(found[1].lower(), int(found[2]), int(found[3]))
+    repetition = Repetition(match[1].lower(), int(match[2]), int(match[3]))
     if not 2 <= repetition.times <= MOST_TIMES or not 1 <= repetition.minutes <= MOST_MINUTES:
         raise UnprocessableRequest(
             f"A repetition is counted from 2 to {MOST_TIMES} times, in 1 to {MOST_MINUTES} minutes."

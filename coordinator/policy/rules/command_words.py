@@ -218,15 +218,15 @@ def is_dangerous_option(program: str, text: str) -> bool:
     """Say whether an option of a program names another program, settings or a file to write."""
     name = text.partition("=")[0]
     dangerous = DANGEROUS_OPTIONS.get(program, frozenset())
-    given = {name}
+    spellings = {name}
     if program in CLUSTERED_OPTIONS and not name.startswith("--"):
-        given |= {option for option, _ in iterate_clustered_options(text)}
+        spellings |= {option for option, _ in iterate_clustered_options(text)}
     is_shortened = (
         name.startswith("--")
         and len(name) > len("--xy")
         and any(option.startswith(name) and option != name for option in (*dangerous, *RUNS_OPTION_NAMES))
     )
-    if given & dangerous or is_shortened:
+    if spellings & dangerous or is_shortened:
         return True
     if {text, name} & HARMLESS_OPTIONS.get(program, frozenset()):
         return False

@@ -71,7 +71,7 @@ def count_same_calls(moment: CallMoment, minutes: int, most: int) -> int:
     The same call is one of the same tool with the same input, whatever its description and time limit.
     """
     stored_form = dump_as_stored(moment.tool_input)
-    wanted = dump_compared_input(stored_form)
+    compared_input = dump_compared_input(stored_form)
     tools = list(filter(None, [moment.tool, moment.other_tool]))
     rows = read_session_events(moment, minutes, "pre_tool", tools, stored_form)
     count = 0 if moment.is_recorded else 1
@@ -79,7 +79,9 @@ def count_same_calls(moment: CallMoment, minutes: int, most: int) -> int:
         if count >= most:
             break
         if moment.call_id is None or row.call_id != moment.call_id:
-            count += row.has_equal_input or (bool(wanted) and dump_compared_input(row.tool_input) == wanted)
+            count += row.has_equal_input or (
+                bool(compared_input) and dump_compared_input(row.tool_input) == compared_input
+            )
     return max(count, 1)
 
 
@@ -100,9 +102,9 @@ def count_same_errors(moment: CallMoment, minutes: int, most: int) -> int:
     for row in read_session_events(moment, minutes, "post_tool"):
         if key is None and not row.error:
             return 0
-        this = build_error_key(row) if row.error else None
-        key = this if key is None else key
-        count += this == key
+        error_key = build_error_key(row) if row.error else None
+        key = error_key if key is None else key
+        count += error_key == key
         if count >= most:
             break
     return count
@@ -160,19 +162,19 @@ def read_session_events(
         f" JOIN events e ON e.id = c.event_id WHERE e.event_type = %s{of_tool}"
         f" ORDER BY c.instant_us DESC, e.id DESC LIMIT {MOST_ROWS}"
     )
-    whole = [tool_input] if len(tool_input) > LONGEST_TEXT else []
+    long_texts = [tool_input] if len(tool_input) > LONGEST_TEXT else []
     with connection.cursor() as cursor:
-        cursor.execute(sql, [LONGEST_TEXT, LONGEST_TEXT, *whole, *parameters, event_type, *tools])
+        cursor.execute(sql, [LONGEST_TEXT, LONGEST_TEXT, *long_texts, *parameters, event_type, *tools])
         return [SessionEvent(*row) for row in cursor.fetchall()]
 
 
 def find_known_hosts(hosts: frozenset[str], moment: CallMoment) -> frozenset[str]:
     """Return those of the hosts that a person approved a call to in the session's project, before a recorded moment."""
     folder = find_project_folder(moment.session_id, moment.folder)
-    known = KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])
+    known_rows = KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])
     if moment.event_id is not None:
-        known = known.filter(approved_at__lt=moment.made_at)
-    return frozenset(known.values_list("host", flat=True))
+        known_rows = known_rows.filter(approved_at__lt=moment.made_at)
+    return frozenset(known_rows.values_list("host", flat=True))
 
 
 def find_project_folder(session_id: str | None, folder: str | None) -> str:

@@ -50,7 +50,7 @@ class CallMark:
         try:
             return (
                 self.can_apply_to_tool(tool)
-                and compile_rule_pattern(self.pattern, whole=False).search(text) is not None
+                and compile_rule_pattern(self.pattern, matches_whole=False).search(text) is not None
             )
         except re2.error:
             return False
@@ -64,7 +64,9 @@ class CallMark:
         try:
             if not self.can_apply_to_tool(tool):
                 return []
-            pattern_matches = compile_rule_pattern(self.pattern, whole=False).finditer(text[:READ_UP_TO])
+            pattern_matches = compile_rule_pattern(self.pattern, matches_whole=False).finditer(
+                text[:READ_UP_TO]
+            )
             return [
                 trim_blanks_from_span(text, *match.span())
                 for match in islice(pattern_matches, MOST_SPANS)
@@ -101,11 +103,17 @@ def load_danger_marks() -> tuple[CallMark, ...]:
 
 
 def find_review_reasons(
-    marks: Sequence[CallMark], tool: str, tool_input: Any, target: str, folder: str | None, *, said: str = ""
+    marks: Sequence[CallMark],
+    tool: str,
+    tool_input: Any,
+    target: str,
+    folder: str | None,
+    *,
+    reason_text: str = "",
 ) -> list[str]:
     """Return the reasons to look twice at a call, each once.
 
-    `target` is what a request without an input names, `said` what its asker says of it.
+    `target` is what a request without an input names, `reason_text` what its asker says of it.
     """
     text = searchable_input_text(tool_input, target)
     read = text[:READ_UP_TO]
@@ -125,7 +133,7 @@ def find_review_reasons(
         reasons.append(OUTSIDE)
     if call.lifted_guards:
         reasons.append(WITHOUT_GUARD)
-    if any(map(has_invisible_character, (text, target, said, *iterate_field_names(tool_input)))):
+    if any(map(has_invisible_character, (text, target, reason_text, *iterate_field_names(tool_input)))):
         reasons.append(HIDDEN)
     if any(map(has_lookalike_characters, (read, target, *iterate_field_names(tool_input)))):
         reasons.append(LOOKALIKES)
@@ -146,7 +154,9 @@ def find_request_review_reasons(request: PermissionRequest, marks: Sequence[Call
     subject, context = request_subject(request), request_context(request)
     folder = context.folder if context else None
     tool, target = subject.tool_name or "", subject.target_resource or ""
-    return find_review_reasons(marks, tool, subject.tool_input, target, folder, said=request.justification)
+    return find_review_reasons(
+        marks, tool, subject.tool_input, target, folder, reason_text=request.justification
+    )
 
 
 def searchable_input_text(tool_input: Any, target: str) -> str:

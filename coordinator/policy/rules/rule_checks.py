@@ -48,20 +48,20 @@ _FILE_PATTERN = re.compile(r"\(\^\|/\)((?:[A-Za-z0-9_-]|\\\.)+)(\$?)")
 def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
     """Return what is doubtful about each rule, by its number; rules that are off are not looked at."""
     warnings: dict[int, list[str]] = {}
-    for place, rule in enumerate(rules):
+    for index, rule in enumerate(rules):
         if rule.is_off:
             continue
-        found = [
+        rule_warnings = [
             warning
             for warning in (
                 find_wide_pattern(rule),
                 find_impossible_rule(rule),
-                find_shadowing_rule(rule, rules[:place]),
+                find_shadowing_rule(rule, rules[:index]),
             )
             if warning
         ]
-        if found:
-            warnings[rule.number] = found
+        if rule_warnings:
+            warnings[rule.number] = rule_warnings
     return warnings
 
 
@@ -94,10 +94,10 @@ def find_impossible_rule(rule: DecisionRule) -> str:
     lets_go_on = rule.verdict in {ALLOW, OBSERVE}
     tools = list_tools(rule)
     if lets_go_on and rule.has_terms:
-        known = [tool for tool in tools if tool in TOOLS]
-        if tools and not known:
+        known_tools = [tool for tool in tools if tool in TOOLS]
+        if tools and not known_tools:
             return "Signalbox does not know what these tools do, so a rule in these terms never allows them."
-        if known and all(TOOLS[tool].is_command for tool in known) and not rule.runs.strip():
+        if known_tools and all(TOOLS[tool].is_command for tool in known_tools) and not rule.runs.strip():
             return "It names no program under “Runs”, so it covers no command."
     if lets_go_on and rule.pattern and is_pattern_impossible(rule.pattern):
         return "No text fits the pattern, so it never matches."
@@ -135,23 +135,23 @@ def names_all_tools_of(other: DecisionRule, rule: DecisionRule) -> bool:
     """Say whether a rule names every tool that another one names, patterns of names among them."""
     if other.tool.strip() == tool_kinds.EVERY_TOOL:
         return other.verdict in {DENY, ASK} or rule.tool.strip() == tool_kinds.EVERY_TOOL
-    theirs = tool_kinds.split_rule_tool_names(rule.tool)
-    ours = tool_kinds.split_rule_tool_names(other.tool)
+    rule_names = tool_kinds.split_rule_tool_names(rule.tool)
+    other_names = tool_kinds.split_rule_tool_names(other.tool)
     return all(
-        name in ours
+        name in other_names
         or (
             not set(name) & set("*?[")
             and all(matches_tool_name(other.tool, tool) for tool in tool_kinds.expand_tool_kinds(name))
         )
-        for name in theirs
+        for name in rule_names
     )
 
 
 def list_tools(rule: DecisionRule) -> list[str]:
     """Return the known tools that a rule names, and the names of tools that nobody knows."""
-    known = [tool for tool in TOOLS if matches_tool_name(rule.tool, tool)]
+    known_tools = [tool for tool in TOOLS if matches_tool_name(rule.tool, tool)]
     names = tool_kinds.expand_tool_kinds(rule.tool)
-    return known or [name for name in names if name.startswith(PREFIX) or not set(name) & set("*?[")]
+    return known_tools or [name for name in names if name.startswith(PREFIX) or not set(name) & set("*?[")]
 
 
 # --- a text that a pattern fits ---------------------------------------------------------------------------

@@ -318,22 +318,22 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
 
 def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether the operands begin with the wanted words. A word behind an unknown option may be its value."""
-    result, place = Match.YES, 0
+    result, index = Match.YES, 0
     for item in parsed.items:
-        if place == len(wanted):
+        if index == len(wanted):
             break
         if item.kind != OPERAND:
             continue
         text = item.word.text
         if text is None or item.word.is_deceptive:
             return Match.MAYBE
-        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in wanted[place]):
-            place += 1
+        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in wanted[index]):
+            index += 1
         elif item.word.is_pattern:
             return Match.MAYBE
         elif not item.may_be_value:
             return Match.NO
-    return result if place == len(wanted) else Match.NO
+    return result if index == len(wanted) else Match.NO
 
 
 def match_options(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:

@@ -362,19 +362,19 @@ def allows_multiline_text(pattern: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def compile_rule_pattern(pattern: str, whole: bool) -> Any:
+def compile_rule_pattern(pattern: str, matches_whole: bool) -> Any:
     """Return the pattern ready to match. Raises re2.error. `.` stays within a line where the whole must match."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = 4 << 20
-    options.dot_nl = not whole
+    options.dot_nl = not matches_whole
     return re2.compile(pattern, options)
 
 
-def pattern_found_in_text(seen: str, pattern: str) -> bool:
+def pattern_found_in_text(text: str, pattern: str) -> bool:
     """Say whether a deny or ask rule's pattern fits anywhere in a text of a call."""
-    expression = compile_rule_pattern(f"(?m){pattern}" if isinstance(seen, JoinedTexts) else pattern, False)
-    return isinstance(seen, UnsearchableText) or bool(expression.search(seen))
+    expression = compile_rule_pattern(f"(?m){pattern}" if isinstance(text, JoinedTexts) else pattern, False)
+    return isinstance(text, UnsearchableText) or bool(expression.search(text))
 
 
 @lru_cache(maxsize=1024)

@@ -433,11 +433,11 @@ def is_harmful_word(word: str) -> bool:
     return command_words.HARMFUL_WORDS.search(word) is not None
 
 
-def find_head(program: str, operands: list[str], known: frozenset[str]) -> str:
+def find_head(program: str, operands: list[str], known_heads: frozenset[str]) -> str:
     """Return the program with as many of the words behind it as make it one of those known; "" where it is none."""
     for length in (3, 2, 1, 0):
         head = " ".join([program, *operands[:length]])
-        if len(operands) >= length and head in known:
+        if len(operands) >= length and head in known_heads:
             return head
     return ""
 

@@ -216,11 +216,11 @@ def text_for_patterns(value: Any) -> str:
     return replace_surrogates(value if isinstance(value, str) else str(value))
 
 
-def find_subject_field(given: Any, about: str) -> str:
+def find_subject_field(tool_input: Any, about: str) -> str:
     """Return the field of a call's input that holds what the call is about; nothing where none does."""
-    if not isinstance(given, dict) or isinstance(given, UnreadableText):
+    if not isinstance(tool_input, dict) or isinstance(tool_input, UnreadableText):
         return ""
-    return next((name for name, value in given.items() if value == about and isinstance(name, str)), "")
+    return next((name for name, value in tool_input.items() if value == about and isinstance(name, str)), "")
 
 
 @dataclass(slots=True)

@@ -176,10 +176,10 @@ def insert_rule_before_match(
     """
     if not (call.agent and call.program):
         return None
-    place = next((i for i, one in enumerate(saved) if rule_fits_call(one, call)), None)
-    if place is None or saved[place].verdict == DENY:
+    index = next((i for i, one in enumerate(saved) if rule_fits_call(one, call)), None)
+    if index is None or saved[index].verdict == DENY:
         return None
-    rules = [*saved[:place], rule, *saved[place:]]
+    rules = [*saved[:index], rule, *saved[index:]]
     return [replace(one, number=number) for number, one in enumerate(rules, 1)]
 
 
@@ -200,10 +200,10 @@ def answer_allows_call(
 
 def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:
     """Return the grant of the tool that is called; None where it is not certain which that is, or who calls."""
-    places = managed.load_managed_servers(now).find_server_tools(call.tool)
-    if not call.agent or len(places) != 1:
+    server_tools = managed.load_managed_servers(now).find_server_tools(call.tool)
+    if not call.agent or len(server_tools) != 1:
         return None
-    [(server, called)] = places
+    [(server, called)] = server_tools
     mcp_tool_rows = McpTool.objects.filter(server_id=server).values_list("name", flat=True)
     names = [name for name in mcp_tool_rows if name_in_calls(name) == called]
     tool = row.metadata.get("tool") if isinstance(row.metadata, dict) else None

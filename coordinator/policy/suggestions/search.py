@@ -174,12 +174,12 @@ class RuleSuggestion:
         )
 
     def suggested_grant_edit(
-        self, now: datetime, reason: str | None = None, seen: str | None = None
+        self, now: datetime, reason: str | None = None, seen_version: str | None = None
     ) -> GrantEdit:
         """Return the edit that makes the grant. Only for one."""
         assert self.slot is not None
         agent, server, tool = self.slot
-        return GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), reason, seen)
+        return GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), reason, seen_version)
 
     def matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, whoever makes it with whichever program."""
@@ -438,9 +438,9 @@ class SuggestionSearch:
         self.groups = dict(common_groups[: MOST_GROUPS // 2])
 
     def record_refused_ids(self, reader: CallHistoryReader, ids: Sequence[int]) -> None:
-        room = MOST_REFUSED - len(self.refused)
-        self.refused.extend(ids[: max(room, 0)])
-        if beyond := ids[max(room, 0) :]:
+        free_count = MOST_REFUSED - len(self.refused)
+        self.refused.extend(ids[: max(free_count, 0)])
+        if beyond := ids[max(free_count, 0) :]:
             self.overlooked = sorted(
                 {*self.overlooked, *(call.tool for call in reader.read_calls_by_id(beyond))}
             )
@@ -558,9 +558,9 @@ def call_group_key(
     call: RecordedCall, managed: ManagedServers, *, is_registered: bool
 ) -> tuple[str | None, CallTerms]:
     """Return the name of the group that a call belongs to, None for a call that nothing is learnt from."""
-    places = managed.find_server_tools(call.tool)
-    if places:
-        server, tool = places[0]
+    server_tools = managed.find_server_tools(call.tool)
+    if server_tools:
+        server, tool = server_tools[0]
         return join_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()
     scope = "" if is_registered else call.program
     if call.tool in HARMLESS_TOOLS:

@@ -58,8 +58,12 @@ class RecordedCallJudge:
         servers = {server for tool, _ in unknown for server, _ in self.managed.find_server_tools(tool)}
         policy = access.load_policy_for_agents(agents, servers, self._now)
         if self._edits:
-            ours = [edit for edit in self._edits if edit.agent_id in agents and edit.server_id in servers]
-            policy = preview_policy_after_edits(policy, ours, actor=Actor("system", "trial"), now=self._now)
+            matching_edits = [
+                edit for edit in self._edits if edit.agent_id in agents and edit.server_id in servers
+            ]
+            policy = preview_policy_after_edits(
+                policy, matching_edits, actor=Actor("system", "trial"), now=self._now
+            )
         for tool, agent in unknown:
             self._verdicts[tool, agent] = self.managed.decide_call_by_grants(policy, tool, agent, self._now)
 
@@ -120,7 +124,7 @@ class DecisionCounts:
 
     def count_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> None:
         """Count one call."""
-        place = DECISIONS.index(after.decision)
+        index = DECISIONS.index(after.decision)
         changed = before.decision != after.decision
         self.calls += 1
         self.now[DECISIONS.index(before.decision)] += 1
@@ -131,7 +135,7 @@ class DecisionCounts:
             get_count_row(self.weeks, call.week_start),
         )
         for row in rows:
-            row[place] += 1
+            row[index] += 1
             row[CHANGED] += changed
 
     def counts_as_values(self) -> list[Any]:

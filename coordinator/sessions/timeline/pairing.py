@@ -122,12 +122,12 @@ def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> Call
 def find_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition | None:
     """Return where the row of an event stands: a result's row is its call's. None for an event of elsewhere."""
     plain = timeline.with_filters()
-    place = plain.find_event_position(event_id)
-    event = next(iter(plain.read_events_by_id([event_id])), None) if place else None
+    position = plain.find_event_position(event_id)
+    event = next(iter(plain.read_events_by_id([event_id])), None) if position else None
     if event is None or event.event_type != CALL_ENDS:
-        return place
+        return position
     start = pair_calls_in_window(plain, EventWindow([event], older=True, newer=True)).start_of.get(event_id)
-    return start.event_position if start else place
+    return start.event_position if start else position
 
 
 def is_missing_other_half(event: TimelineEvent, pairs: CallPairs) -> bool:

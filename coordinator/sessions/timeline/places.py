@@ -33,10 +33,10 @@ class EventPosition:
         """Return the place that `text` names, or None where it names none."""
         at_us, _, event_id = text.partition(".")
         try:
-            place = cls(int(at_us), int(event_id or 0))
+            position = cls(int(at_us), int(event_id or 0))
         except ValueError:
             return None
-        return place if max(abs(place.at_us), abs(place.event_id)) <= _LARGEST else None
+        return position if max(abs(position.at_us), abs(position.event_id)) <= _LARGEST else None
 
     @classmethod
     def position_before_moment(cls, moment: datetime) -> EventPosition:

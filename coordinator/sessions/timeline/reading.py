@@ -244,10 +244,10 @@ class SessionTimeline:
         """Return a window in which `place` stands a third of the way down."""
         before = self.fetch_timeline_events(self.events_before_position(position).reverse(), limit // 3 + 1)
         from_here = self.fetch_timeline_events(self.events_from_position(position), limit - limit // 3 + 1)
-        kept = before[: limit // 3]
+        kept_before = before[: limit // 3]
         return EventWindow(
-            kept[::-1] + from_here[: limit - limit // 3],
-            older=len(before) > len(kept),
+            kept_before[::-1] + from_here[: limit - limit // 3],
+            older=len(before) > len(kept_before),
             newer=len(from_here) > limit - limit // 3,
         )
 
@@ -270,10 +270,10 @@ class SessionTimeline:
         newest = answers.order_by("-instant_us", "-event_id").values_list("model", flat=True).first()
         return newest or ""
 
-    def find_next_position(self, place: EventPosition, *, backwards: bool = False) -> EventPosition | None:
-        """Return the nearest place beyond `place` (or before it) that the filters let through."""
+    def find_next_position(self, start: EventPosition, *, backwards: bool = False) -> EventPosition | None:
+        """Return the nearest place beyond `start` (or before it) that the filters let through."""
         events = (
-            self.events_before_position(place).reverse() if backwards else self.events_after_position(place)
+            self.events_before_position(start).reverse() if backwards else self.events_after_position(start)
         )
         position = events.values_list("at_us", "id").first()
         return EventPosition(*position) if position else None
@@ -387,13 +387,13 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
 
 def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return the events with their long values whole, as far as there is room."""
-    room = ROOM_PER_WINDOW
+    bytes_left = ROOM_PER_WINDOW
     wanted_fields: dict[int, list[str]] = {}
     for event in events:
         for name in JSON_COLUMNS:
             stored = getattr(event, name)
-            if stored and not stored.whole and stored.size <= min(room, ROOM_PER_VALUE):
-                room -= stored.size
+            if stored and not stored.whole and stored.size <= min(bytes_left, ROOM_PER_VALUE):
+                bytes_left -= stored.size
                 wanted_fields.setdefault(event.id, []).append(name)
     if not wanted_fields:
         return events

@@ -288,14 +288,14 @@ def build_arrived_rows(
         return ArrivedRows([], [], [])
     pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=False))
     over = last_call_cutoff(timeline, events, pairs, session)
-    here = {event.id for event in events}
+    loaded_ids = {event.id for event in events}
     completed: list[TimelineRow] = []
     for event in events:
         start = pairs.start_of.get(event.id)
-        if start and start.id not in here:
+        if start and start.id not in loaded_ids:
             end, passed = pairs.end_of[start.id], pairs.passed.get(start.id)
             completed.append(CallRow(start.event_position, start, end, may_run=False, passed=passed))
-    completed += iterate_unanswered_calls(events, timeline, here)
+    completed += iterate_unanswered_calls(events, timeline, loaded_ids)
     ended = find_ended_turns(calls_without_result(events, pairs), session)
     errors = [event for event in events if event.error is not None]
     new = mark_model_changes(timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False)))
@@ -328,7 +328,7 @@ def iterate_event_rows(
     *,
     strays: bool,
 ) -> Iterable[TimelineRow]:
-    here = {event.id for event in events}
+    loaded_ids = {event.id for event in events}
     for event in events:
         if event.event_type == CALL_STARTS:
             may_run = over is None or event.event_position > over
@@ -337,7 +337,7 @@ def iterate_event_rows(
             yield CallRow(event.event_position, event, end, may_run, refused, passed)
         elif event.event_type == CALL_ENDS:
             start = pairs.start_of.get(event.id)
-            if start is None or (strays and start.id not in here):
+            if start is None or (strays and start.id not in loaded_ids):
                 passed = event if event.is_reported_by_gateway else None
                 yield CallRow(event.event_position, start, event, may_run=False, passed=passed)
         elif event.event_type in CATEGORIES["messages"]:
@@ -392,7 +392,7 @@ def find_ended_turns(calls: Iterable[TimelineEvent], session: Session) -> set[st
 
 
 def iterate_unanswered_calls(
-    events: list[TimelineEvent], timeline: SessionTimeline, here: set[int]
+    events: list[TimelineEvent], timeline: SessionTimeline, loaded_ids: set[int]
 ) -> Iterable[CallRow]:
     """Yield earlier calls that get no result any more, as the ends of turns among `events` tell: some were refused."""
     ends = [event for event in events if ends_earlier_calls(event)]
@@ -404,7 +404,7 @@ def iterate_unanswered_calls(
     for call in (
         calls_without_result(window.events, pair_calls_in_window(plain, window)) if window.events else []
     ):
-        if call.id not in here:
+        if call.id not in loaded_ids:
             refused = could_call_be_refused(call) and call.prompt_id in well
             yield CallRow(call.event_position, call, None, may_run=False, refused=refused)
 
@@ -423,9 +423,11 @@ def last_call_cutoff(
     if not any(event.event_type == CALL_STARTS and event.id not in pairs.end_of for event in events):
         return None
     # A person speaks when the agent's turn is over; a denied or interrupted call is never reported as ended.
-    turns = [event.event_position for event in events if event.role == "user" and event.subagent is None]
+    turn_positions = [
+        event.event_position for event in events if event.role == "user" and event.subagent is None
+    ]
     ends = timeline.with_filters(TimelineFilters(categories=("lifecycle",))).read_last_events(1).events
-    return max([*turns, *(event.event_position for event in ends)], default=None)
+    return max([*turn_positions, *(event.event_position for event in ends)], default=None)
 
 
 def window_time_lookups(window: EventWindow) -> dict[str, datetime]:

@@ -40,7 +40,7 @@ def render_one_request(request: HtmxHttpRequest, *, after: str, shown: str = "")
         else replace(load_inbox_arrangement(request), all="")
     )
     rights = DecisionRights.for_person(request.user, now)
-    found = load_next_request(now, arrangement, rights, after=after, shown=shown)
+    found = load_next_request(now, arrangement, rights, after=after, shown_id=shown)
     template = "approvals/_one_by_one.html" if wants_fragment(request) else "approvals/one_by_one.html"
     context = {
         "card": found.card,

@@ -254,12 +254,12 @@ class WantedToolCall:
 @require_viewer
 def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
     """Ask an approver for access to a tool, with everything filled in; approving creates the grant."""
-    wanted_tool_call, fault = parse_wanted_tool_call(request), ""
+    wanted_tool_call, error = parse_wanted_tool_call(request), ""
     if request.method == "POST":
         try:
             access_request = create_access_request(request, wanted_tool_call)
         except SignalboxError as refusal:
-            fault = str(refusal.detail)
+            error = str(refusal.detail)
         else:
             messages.success(
                 request, "The request was sent. If an approver approves it, the grant is created."
@@ -269,7 +269,7 @@ def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
     now = timezone.now()
     context = {
         "wanted": wanted_tool_call,
-        "fault": fault,
+        "fault": error,
         "verdict": access.resolve_tool_access(
             wanted_tool_call.agent, wanted_tool_call.server, wanted_tool_call.tool, now
         )
@@ -281,7 +281,7 @@ def ask_for_tool_access(request: HtmxHttpRequest) -> HttpResponse:
         "agents": access_sheet.list_grantable_agent_ids(),
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
     }
-    return render(request, "mcp/ask.html", context, status=422 if fault else 200)
+    return render(request, "mcp/ask.html", context, status=422 if error else 200)
 
 
 def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
@@ -307,21 +307,23 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
     )
 
 
-def create_access_request(request: HtmxHttpRequest, wanted: WantedToolCall) -> PermissionRequest:
-    scope = None if read_text_parameter(request, "scope") == "server" else wanted.tool
-    if not wanted.agent or not wanted.server or scope == "":
+def create_access_request(request: HtmxHttpRequest, wanted_call: WantedToolCall) -> PermissionRequest:
+    scope = None if read_text_parameter(request, "scope") == "server" else wanted_call.tool
+    if not wanted_call.agent or not wanted_call.server or scope == "":
         raise UnprocessableRequest("Name the agent, the server and the tool.")
-    if not Agent.objects.filter(pk=wanted.agent).exists():
-        raise UnprocessableRequest(f"There is no agent {wanted.agent}. An admin must add it first.")
-    if not McpServer.objects.filter(pk=wanted.server).exists():
-        raise UnprocessableRequest(f"There is no MCP server {wanted.server}. An admin must add it first.")
-    wish = RequestedAccess(wanted.agent, wanted.server, scope)
+    if not Agent.objects.filter(pk=wanted_call.agent).exists():
+        raise UnprocessableRequest(f"There is no agent {wanted_call.agent}. An admin must add it first.")
+    if not McpServer.objects.filter(pk=wanted_call.server).exists():
+        raise UnprocessableRequest(
+            f"There is no MCP server {wanted_call.server}. An admin must add it first."
+        )
+    wish = RequestedAccess(wanted_call.agent, wanted_call.server, scope)
     ask = NewPermissionRequest(
         wish.permission_subject,
         justification=read_text_parameter(request, "why"),
-        session_id=wanted.session or None,
-        agent_id=wanted.agent,
-        event_id=wanted.event,
+        session_id=wanted_call.session or None,
+        agent_id=wanted_call.agent,
+        event_id=wanted_call.event,
     )
     return approvals.request_permission(ask, actor=person_actor(request.user), now=timezone.now()).request
 
@@ -353,8 +355,8 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
 @require_POST
 @require_approver
 def revoke_mcp_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
-    says = Grant.objects.filter(pk=grant_id).values_list("permission", flat=True).first()
-    if says not in (None, Grant.Permission.ALLOW) and not deciders.can_user_edit_policy(request.user):
+    permission = Grant.objects.filter(pk=grant_id).values_list("permission", flat=True).first()
+    if permission not in (None, Grant.Permission.ALLOW) and not deciders.can_user_edit_policy(request.user):
         # Without it, a wider grant or the default may allow.
         return render_role_refusal(request, ADMIN, deciders.ADMINS_EDIT)
     try:

@@ -89,11 +89,11 @@ def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -
 
 def find_tone(words: Sequence[str] | set[str]) -> str:
     """Return the look of a line that stands for these permissions; none for a line that only leads on."""
-    known = set(GrantWord.values)
+    grant_words = set(GrantWord.values)
     if not words:
         return "none"
-    word, *others = words
-    return MIXED if others or word not in known else word
+    word, *other_words = words
+    return MIXED if other_words or word not in grant_words else word
 
 
 def build_sheet_url(**query: str) -> str:

@@ -365,7 +365,7 @@ def delete_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_admin
 def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Import the tools of a pasted `tools/list`."""
-    server, fault, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
+    server, error, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
     if request.method == "POST":
         try:
             listing = mcp_tools.parse_listing(text)
@@ -373,12 +373,12 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
                 name, listing, actor=person_actor(request.user), now=timezone.now()
             )
         except SignalboxError as refusal:
-            fault = str(refusal.detail)
+            error = str(refusal.detail)
         else:
             messages.success(request, describe_tool_changes(tool_listing))
             return redirect("mcp:server", name)
-    context = {"server": server, "fault": fault, "text": text}
-    return render(request, "mcp/paste.html", context, status=422 if fault else 200)
+    context = {"server": server, "fault": error, "text": text}
+    return render(request, "mcp/paste.html", context, status=422 if error else 200)
 
 
 @require_POST

@@ -120,8 +120,8 @@ def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]
 def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
     """Show which tools an agent's model is shown, and what each choice would take of its context."""
     agent_id = request.GET.get("agent", "").replace("\0", "").strip()
-    shown = load_shown_tools(agent_id)
-    return render_listed_tools(request, agent_id, shown.listed.value, set(shown.chosen))
+    shown_tools = load_shown_tools(agent_id)
+    return render_listed_tools(request, agent_id, shown_tools.listed.value, set(shown_tools.chosen))
 
 
 def render_listed_tools(

@@ -66,7 +66,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
             mcp_authorizations.remove_server_authorization(name, actor=actor, now=now)
             messages.success(request, "No sign-in is needed any more. All sign-ins were forgotten.")
         else:
-            wanted = AuthorizationSettings(
+            authorization_settings = AuthorizationSettings(
                 mode,
                 " ".join(form.get("scopes", "").split()),
                 form.get("client_id", "").strip(),
@@ -74,7 +74,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
             )
             mcp_authorizations.save_server_authorization(
                 name,
-                wanted,
+                authorization_settings,
                 redirect_uri=build_redirect_uri(),
                 document_url=build_document_url(),
                 actor=actor,
@@ -201,18 +201,18 @@ def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG
 
 
 def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
-    held = session.get(HELD)
+    stored = session.get(HELD)
     since = now.timestamp() - GOOD_FOR
-    return [pending for pending in held if pending["begun_at"] > since] if isinstance(held, list) else []
+    return [pending for pending in stored if pending["begun_at"] > since] if isinstance(stored, list) else []
 
 
 def take_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
     """Take the sign-in with that state out of the session; None without one."""
-    held = list_pending_sign_ins(session, now)
+    sign_ins = list_pending_sign_ins(session, now)
     matching = [
         pending
-        for pending in held
+        for pending in sign_ins
         if state and hmac.compare_digest(pending["state"].encode(), state.encode())
     ]
-    session[HELD] = [pending for pending in held if pending not in matching]
+    session[HELD] = [pending for pending in sign_ins if pending not in matching]
     return PendingSignIn(**matching[0]) if matching else None

@@ -213,12 +213,19 @@ def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) ->
     servers = grants.managed.servers
     text = build_named_call_text(tool, about)
     ruling = policy.decide_by_tool_rules(saved, tool, text, agent or None, program, servers=servers)
-    verdict, place = (
+    verdict, rule_number = (
         grants.decide_by_applicable_grants(tool, agent, now),
         grants.managed.find_first_server_tool(tool),
     )
     return TestedCall(
-        tool, about, agent, program, ruling, place, verdict, policy.combine_rules_and_grants(ruling, verdict)
+        tool,
+        about,
+        agent,
+        program,
+        ruling,
+        rule_number,
+        verdict,
+        policy.combine_rules_and_grants(ruling, verdict),
     )
 
 

@@ -152,7 +152,7 @@ def build_suggestion_cards(
     calls = {call.event_id: call for call in READER.read_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
     cards, version = [], policy.tool_rules_version(saved)
-    for place, suggestion in enumerate(chosen, 1):
+    for number, suggestion in enumerate(chosen, 1):
         seen_version = None
         if suggestion.slot:
             slot_grants = versions.get((*suggestion.slot,), [])  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def build_suggestion_cards(
         program = AGENT_TITLES.get(suggestion.program, suggestion.program)
         cards.append(
             SuggestionCard(
-                place,
+                number,
                 suggestion,
                 packed,
                 describe_rule(suggestion.suggested_rule(0)),
@@ -298,7 +298,7 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
 
 
 def apply_suggestions(
-    accepted: Sequence[tuple[RuleSuggestion, str | None]], seen: str, actor: Actor, now: datetime
+    accepted: Sequence[tuple[RuleSuggestion, str | None]], seen_version: str, actor: Actor, now: datetime
 ) -> tuple[str, str, str]:
     """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
     servers = managed.load_managed_servers(now)
@@ -318,7 +318,7 @@ def apply_suggestions(
         else:
             added.append(suggestion.suggested_rule(0, reason))
     try:
-        numbered = actions.accept_suggestions(added, edits, seen_version=seen, actor=actor, now=now)
+        numbered = actions.accept_suggestions(added, edits, seen_version=seen_version, actor=actor, now=now)
     except SignalboxError as refusal:
         if edits:
             grants.record_grants_refusal(edits, refusal, actor=actor, now=now)

@@ -53,21 +53,23 @@ def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-def build_first_trial_context(trial: RulesOnTrial, wanted: QueryDict) -> dict[str, Any]:
-    """Return what a page that is drawn now shows of a trial, and the first calls that `wanted` names."""
+def build_first_trial_context(trial: RulesOnTrial, query: QueryDict) -> dict[str, Any]:
+    """Return what a page that is drawn now shows of a trial, and the first calls that `query` names."""
     return build_trial_context(trial, seconds=AT_ONCE) | build_trial_calls_context(
-        trial, wanted, most=SHOWN, seconds=AT_ONCE
+        trial, query, most=SHOWN, seconds=AT_ONCE
     )
 
 
-def build_trial_context(asked: RulesOnTrial, so_far: str = "", seconds: float = PIECE) -> dict[str, Any]:
+def build_trial_context(
+    requested_trial: RulesOnTrial, so_far: str = "", seconds: float = PIECE
+) -> dict[str, Any]:
     """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
     trial = resume_trial(so_far)
-    now, then = asked.build_trial_judges(timezone.now())
+    now, then = requested_trial.build_trial_judges(timezone.now())
     trial.continue_trial(choose_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
-        "question": asked,
-        "trial": counts.build_trial_view(trial, is_open=asked.has_unsaved_edits),
+        "question": requested_trial,
+        "trial": counts.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
         "carried": "" if trial.is_done else carried.sign_carried_values(PURPOSE, trial.trial_as_values()),
         "step": trial.before,
     }
@@ -160,9 +162,9 @@ def parse_event_id(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
-def build_trial_calls_query(query: QueryDict, **place: str) -> str:
+def build_trial_calls_query(query: QueryDict, **keyset: str) -> str:
     new_query = query.copy()
     new_query.pop("before", None)
-    for name, value in place.items():
+    for name, value in keyset.items():
         new_query[name] = value
     return f"?{new_query.urlencode()}"

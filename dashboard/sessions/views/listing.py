@@ -128,18 +128,22 @@ def build_results_context(request: HtmxHttpRequest) -> tuple[SessionFilter, dict
     page = paginator(table.data.data, PAGE).get_page(query.get("page"))
     pinned: list[Session] = []
     if pinned_first and page.number == 1:
-        kept = Session.objects.filter(pk__in=pinned_ids, archived__isnull=True)
-        pinned = list(build_session_table(kept, query).data.data)
+        pinned_sessions = Session.objects.filter(pk__in=pinned_ids, archived__isnull=True)
+        pinned = list(build_session_table(pinned_sessions, query).data.data)
     rows = load_session_rows([*pinned, *page.object_list], pinned_ids)
     choice = SessionListChoice.objects.filter(pk=request.user.pk).first()
-    shown = set(choice.columns) if choice and isinstance(choice.columns, list) else set(SHOWN_BY_DEFAULT)
+    shown_columns = (
+        set(choice.columns) if choice and isinstance(choice.columns, list) else set(SHOWN_BY_DEFAULT)
+    )
     return narrowed, {
         "filter": narrowed,
         "table": table,
         "page": page,
         "pinned_rows": rows[: len(pinned)],
         "rows": rows[len(pinned) :],
-        "columns": [ColumnChoice(name, label, name in shown) for name, label in COLUMN_LABELS.items()],
+        "columns": [
+            ColumnChoice(name, label, name in shown_columns) for name, label in COLUMN_LABELS.items()
+        ],
         "list_query": query.urlencode(),
     }
 

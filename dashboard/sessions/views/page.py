@@ -73,22 +73,22 @@ def list_new_session_rows(request: HtmxHttpRequest, session_id: str) -> HttpResp
     session = get_object_or_404(Session, pk=session_id)
     query = TimelineQuery.parse_timeline_query(request.GET)
     since = request.GET.get("since", "")
-    news = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
-    if news.too_many:
+    changes = load_timeline_changes(session_id, int(since) if since.isdigit() and len(since) < 19 else -1)
+    if changes.too_many:
         return HttpResponse(
             headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
         )
     timeline = SessionTimeline(session_id, build_timeline_filters(session, query))
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(news.event_ids), session)
+    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(changes.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
-        new = [*new, *load_request_rows(session, news.request_ids)]
+        new = [*new, *load_request_rows(session, changes.request_ids)]
     context = {
         "session": session,
         "query": query,
         "rows": prepare_timeline_rows(new, session),
         "completed": prepare_timeline_rows(arrived.completed, session),
-        "since": news.upto,
+        "since": changes.upto,
         "is_live": session.status in LIVE,
     }
     return render(request, "sessions/_new.html", context)
@@ -147,7 +147,9 @@ def build_session_minimap(
 @require_safe
 @require_viewer
 def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
-    """Lead on to the next or previous error or message, seen from `place`, or from the row of the event `event`.
+    """Lead on to the next or previous error or message.
+
+    It is sought from `place`, or from the row of the event `event`.
 
     Errors follow one another in the order in which they were reported. What else that row tells of is passed over: the
     MCP gateway and the agent may both tell of one error.
@@ -159,11 +161,11 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     backwards = direction == "previous"
     plain = SessionTimeline(session_id)
     event = None if query.event_id is None else plain.find_event_position(query.event_id)
-    place = EventPosition.parse_position(request.GET.get("place", ""))
-    here = event or place or (FAR if backwards else EventPosition(0, 0))
+    requested_position = EventPosition.parse_position(request.GET.get("place", ""))
+    start = event or requested_position or (FAR if backwards else EventPosition(0, 0))
     timeline = plain.with_filters(filters)
-    row = find_row_position(plain, here.event_id) if event else None
-    position = timeline.find_next_position(here, backwards=backwards)
+    row = find_row_position(plain, start.event_id) if event else None
+    position = timeline.find_next_position(start, backwards=backwards)
     while position is not None and row is not None and find_row_position(plain, position.event_id) == row:
         position = timeline.find_next_position(position, backwards=backwards)
     if position is None:
@@ -173,7 +175,7 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
             if target in ("error", "message")
             else "There is nothing further.",
         )
-        position = here if here.event_id and here != FAR else None
+        position = start if start.event_id and start != FAR else None
     if position is None:
         return redirect(session_page_url(session) + query.query_without_position)
     wider_query = (

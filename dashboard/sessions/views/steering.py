@@ -132,9 +132,9 @@ def send_session_command(request: HtmxHttpRequest, session_id: str) -> HttpRespo
     return redirect("sessions:detail", session_id)
 
 
-def parse_session_command(what: str) -> dict[str, Any]:
+def parse_session_command(command_text: str) -> dict[str, Any]:
     """Return a button's word as a command: `set_mode=plan`, `set_config:effort=high`, `remove_worktree=discard`."""
-    kind, _, value = what.partition("=")
+    kind, _, value = command_text.partition("=")
     kind, _, option = kind.partition(":")
     if kind == "remove_worktree":
         return {kind: value or True}

@@ -75,20 +75,22 @@ def load_session_tree(session: Session) -> SessionTree:
             break
         ancestors.add(parent.pk)
         root = parent
-    levels, taken, is_whole = [[root]], {root.pk}, True
+    levels, taken_ids, is_whole = [[root]], {root.pk}, True
     while len(levels) < MOST_LEVELS:
         rows = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
-        room = MOST_SESSIONS - len(taken)
+        free_count = MOST_SESSIONS - len(taken_ids)
         children = [
-            row for row in rows.order_by("created_at", "session_id")[: room + 1] if row.pk not in taken
+            row
+            for row in rows.order_by("created_at", "session_id")[: free_count + 1]
+            if row.pk not in taken_ids
         ]
-        is_whole = is_whole and len(children) <= room
-        if not children[:room]:
+        is_whole = is_whole and len(children) <= free_count
+        if not children[:free_count]:
             return SessionTree(levels, is_whole)
-        levels.append(children[:room])
-        taken |= {row.pk for row in children[:room]}
+        levels.append(children[:free_count])
+        taken_ids |= {row.pk for row in children[:free_count]}
     further = Session.objects.filter(parent_session_id__in=[row.pk for row in levels[-1]])
-    return SessionTree(levels, is_whole and not further.exclude(pk__in=taken).exists())
+    return SessionTree(levels, is_whole and not further.exclude(pk__in=taken_ids).exists())
 
 
 def build_session_graph(
