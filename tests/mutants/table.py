@@ -719,7 +719,7 @@ MUTANTS = (
     Mutant(
         "hooks: find_tools without a grant",
         "coordinator/edge/policy/rulings.py",
-        "        return shown.listed is ListedTools.SEARCH\n",
+        "        return shown_tools.listed is ListedTools.SEARCH\n",
         "        return True\n",
         (
             "tests/claude_code/test_deciding.py"
@@ -1303,15 +1303,15 @@ MUTANTS = (
     Mutant(
         "cover: who asked",
         "coordinator/policy/requests/coverage.py",
-        'return hash_json_parts("cover", call, requester.covered_identity, scope.value,',
-        'return hash_json_parts("cover", call, scope.value,',
+        '"cover", call, requester.covered_identity, scope.value,',
+        '"cover", call, scope.value,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_agent_does_not_cover_another",),
     ),
     Mutant(
         "cover: the call",
         "coordinator/policy/requests/coverage.py",
-        'return hash_json_parts("cover", call, requester.covered_identity,',
-        'return hash_json_parts("cover", requester.covered_identity,',
+        '"cover", call, requester.covered_identity,',
+        '"cover", requester.covered_identity,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_input_does_not_cover_another",),
     ),
     Mutant(
@@ -1486,7 +1486,7 @@ MUTANTS = (
     Mutant(
         "calls: an agent's guard that a value lifts",
         "coordinator/calls/descriptions.py",
-        '        if given.replace(\'"\', "").replace("\'", "") in wanted:\n',
+        '        if option_value.replace(\'"\', "").replace("\'", "") in lifting_values:\n',
         "        if False:\n",
         ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
     ),
