@@ -105,6 +105,15 @@ def expand_agent_name(name: str) -> list[str]:
     return [name] if agent is None else list(dict.fromkeys([*list_agent_names(agent.agent_id), name]))
 
 
+def label_agents() -> dict[str, str]:
+    """Return what each agent is called, by its id; with the id where several are called so."""
+    names = dict(Agent.objects.exclude(pk=None).values_list("pk", "name"))
+    shared = Counter(names.values())
+    return {
+        agent_id: name if shared[name] == 1 else f"{name} ({agent_id})" for agent_id, name in names.items()
+    }
+
+
 def list_agent_choices(chosen: str | None = None) -> list[tuple[str, str]]:
     """Return what a filter by agent offers, with labels: agents that have sessions, and names that are nobody's.
 

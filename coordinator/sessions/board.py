@@ -49,10 +49,11 @@ class BoardRow:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The rows that are shown, and how many sessions there are."""
+    """The rows that are shown, how many sessions there are, and the agents that their names are linked to."""
 
     rows: list[BoardRow]
     total: int
+    agents: dict[str, LinkedAgent]
 
     @property
     def hidden_row_count(self) -> int:
@@ -77,7 +78,8 @@ def load_board(now: datetime) -> Board:
     ).order_by()
     waiting = dict(requests.values_list("session_id").annotate(number=Count("*")))
     children = load_live_children(ids)
-    agents = resolve_agent_names(session.agent_name for session in sessions)
+    shown_sessions = [*sessions, *(child for group in children.values() for child in group)]
+    agents = resolve_agent_names(session.agent_name for session in shown_sessions)
     session_titles = titles.load_session_titles(ids)
     idle = silence.find_idle_session_ids(ids, now)
     rows = []
@@ -110,7 +112,7 @@ def load_board(now: datetime) -> Board:
             )
         )
     rows.sort(key=lambda row: ORDER[row.state])
-    return Board(rows, live.count() if len(rows) == MOST_ROWS else len(rows))
+    return Board(rows, live.count() if len(rows) == MOST_ROWS else len(rows), agents)
 
 
 def load_live_children(session_ids: Iterable[str]) -> dict[str, list[Session]]:

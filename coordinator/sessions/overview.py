@@ -40,15 +40,6 @@ class RecentSession:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestWithTitle:
-    """A permission request and the title of the session that it was made in, where it names one."""
-
-    request: PermissionRequest
-    session_id: str | None
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
 class SpentRow:
     """What one model or agent used; `agent` is the one that the name is linked to."""
 
@@ -64,8 +55,8 @@ class DashboardOverview:
     sessions_by_status: dict[str, int]
     waiting_requests: int
     oldest_request: datetime | None
-    waiting: list[RequestWithTitle]
-    decisions: list[RequestWithTitle]
+    waiting: list[PermissionRequest]
+    decisions: list[PermissionRequest]
     runs_waiting: int
     runs_running: int
     runners: int
@@ -103,21 +94,19 @@ def load_overview(
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since(now - HOUR, now - DAY)
     models, agents = usage.load_usage_since(now - DAY)
-    asked_now = list(waiting.without_bodies().order_by("created_at", "pk")[:rows])
-    decisions = PermissionRequest.objects.without_bodies().filter(status__in=DECIDED)
+    asked_now = list(waiting.with_listed_input().order_by("created_at", "pk")[:rows])
+    decisions = PermissionRequest.objects.with_listed_input().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
-    session_titles = titles.load_session_titles(
-        [*(session.pk for session in recent), *map(request_session_id, [*asked_now, *decided])]
-    )
+    session_titles = titles.load_session_titles(session.pk for session in recent)
     spending_agents = take_first_usages(agents, rows)
     linked = resolve_agent_names([*(session.agent_name for session in recent), *spending_agents])
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=waiting_summary["count"],
         oldest_request=waiting_summary["oldest"],
-        waiting=add_session_titles(asked_now, session_titles),
-        decisions=add_session_titles(decided, session_titles),
+        waiting=asked_now,
+        decisions=decided,
         runs_waiting=sum(runs.get(status, 0) for status in WAITING_RUNS),
         runs_running=sum(runs.get(status, 0) for status in RUNNING_RUNS),
         runners=len(runners),
@@ -134,18 +123,6 @@ def load_overview(
             ("Agent", [SpentRow(name, used, linked.get(name)) for name, used in spending_agents.items()]),
         ],
     )
-
-
-def add_session_titles(requests: list[PermissionRequest], named: dict[str, str]) -> list[RequestWithTitle]:
-    titled_requests = []
-    for request in requests:
-        session_id = request_session_id(request)
-        titled_requests.append(RequestWithTitle(request, session_id, named.get(session_id or "", "")))
-    return titled_requests
-
-
-def request_session_id(request: PermissionRequest) -> str | None:
-    return request.context.session_id if hasattr(request, "context") else None
 
 
 def take_first_usages(usages: dict[str, TokenUsage], most: int) -> dict[str, TokenUsage]:

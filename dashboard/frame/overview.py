@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -10,17 +13,31 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import McpTool, PermissionRequest
+from coordinator.models.agent_names import LinkedAgent
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
+from coordinator.policy.requests.acts import RequestAct, describe_request_act
+from coordinator.policy.requests.approvals import requester_name
 from coordinator.sessions.board import load_board
 from coordinator.sessions.overview import load_overview
+from dashboard.approvals.cards import load_request_agents
 from dashboard.frame.first_steps import build_first_steps_context
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.needs import list_needs
 
 MAX_CHANGED_TOOLS = 5  # named in one notice
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLine:
+    """A request as the overview lists it: what it asks for, and who asks."""
+
+    request: PermissionRequest
+    act: RequestAct
+    requester_name: str
+    agent: LinkedAgent | None
 
 
 @require_safe
@@ -39,6 +56,8 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     number = overview.waiting_requests
     context = {
         "overview": overview,
+        "waiting": build_request_lines(overview.waiting),
+        "decisions": build_request_lines(overview.decisions),
         "snoozed": waiting.snoozed,
         "changed_tools": list(
             McpTool.objects.with_changed_definition()
@@ -55,3 +74,11 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
         "waiting_label": "Waiting for you" if has_role(request.user, APPROVER) else "Waiting for a person",
     }
     return render(request, template, context)
+
+
+def build_request_lines(requests: Sequence[PermissionRequest]) -> list[RequestLine]:
+    agents = load_request_agents(requests)
+    return [
+        RequestLine(row, describe_request_act(row), requester_name(row), agents.get(row.request_id))
+        for row in requests
+    ]

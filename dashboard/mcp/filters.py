@@ -9,7 +9,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from coordinator.mcp.servers import calls
-from coordinator.models import Grant, McpServer
+from coordinator.models import Agent, Grant, McpServer
 from coordinator.models.mcp import EntryType, GrantPermission
 
 SOON = timedelta(days=7)
@@ -37,6 +37,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         for word in text.replace("\0", "").split():
             rows = rows.filter(
                 Q(agent_id__icontains=word)
+                | Q(agent_id__in=Agent.objects.filter(name__icontains=word).values("pk"))
                 | Q(server_id__icontains=word)
                 | Q(tool_name__icontains=word)
                 | Q(granted_by__icontains=word)

@@ -12,7 +12,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from coordinator.mcp.servers import tools as mcp_tools
-from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.agent_names import label_agents
 from coordinator.policy.grants import access
 from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
 
@@ -64,7 +64,7 @@ class VisibleMatrix:
     agents: list[str]
     tools: list[tuple[str, str]]
     matrix: access.Matrix
-    linked: Mapping[str, LinkedAgent]
+    labels: Mapping[str, str]
 
     @property
     def column_groups(self) -> list[ServerColumnGroup]:
@@ -78,11 +78,14 @@ class VisibleMatrix:
         return [ServerColumnGroup(*group_fields) for group_fields in groups]
 
     @property
-    def drawn_lines(self) -> Iterable[tuple[str, LinkedAgent | None, SafeString]]:
-        """Yield each id, its agent and its cells, drawn: a thousand cells are too many for a template's loop."""
+    def drawn_lines(self) -> Iterable[tuple[str, str, SafeString]]:
+        """Yield each id, what its agent is called and its cells, drawn.
+
+        A thousand cells are too many for a template's loop.
+        """
         for agent in self.agents:
             cells = (self.draw_matrix_cell(agent, server, tool) for server, tool in self.tools)
-            yield agent, self.linked.get(agent), mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
+            yield agent, self.labels.get(agent, agent), mark_safe("".join(cells))  # noqa: S308 - every part is escaped in _cell
 
     def draw_matrix_cell(self, agent: str, server: str, tool: str) -> str:
         verdict = self.matrix[agent, server][tool]
@@ -100,7 +103,12 @@ def find_matrix_axes(
     now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = ""
 ) -> MatrixAxes:
     """Return the rows and columns that the words leave; `only` keeps agents with an allow or a deny of their own."""
-    names = [one for one in list_grantable_agent_ids() if contains_all_words(one, agents)]
+    labels = label_agents()
+    names = [
+        name
+        for name in list_grantable_agent_ids()
+        if contains_all_words(f"{name} {labels.get(name, '')}", agents)
+    ]
     servers = [server] if server else list(access.default_policies_by_server(now))
     by_server = load_tool_names(servers, now)
     columns = [
@@ -141,7 +149,7 @@ def load_matrix_window(
     rows: int = ROWS,
     columns: int = COLUMNS,
 ) -> VisibleMatrix:
-    """Return the cells from `row` and `column` on: three queries, whatever the size of the whole."""
+    """Return the cells from `row` and `column` on: four queries, whatever the size of the whole."""
     row = min(max(row, 0), max(len(axes.agents) - 1, 0))
     column = min(max(column, 0), max(len(axes.tools) - 1, 0))
     agents = axes.agents[row : row + min(rows, MOST_ROWS)]
@@ -150,4 +158,4 @@ def load_matrix_window(
     for server_id, tool in tools:
         by_server.setdefault(server_id, []).append(tool)
     matrix = access.resolve_access_matrix(agents, by_server, now)
-    return VisibleMatrix(axes, row, column, agents, tools, matrix, resolve_agent_names(agents))
+    return VisibleMatrix(axes, row, column, agents, tools, matrix, label_agents())

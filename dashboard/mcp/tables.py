@@ -14,7 +14,7 @@ from coordinator.policy.grants import access
 
 
 class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
-    """One row a grant. `now` says which are over; `servers` and `agents` are those that have a row."""
+    """One row a grant. `now` says which are over; `servers` and `agent_labels` are those that have a row."""
 
     permission = tables.Column(verbose_name="Permission", attrs={"td": {"class": "tight"}})
     what = tables.Column(
@@ -40,12 +40,18 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         order_by = "-granted_at"
 
     def __init__(
-        self, *args: Any, now: datetime, servers: set[str], agents: set[str], back: str, **kwargs: Any
+        self,
+        *args: Any,
+        now: datetime,
+        servers: set[str],
+        agent_labels: dict[str, str],
+        back: str,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.now = now
         self.servers = servers
-        self.agents = agents
+        self.agent_labels = agent_labels
         self.back = back
 
     def is_grant_over(self, row: Grant) -> bool:
@@ -55,11 +61,12 @@ class GrantTable(tables.Table):  # type: ignore[misc] # the library has no types
         problems = access.find_grant_problems(row)
         if row.server_id not in self.servers:
             problems.append("denies: this server does not exist")
-        if row.agent_id not in self.agents:
+        if row.agent_id not in self.agent_labels:
             problems.append("there is no agent with this id")
         context = {
             "cell": name,
             "row": row,
+            "agent": self.agent_labels.get(row.agent_id, row.agent_id),
             "over": self.is_grant_over(row),
             "faults": problems,
             "back": self.back,

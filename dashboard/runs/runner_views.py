@@ -16,6 +16,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Run, Runner
+from coordinator.models.agent_names import resolve_agent_names
 from coordinator.runs import offers
 from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
@@ -55,7 +56,11 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
         )
         for runner in known_runners
     ]
-    context = {"rows": rows, "waiting": Run.objects.filter(status=Run.Status.PENDING).count()}
+    context = {
+        "rows": rows,
+        "agents": resolve_agent_names(run.agent_name for run in active),
+        "waiting": Run.objects.filter(status=Run.Status.PENDING).count(),
+    }
     return render(
         request, "runners/_results.html" if wants_fragment(request) else "runners/list.html", context
     )

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.models.agent_names import list_agent_choices
+from coordinator.models.agent_names import list_agent_choices, resolve_agent_names
 from coordinator.search.events import (
     EventHit,
     SearchQuery,
@@ -46,6 +46,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
     events = search_events(question, before=parse_place(before))
+    groups = group_hits_by_session(question, events.hits, is_all=not before and events.before is None)
     context: dict[str, Any] = {
         "question": question,
         "milestones": find_hit_milestones(events.hits),
@@ -58,7 +59,8 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         "deeper": build_query_with(request.GET, deeper="1", before=""),
         "not_deeper": build_query_with(request.GET, deeper="", before=""),
         "coming": load_indexing_progress(),
-        "groups": group_hits_by_session(question, events.hits, is_all=not before and events.before is None),
+        "groups": groups,
+        "agents_by_name": resolve_agent_names(group.session.agent_name for group in groups),
         "looked_until": events.looked_until,
         "older": build_query_with(request.GET, before=str(events.before)) if events.before else "",
         "first": build_query_with(request.GET, before="") if before else "",

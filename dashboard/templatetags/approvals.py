@@ -7,7 +7,7 @@ import secrets
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.template import Context, Library
 from django.template.loader import render_to_string
@@ -21,7 +21,12 @@ from coordinator.policy.requests.approvals import Validity
 from coordinator.secrets.masking import shorten_masks
 from dashboard.approvals.excerpts import Excerpt
 from dashboard.looks.parts import DisplayPart, Spans
+from dashboard.templatetags.names import agent_link
 from dashboard.text import markdown
+
+if TYPE_CHECKING:
+    from dashboard.approvals.cards import CardMember
+    from dashboard.frame.overview import RequestLine
 
 register = Library()
 
@@ -38,6 +43,14 @@ def reveal(text: object) -> SafeString:
     """
     escaped = str(escape(shorten_masks(str(text))))
     return SafeString(UNUSUAL.sub(lambda match: draw_invisible_character(match[0]), mark_lookalikes(escaped)))
+
+
+@register.simple_tag
+def requester_link(member: CardMember | RequestLine) -> SafeString:
+    """Draw who asks: the agent by its name, as everywhere, or the requester as `reveal` does."""
+    if member.agent is None:
+        return reveal(member.requester_name)
+    return agent_link(member.requester_name, member.agent)
 
 
 def mark_lookalikes(escaped: str) -> str:

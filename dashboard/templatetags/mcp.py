@@ -66,12 +66,6 @@ def exact_end(end: datetime, zone: ZoneInfo) -> SafeString:
 
 
 @register.filter
-def short_agent(agent_id: str) -> str:
-    """Return an agent's id without the word that most of them begin with: a narrow column has no room for it."""
-    return agent_id.removeprefix("agent.") or agent_id
-
-
-@register.filter
 def milliseconds(value: float | None) -> str:
     """Return an upper bound as people read it; a dash where nothing was measured."""
     if value is None:

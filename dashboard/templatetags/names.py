@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from django.template import Library
 from django.urls import reverse
 from django.utils.html import format_html
@@ -20,13 +22,15 @@ def visible(text: object) -> str:
 
 
 @register.simple_tag
-def agent_link(name: object, agent: LinkedAgent | None, text: SafeString | None = None) -> SafeString:
+def agent_link(
+    name: object, agent: LinkedAgent | Literal[""] | None, text: SafeString | None = None
+) -> SafeString:
     """Draw a name of an agent as a link to the agent's page, and as the name itself where it is linked to none.
 
     The link says what the agent is called, and its title the name; with `text`, which is the name as drawn by another
     filter, it is the other way round.
     """
-    if agent is None:
+    if not agent:
         return text if text is not None else format_html("{}", visible(name))
     agent_name = visible(agent.agent_name)
     return format_html(

@@ -15,7 +15,17 @@ from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.ownership import own_sessions_condition
-from coordinator.models import Agent, AgentName, AuditLog, Blueprint, ModelRequestUsage, Session, UsageDay
+from coordinator.models import (
+    Agent,
+    AgentName,
+    AuditLog,
+    Blueprint,
+    ModelRequestUsage,
+    Run,
+    Runner,
+    Session,
+    UsageDay,
+)
 from coordinator.models.agent_names import (
     LinkReason,
     expand_agent_name,
@@ -29,6 +39,7 @@ from coordinator.policy.limits.budgets import budget_day, decide_by_budgets, loa
 from coordinator.policy.rules.tool_rules import NO_OPINION, DecisionRule, decide_by_tool_rules
 from coordinator.usage.reading import load_usage_by_dimensions
 from tests.access.cases import add_server, grant
+from tests.approvals.factories import asked
 from tests.people import signed_in
 
 pytestmark = pytest.mark.django_db
@@ -208,6 +219,55 @@ class TestOnePage:
         client = signed_in("viewer")
         for page in (f"/ui/sessions/{session.pk}/", "/ui/sessions/", "/ui/"):
             assert f'href="{PAGE}"' in body(client.get(page)), page
+
+    @pytest.mark.parametrize("page", ["/ui/", "/ui/approvals/", "/ui/approvals/history/"])
+    def test_a_request_says_who_asks_by_the_agents_name(self, page):
+        asked(agent_id="platform-oncall", now=datetime.now(UTC))
+        shown = " ".join(body(signed_in("approver").get(page)).split())
+        assert f'href="{PAGE}" title="platform-oncall">Platform oncall</a>' in shown
+
+    def test_grants_are_listed_and_found_by_the_agents_name(self):
+        add_server("srv", "opt-in", ["read"])
+        grant(ONCALL, "srv")
+        grant("agent.other", "srv")
+        listed = body(signed_in("viewer").get("/ui/mcp/grants/", {"q": "platform onc"}))
+        assert "Platform oncall</span>" in listed
+        assert "agent.other" not in listed
+
+    def test_the_matrix_has_a_row_by_the_agents_name(self):
+        add_server("srv", "opt-in", ["read"])
+        agents.create_agent("agent.other", name="Other", default_engine_id="mind.x", actor=ANN)
+        shown = body(signed_in("viewer").get("/ui/mcp/matrix/", {"agents": "platform onc"}))
+        assert ">Platform oncall</a>" in shown
+        assert ">Other</a>" not in shown
+
+    def test_agents_of_one_name_are_told_apart_by_their_ids(self):
+        agents.create_agent("agent.other", name="Platform oncall", default_engine_id="mind.x", actor=ANN)
+        add_server("srv", "opt-in", ["read"])
+        grant(ONCALL, "srv")
+        assert f"Platform oncall ({ONCALL})" in body(signed_in("viewer").get("/ui/mcp/grants/"))
+
+    def test_a_runner_says_whose_run_it_has_by_the_agents_name(self):
+        runner = Runner.objects.create(
+            runner_id="lnch_1",
+            hostname="atlas",
+            project_dir="/srv",
+            executor_profile="coding",
+            registered_at=NOW,
+            last_heartbeat=NOW,
+        )
+        session = add_session("platform-oncall")
+        Run.objects.create(
+            run_id="run_1",
+            session=session,
+            runner_id=runner.pk,
+            agent_name="platform-oncall",
+            status="running",
+            type="start_session",
+            created_at=NOW,
+        )
+        shown = " ".join(body(signed_in("viewer").get("/ui/runners/")).split())
+        assert f'href="{PAGE}" title="platform-oncall">Platform oncall</a>' in shown
 
     def test_usage_counts_an_agent_once(self):
         for name in ("platform-oncall", ONCALL, "somebody", None):

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from coordinator.models import Event, EventContext, PermissionRequest, Run, Runner, Session
+from coordinator.models import Event, EventContext, PermissionContext, PermissionRequest, Run, Runner, Session
 from coordinator.sessions.overview import load_overview
 from tests.people import signed_in
 
@@ -72,8 +72,8 @@ def test_requests_that_wait_are_counted_with_the_oldest() -> None:
     overview = load_overview(NOW)
     assert overview.waiting_requests == 2
     assert overview.oldest_request == NOW - timedelta(minutes=9)
-    assert [row.request.request_id for row in overview.waiting] == ["req-2", "req-1"]
-    assert [row.request.request_id for row in overview.decisions] == ["req-3"]
+    assert [row.request_id for row in overview.waiting] == ["req-2", "req-1"]
+    assert [row.request_id for row in overview.decisions] == ["req-3"]
 
 
 def test_a_request_past_its_deadline_no_longer_waits() -> None:
@@ -158,6 +158,15 @@ def test_text_of_agents_is_escaped() -> None:
     html = signed_in("viewer").get("/ui/").content.decode()
     assert not any(tag in html for tag in ("<i>", "<s>", "<script>", "<b>"))
     assert "&lt;script&gt;" in html
+
+
+def test_a_decision_is_listed_by_what_was_asked_for() -> None:
+    row = ask(1, status="approved", approved_at=NOW, approved_by="ann")
+    PermissionContext.objects.create(
+        request=row, subject_key="1" * 64, tool_name="Bash", tool_input={"command": "make deploy"}
+    )
+    page = " ".join(signed_in("viewer").get("/ui/").content.decode().split())
+    assert 'title="Run make deploy"' in page
 
 
 def test_a_signal_fetches_the_fragment_and_nothing_else() -> None:

@@ -8,7 +8,8 @@ from django.utils import timezone
 from django_tables2 import RequestConfig
 
 from coordinator.identity.declarations import require_safe
-from coordinator.models import Agent, Grant, McpServer
+from coordinator.models import Grant, McpServer
+from coordinator.models.agent_names import label_agents
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -31,7 +32,7 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
         narrowed.qs,
         now=now,
         servers=servers,
-        agents=set(Agent.objects.exclude(pk=None).values_list("pk", flat=True)),
+        agent_labels=label_agents(),
         back=request.get_full_path(),
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)
