@@ -16,7 +16,7 @@ from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import silence, titles
 from coordinator.sessions.statuses import AT_WORK
 
-MOST_ROWS = 12
+MOST_ROWS = 8
 
 
 class BoardState(StrEnum):

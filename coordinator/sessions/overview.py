@@ -40,15 +40,6 @@ class RecentSession:
 
 
 @dataclass(frozen=True, slots=True)
-class SpentRow:
-    """What one model or agent used; `agent` is the one that the name is linked to."""
-
-    name: str
-    usage: TokenUsage
-    agent: LinkedAgent | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class DashboardOverview:
     """One look at everything. Lists are short and ready to be drawn."""
 
@@ -65,7 +56,6 @@ class DashboardOverview:
     events_last_day: int
     recent_sessions: list[RecentSession]
     spent: TokenUsage
-    spent_by: list[tuple[str, list[SpentRow]]]
 
     @property
     def sessions(self) -> int:
@@ -82,7 +72,7 @@ class DashboardOverview:
 
 
 def load_overview(
-    now: datetime, *, waiting: PermissionRequestQuerySet | None = None, rows: int = 8
+    now: datetime, *, waiting: PermissionRequestQuerySet | None = None, rows: int = 6
 ) -> DashboardOverview:
     """Return the state of everything at `now`, with at most `rows` rows in each list.
 
@@ -93,14 +83,13 @@ def load_overview(
     runs = count_rows_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since(now - HOUR, now - DAY)
-    models, agents = usage.load_usage_since(now - DAY)
+    models, _ = usage.load_usage_since(now - DAY)
     asked_now = list(waiting.with_listed_input().order_by("created_at", "pk")[:rows])
     decisions = PermissionRequest.objects.with_listed_input().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
     session_titles = titles.load_session_titles(session.pk for session in recent)
-    spending_agents = take_first_usages(agents, rows)
-    linked = resolve_agent_names([*(session.agent_name for session in recent), *spending_agents])
+    linked = resolve_agent_names(session.agent_name for session in recent)
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=waiting_summary["count"],
@@ -118,15 +107,7 @@ def load_overview(
             for session in recent
         ],
         spent=usage.sum_usages(models),
-        spent_by=[
-            ("Model", [SpentRow(name, used) for name, used in take_first_usages(models, rows).items()]),
-            ("Agent", [SpentRow(name, used, linked.get(name)) for name, used in spending_agents.items()]),
-        ],
     )
-
-
-def take_first_usages(usages: dict[str, TokenUsage], most: int) -> dict[str, TokenUsage]:
-    return dict(list(usages.items())[:most])
 
 
 def is_runner_online(runner: Runner, now: datetime) -> bool:

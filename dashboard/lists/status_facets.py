@@ -12,6 +12,7 @@ from django.http import QueryDict
 from django.utils.text import capfirst
 
 from dashboard.lists.paginator import COUNTED
+from dashboard.text.states import find_status_style
 
 MOST_STATUSES = 50  # other programs may write words of their own
 
@@ -82,7 +83,7 @@ def build_status_facets(
             number,
             on=word == chosen,
             query=build_query_with(query, **{name: "" if word == chosen else word}),
-            label=labels.get(word, capfirst(word)),
+            label=labels.get(word, capfirst(find_status_style(word).label)),
         )
         for word, number in numbers.items()
     ]

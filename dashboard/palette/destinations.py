@@ -192,8 +192,9 @@ def find_people(words: list[str]) -> list[Destination]:
 
 def list_searches(query: str) -> list[Destination]:
     """Return the searches that go further than the palette's own."""
-    terms = urlencode({"q": query})
+    terms, path = urlencode({"q": query}), urlencode({"path": query})
     return [
         Destination(f"All sessions with “{query}”", f"{reverse('sessions:list')}?{terms}", "search"),
         Destination(f"Messages and tool calls with “{query}”", f"{reverse('search:find')}?{terms}", "search"),
+        Destination(f"Files whose path has “{query}”", f"{reverse('search:files')}?{path}", "file"),
     ]

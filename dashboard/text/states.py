@@ -37,7 +37,7 @@ STATES: dict[str, StatusStyle] = {
     "withdrawn": StatusStyle("calm", "st-back", "Withdrawn"),
     # agents, runners, servers, keys
     "online": StatusStyle("good", "st-dot", "Online"),
-    "degraded": StatusStyle("warn", "st-warning", "Degraded"),
+    "degraded": StatusStyle("calm", "st-half", "Away"),  # it has not reported for a while, which is no fault
     "stale": StatusStyle("warn", "st-warning", "Stale"),
     "offline": StatusStyle("calm", "st-ring", "Offline"),
     "active": StatusStyle("good", "st-dot", "Active"),

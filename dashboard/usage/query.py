@@ -24,33 +24,46 @@ HOUR_US, QUARTER_US = 3_600_000_000, 900_000_000
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """The choices of the Usage page; those that cannot be read are as if left out."""
+    """The choices of the Usage page; those that cannot be read are as if left out.
+
+    `day` is one day of the reader's zone, by the hour; then `days` has no meaning.
+    """
 
     days: int = 7
     by: str = "model"
     measure: str = "cost"
     zone: str = "UTC"
+    day: date | None = None
 
     @classmethod
     def from_query(cls, data: Mapping[str, Any]) -> Self:
-        days, by, measure, zone = (str(data.get(name) or "") for name in ("days", "by", "measure", "zone"))
+        days, by, measure, zone, day = (
+            str(data.get(name) or "") for name in ("days", "by", "measure", "zone", "day")
+        )
         return cls(
             int(days) if days in {str(period) for period in PERIODS} else 7,
             by if by in DIMENSIONS else "model",
             measure if measure in MEASURES else "cost",
             zone if zone and find_time_zone(zone) else "UTC",
+            parse_day(day),
         )
 
     def query_string(self, **changes: Any) -> str:
         """Return the query string of these choices with some changed."""
         query = QueryDict(mutable=True)
-        for name in ("days", "by", "measure", "zone"):
-            query[name] = str(changes.get(name, getattr(self, name)))
+        for name in ("days", "by", "measure", "zone", "day"):
+            if value := changes.get(name, getattr(self, name)):
+                query[name] = str(value)
         return query.urlencode()
 
     @property
     def is_hourly(self) -> bool:
-        return self.days == 1
+        return self.day is not None or self.days == 1
+
+    @property
+    def has_days(self) -> bool:
+        """Say whether the columns are days, each of which can be shown alone."""
+        return not self.is_hourly
 
     @property
     def time_zone(self) -> ZoneInfo:
@@ -59,6 +72,10 @@ class UsageQuery:
     def list_slots(self, now: datetime) -> list[str]:
         """Return the days or, of one day, the hours of the period, up to now, as their columns are called."""
         local = now.astimezone(self.time_zone)
+        if self.day is not None:
+            start, end = self.start_instant(now), self.end_instant
+            hours = round(((end or now) - start) / timedelta(hours=1))
+            return list(dict.fromkeys(self.name_slot(start + timedelta(hours=hour)) for hour in range(hours)))
         if self.is_hourly:
             return [self.name_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)]
         return [(local.date() - timedelta(days=back)).isoformat() for back in range(self.days - 1, -1, -1)]
@@ -70,14 +87,26 @@ class UsageQuery:
 
     def start_instant(self, now: datetime) -> datetime:
         """Return when the first day or hour begins."""
+        if self.day is not None:
+            return self.find_midnight(self.day)
         if self.is_hourly:
             hour = now.astimezone(self.time_zone).replace(minute=0, second=0, microsecond=0)
             return hour.astimezone(UTC) - timedelta(hours=23)
         first: date = now.astimezone(self.time_zone).date() - timedelta(days=self.days - 1)
         return datetime.combine(first, time.min, self.time_zone).astimezone(UTC)
 
+    @property
+    def end_instant(self) -> datetime | None:
+        """Return when the chosen day ends; every other period goes on."""
+        return None if self.day is None else self.find_midnight(self.day + timedelta(days=1))
+
+    def find_midnight(self, day: date) -> datetime:
+        return datetime.combine(day, time.min, self.time_zone).astimezone(UTC)
+
     def previous_bounds(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the period before: equally long, and ended at the same time of day as this one so far."""
+        if self.day is not None:
+            return self.find_midnight(self.day - timedelta(days=1)), self.start_instant(now)
         if self.is_hourly:
             day = timedelta(hours=24)
             return self.start_instant(now) - day, now - day
@@ -89,16 +118,30 @@ class UsageQuery:
     @property
     def end_label(self) -> str:
         """Return what the last column is."""
-        return "now" if self.is_hourly else "today"
+        return "24:00" if self.day is not None else "now" if self.is_hourly else "today"
 
     @property
     def period_label(self) -> str:
+        if self.day is not None:
+            return f"{self.day:%A}, {self.day.day} {self.day:%B %Y}"
         return "24 hours" if self.is_hourly else f"{self.days} days"
 
 
-def filter_usage_rows(start: datetime, end: datetime | None = None) -> QuerySet[ModelRequestUsage]:
-    """Return the requests from an instant on, up to another."""
-    rows = ModelRequestUsage.objects.filter(at_us__gte=instants.to_microseconds(start))
+def parse_day(text: str) -> date | None:
+    """Return the day that a query string names, if it is one that has a day before and after it."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return None
+    return day if 2000 <= day.year < 9000 else None
+
+
+def filter_usage_rows(
+    start: datetime, end: datetime | None = None, rows: QuerySet[ModelRequestUsage] | None = None
+) -> QuerySet[ModelRequestUsage]:
+    """Return the requests, of `rows` or of all, from an instant on, up to another."""
+    rows = ModelRequestUsage.objects.all() if rows is None else rows
+    rows = rows.filter(at_us__gte=instants.to_microseconds(start))
     return rows if end is None else rows.filter(at_us__lt=instants.to_microseconds(end))
 
 
@@ -109,11 +152,9 @@ def load_usage_slots(
 
     The database sums by hours of UTC, or quarters of them where the zone's clocks are not whole hours away.
     """
-    start = query.start_instant(now)
-    rows = (
-        filter_usage_rows(start) if rows is None else rows.filter(at_us__gte=instants.to_microseconds(start))
-    )
-    offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, now)}
+    start, end = query.start_instant(now), query.end_instant
+    rows = filter_usage_rows(start, end, rows)
+    offsets = {moment.astimezone(query.time_zone).utcoffset() for moment in (start, end or now)}
     has_whole_hours = all(not (offset or timedelta()) % timedelta(hours=1) for offset in offsets)
     size = HOUR_US if has_whole_hours else QUARTER_US
     usage_by_slot: dict[tuple[str, str], TokenUsage] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -146,7 +146,8 @@ def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with the rows of the CSV, and the choices that they follow, as JSON."""
     query = UsageQuery.from_query(request.GET)
     document = {
-        "days": query.days,
+        "days": query.days if query.day is None else 1,
+        "day": query.day and query.day.isoformat(),
         "by": query.by,
         "time_zone": query.zone,
         "rows": list(list_export_rows(query)),
@@ -203,7 +204,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     query, now = UsageQuery.from_query(request.GET), timezone.now()
     slots = load_usage_slots(query, now)
     by_name = sum_by_name(slots)
-    since = filter_usage_rows(query.start_instant(now))
+    since = filter_usage_rows(query.start_instant(now), query.end_instant)
     period = usage.load_period_usage(since)
     before = usage.load_period_usage(filter_usage_rows(*query.previous_bounds(now)))
     models = sorted(since.order_by().values_list("model", flat=True).distinct())
@@ -211,7 +212,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     own = prices_of.load_own_prices()
     context = {
         "query": query,
-        "choices": build_choice_links(query),
+        "choices": build_choice_links(query, now),
         "rows": dict(list(by_name.items())[:MOST_ROWS]),
         "more_rows": max(0, len(by_name) - MOST_ROWS),
         "total": period.total,
@@ -219,7 +220,9 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "before": before,
         "changes": compare_periods(period, before),
         "dearest": load_dearest_with_titles(since),
-        "heat_map": build_year_map(query, slots, now) if query.days == HEAT_MAP_DAYS else None,
+        "heat_map": build_year_map(query, slots, now)
+        if query.days == HEAT_MAP_DAYS and query.day is None
+        else None,
         "used_prices": {model: prices_of.find_model_price(model, own) for model in models},
         "unpriced": [
             (f"{model}, fast" if is_fast else model, used)
@@ -272,11 +275,20 @@ def build_year_map(query: UsageQuery, slots: dict[tuple[str, str], TokenUsage], 
     return build_heat_map(values, now.astimezone(query.time_zone).date(), query.days)
 
 
-def build_choice_links(query: UsageQuery) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+def build_choice_links(query: UsageQuery, now: datetime) -> list[tuple[str, list[tuple[str, str, bool]]]]:
     """Return the page's choices: what each is about, and its links with whether they are the current ones."""
-    periods = [(day_count, UsageQuery(days=day_count).period_label) for day_count in PERIODS]
+    yesterday = now.astimezone(query.time_zone).date() - timedelta(days=1)
+    periods = [
+        (
+            UsageQuery(days=day_count).period_label,
+            query.query_string(days=day_count, day=None),
+            query.day is None and day_count == query.days,
+        )
+        for day_count in PERIODS
+    ]
+    periods.insert(1, ("Yesterday", query.query_string(day=yesterday), query.day == yesterday))
     return [
-        ("Period", [(label, query.query_string(days=one), one == query.days) for one, label in periods]),
+        ("Period", periods),
         (
             "Measure",
             [(one.capitalize(), query.query_string(measure=one), one == query.measure) for one in MEASURES],

@@ -241,6 +241,13 @@ class TestOnePage:
         assert ">Platform oncall</a>" in shown
         assert ">Other</a>" not in shown
 
+    def test_the_answer_to_why_calls_the_agent_by_its_name(self):
+        add_server("srv", "opt-in", ["read"])
+        shown = body(
+            signed_in("approver").get("/ui/mcp/why/", {"agent": ONCALL, "server": "srv", "tool": "read"})
+        )
+        assert f'<span title="{ONCALL}">Platform oncall</span>' in shown
+
     def test_agents_of_one_name_are_told_apart_by_their_ids(self):
         agents.create_agent("agent.other", name="Platform oncall", default_engine_id="mind.x", actor=ANN)
         add_server("srv", "opt-in", ["read"])

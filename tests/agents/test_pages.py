@@ -224,6 +224,13 @@ def test_the_list_is_searched_and_narrowed():
     assert ("agent.here" in found, "agent.gone" in found) == (False, True)
 
 
+def test_an_agent_that_has_not_reported_for_a_while_is_away_and_no_warning():
+    add_agent("agent.away", last_seen=timezone.now() - timedelta(hours=3))
+    page = " ".join(body(signed_in("viewer").get("/ui/agents/")).split())
+    assert 'Away <span class="count">1</span>' in page
+    assert "Degraded" not in page
+
+
 def test_many_agents_cost_no_more_queries(django_assert_max_num_queries):
     for number in range(40):
         add_agent(f"agent.a{number}")

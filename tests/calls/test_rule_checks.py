@@ -131,6 +131,21 @@ def test_a_rule_is_switched_off_and_kept() -> None:
 
 
 @pytest.mark.django_db
+def test_a_card_shows_the_sentence_and_the_reason_and_folds_the_pattern() -> None:
+    client = signed_in("approver")
+    version = client.get(URL).context["version"]
+    rule = {"tool": "Bash", "verdict": "deny", "pattern": "rm -rf", "reason": "Nothing is deleted by force."}
+    client.post(f"{URL}save/", fields(rule, do="save") | {"version": version})
+    page = client.get(URL).content.decode()
+    card = page[page.index('class="rule-sentence"') : page.index("Edit rule 1")]
+    before, _, folded = card.partition("<details")
+    assert "Nothing is deleted by force." in before
+    assert "rm -rf" not in before
+    assert "rm -rf" in folded
+    assert "Replace pattern with programs and paths" in folded
+
+
+@pytest.mark.django_db
 def test_a_pattern_is_said_in_terms_on_the_page_and_saved_by_a_person_alone() -> None:
     client = signed_in("approver")
     rule = {"tool": "Bash", "verdict": "deny", "pattern": "git (push|tag)"}

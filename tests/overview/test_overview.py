@@ -115,7 +115,7 @@ def test_lists_are_short_and_newest_sessions_come_first() -> None:
     for number in range(12):
         session(number, age=timedelta(minutes=number))
     recent = load_overview(NOW).recent_sessions
-    assert [row.session.session_id for row in recent] == [f"ses_{number:012x}" for number in range(8)]
+    assert [row.session.session_id for row in recent] == [f"ses_{number:012x}" for number in range(6)]
 
 
 def test_a_new_install_says_what_to_do_next() -> None:

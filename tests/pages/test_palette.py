@@ -62,6 +62,7 @@ def test_only_administrators_find_people() -> None:
 def test_it_leads_on_to_the_searches_with_the_same_words() -> None:
     offered = links(signed_in("viewer"), "a b")
     assert offered["All sessions with “a b”"] == "/ui/sessions/?q=a+b"
+    assert offered["Files whose path has “a b”"] == "/ui/files/?path=a+b"
 
 
 def test_what_people_type_is_escaped() -> None:

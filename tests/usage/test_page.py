@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -50,6 +51,38 @@ def text_of(page: str) -> str:
 @pytest.fixture
 def viewer() -> Client:
     return signed_in("viewer")
+
+
+def test_yesterday_is_one_click_and_says_what_cost_most(viewer: Client) -> None:
+    now = timezone.now()
+    yesterday = (now - timedelta(days=1)).astimezone(UTC).date()
+    spend(datetime.combine(yesterday, time(23, 30), UTC), 1_000_000, session="ses_late")
+    spend(datetime.combine(yesterday, time(0, 0), UTC), 200_000, session="ses_early")
+    spend(datetime.combine(yesterday - timedelta(days=1), time(23, 59), UTC), 3_000_000, session="ses_before")
+    spend(datetime.combine(yesterday + timedelta(days=1), time(0, 0), UTC), 5_000_000, session="ses_after")
+    week = viewer.get("/ui/costs/").content.decode()
+    link = re.search(r'href="(\?[^"]*)"[^>]*>Yesterday<', week)
+    assert link
+    assert f"day={yesterday}" in link[1]
+    shown = viewer.get("/ui/costs/" + unescape(link[1])).content.decode()
+    assert f"$6.00 on {yesterday:%A}, {yesterday.day} {yesterday:%B %Y}" in text_of(shown)
+    assert re.findall(r"ses_\w+", text_of(shown)) == ["ses_late", "ses_early"]
+    assert f"{yesterday} 23:00, claude-haiku-4-5: $5.00" in shown
+    assert f'day={yesterday}">{yesterday}</a>' in week  # the table of days leads there, too
+
+
+@pytest.mark.parametrize("day", ["2026-02-30", "0001-01-01", "9999-12-31", "yesterday"])
+def test_a_day_that_is_none_is_as_if_left_out(viewer: Client, day: str) -> None:
+    assert UsageQuery.from_query({"day": day}).day is None
+    assert viewer.get("/ui/costs/", {"day": day}).status_code == 200
+
+
+def test_a_day_of_the_readers_zone_has_as_many_hours_as_its_clocks(viewer: Client) -> None:
+    query = UsageQuery(zone="Europe/Berlin", day=date(2026, 10, 25))  # the clocks go back at three
+    now = timezone.now()
+    assert query.end_instant is not None
+    assert query.end_instant - query.start_instant(now) == timedelta(hours=25)
+    assert len(query.list_slots(now)) == 24
 
 
 def test_it_is_one_click_from_every_page(viewer: Client) -> None:

@@ -24,7 +24,7 @@ from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp.servers import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from coordinator.models.agent_names import find_linked_agent, list_agent_names
+from coordinator.models.agent_names import find_linked_agent, label_agents, list_agent_names
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants import access, access_preview
 from coordinator.policy.grants import lengths as grant_lengths
@@ -103,6 +103,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.pack_grant_edits(edits),
         "preview": preview,
+        "agent_labels": label_agents(),
         "back": find_return_url(request),
         "number": len(edits),
         "zone": access_sheet.find_form_zone(request.POST),
@@ -187,7 +188,14 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
         if "+" in text_parameter or text_parameter.endswith("Z")
         else instants.parse_instant(f"{text_parameter}:00")
     )
-    context: dict[str, object] = {"agent": agent, "server": server, "tool": tool, "at": at, "now": now}
+    context: dict[str, object] = {
+        "agent": agent,
+        "server": server,
+        "tool": tool,
+        "at": at,
+        "now": now,
+        "agent_labels": label_agents(),
+    }
     if agent and server:
         verdict = access.resolve_tool_access(agent, server, tool, now, at=at)
         context |= {
@@ -338,6 +346,7 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     current_rows = [other for other in slot if grants.is_grant_current(other, now)]
     context = {
         "row": row,
+        "agent_labels": label_agents(),
         "version": grants.compute_grants_version(slot),
         "beneath": [other for other in current_rows if other.pk in access.covered_grant_ids(row)],
         "above": [other for other in current_rows if row.pk in access.covered_grant_ids(other)],

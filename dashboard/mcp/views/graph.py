@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
-from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.agent_names import LinkedAgent, label_agents, resolve_agent_names
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -43,6 +43,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
         "grants": grants,
         "more": more,
         "tones": [*GrantWord.values, MIXED],
+        "agent_labels": label_agents(),
         "graph": build_grant_graph(grants, resolve_agent_names(grant.agent_id for grant in grants)),
     }
     return render(request, "mcp/graph.html", context)
