@@ -19,6 +19,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
+from coordinator.models.agent_names import label_agents
 from coordinator.policy.grants import access
 from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.grants.access import (
@@ -125,9 +126,9 @@ def build_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
 
 def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
     """Every agent's slot on a server, or on one of its tools."""
-    agents = list_grantable_agent_ids([server_id])
+    agents, labels = list_grantable_agent_ids([server_id]), label_agents()
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
-    return build_access_sheet(slots, {slot: slot[0] for slot in slots}, now)
+    return build_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
 
 
 def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[str]:

@@ -248,6 +248,14 @@ class TestOnePage:
         )
         assert f'<span title="{ONCALL}">Platform oncall</span>' in shown
 
+    def test_sheets_of_access_call_the_agent_by_its_name(self):
+        add_server("srv", "opt-in", ["read"])
+        client = signed_in("approver")
+        assert "Platform oncall on srv</h1>" in " ".join(
+            body(client.get("/ui/mcp/access/", {"agent": ONCALL, "server": "srv"})).split()
+        )
+        assert ">Platform oncall</a>" in body(client.get("/ui/mcp/access/", {"server": "srv"}))
+
     def test_agents_of_one_name_are_told_apart_by_their_ids(self):
         agents.create_agent("agent.other", name="Platform oncall", default_engine_id="mind.x", actor=ANN)
         add_server("srv", "opt-in", ["read"])

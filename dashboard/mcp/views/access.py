@@ -56,7 +56,7 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, asked_verdict = timezone.now(), None
-    linked = find_linked_agent(agent)
+    linked, labels = find_linked_agent(agent), label_agents()
     if agent and server:
         asked_verdict = access_sheet.build_agent_server_sheet(agent, server, now)
     elif agent:
@@ -74,7 +74,8 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
         "other_names": [name for name in list_agent_names(linked.agent_id) if name != agent]
         if linked
         else [],
-        "agents": access_sheet.list_grantable_agent_ids(),
+        "agent_label": labels.get(agent, agent),
+        "agents": [(name, labels.get(name, name)) for name in access_sheet.list_grantable_agent_ids()],
         "servers": list(McpServer.objects.exclude(name=None).order_by("name").values_list("name", flat=True)),
         "choices": CHOICES,
         "default_end": grant_lengths.DEFAULT,
