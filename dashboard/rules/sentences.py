@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules.call_history import MARKED_RESULT, NEW_HOSTS, SAME_CALL
@@ -38,14 +39,17 @@ class SentencePart:
     kind: str = ""
 
 
-def describe_rule(rule: DecisionRule) -> list[SentencePart]:
-    """Return a rule as one sentence, in pieces."""
+def describe_rule(
+    rule: DecisionRule, agent_labels: Mapping[str, str] = MappingProxyType({})
+) -> list[SentencePart]:
+    """Return a rule as one sentence, in pieces; agents by their ids where they have no label."""
     before, after = {
         ALLOW: ("Allow", "to"),
         DENY: ("Do not allow", "to"),
         ASK: ("Ask a person before", "may"),
     }.get(rule.verdict, ("Only record when", "wants to"))
-    who = join_parts([SentencePart(name, "who") for name in list_rule_agents(rule)], "or", MOST_AGENTS_NAMED)
+    agents = [agent_labels.get(name, name) for name in list_rule_agents(rule)]
+    who = join_parts([SentencePart(name, "who") for name in agents], "or", MOST_AGENTS_NAMED)
     if rule.program and rule.agents is not None:
         who.append(SentencePart(f"in {AGENT_TITLES.get(rule.program, rule.program)}"))
     return [SentencePart(before), *who, SentencePart(after), *describe_rule_actions(rule)]

@@ -110,6 +110,12 @@ def test_a_rule_reads_as_a_sentence(rule: DecisionRule, sentence: str) -> None:
     assert " ".join(part.text for part in describe_rule(rule)) == sentence
 
 
+def test_a_sentence_calls_agents_by_their_names() -> None:
+    rule = DecisionRule(1, "Bash", "allow", agents=("agent.a", "agent.gone"))
+    sentence = describe_rule(rule, {"agent.a": "The tester"})
+    assert " ".join(part.text for part in sentence) == "Allow The tester or agent.gone to use Bash"
+
+
 def fields(*rules: dict[str, str], do: str) -> dict[str, str]:
     posted = {"form-TOTAL_FORMS": str(len(rules)), "form-INITIAL_FORMS": "0", "do": do, "version": ""}
     for place, rule in enumerate(rules):

@@ -23,6 +23,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
+from coordinator.models.agent_names import label_agents
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants.access import Verdict
@@ -295,13 +296,13 @@ def build_cards_of_rules(
     forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
 ) -> list[RuleCard]:
     positions = {id(form): place for place, form in enumerate(forms_)}
-    warnings = list_rule_warnings(rules)
+    warnings, labels = list_rule_warnings(rules), label_agents()
     cards = [
         RuleCard(
             form,
             positions[id(form)],
             rule,
-            describe_rule(rule),
+            describe_rule(rule, labels),
             warnings.get(rule.number, ()),
             convert_to_terms(rule) is not None,
         )

@@ -24,6 +24,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import instants
 from coordinator.models import DismissedSuggestion
+from coordinator.models.agent_names import label_agents
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as policy
@@ -60,6 +61,7 @@ class SuggestionCard:
     callers: list[tuple[str, int]]
     now: str
     program: str
+    grantee: str  # of a grant
 
     @property
     def newest_call_at(self) -> datetime:
@@ -151,7 +153,7 @@ def build_suggestion_cards(
     ]
     calls = {call.event_id: call for call in READER.read_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
-    cards, version = [], policy.tool_rules_version(saved)
+    cards, version, labels = [], policy.tool_rules_version(saved), label_agents()
     for number, suggestion in enumerate(chosen, 1):
         seen_version = None
         if suggestion.slot:
@@ -161,23 +163,27 @@ def build_suggestion_cards(
             whose, ACCEPT, [suggestion.suggestion_as_values(), seen_version, version]
         )
         suggestion_trial = build_suggestion_trial(suggestion, saved)
-        callers = sorted(
-            (dict.fromkeys(suggestion.agents or (), 0) | suggestion.callers).items(),
-            key=lambda item: -item[1],
-        )
+        callers = [
+            (labels.get(name, name), number)
+            for name, number in sorted(
+                (dict.fromkeys(suggestion.agents or (), 0) | suggestion.callers).items(),
+                key=lambda item: -item[1],
+            )
+        ]
         program = AGENT_TITLES.get(suggestion.program, suggestion.program)
         cards.append(
             SuggestionCard(
                 number,
                 suggestion,
                 packed,
-                describe_rule(suggestion.suggested_rule(0)),
+                describe_rule(suggestion.suggested_rule(0), labels),
                 [calls[event] for event in suggestion.examples.values() if event in calls],
                 [calls[event] for event in suggestions.list_nearest_events(suggestion) if event in calls],
                 suggestion_trial,
                 callers,
                 describe_current_decisions(suggestion),
                 program,
+                labels.get(suggestion.slot[0], suggestion.slot[0]) if suggestion.slot else "",
             )
         )
     return cards
