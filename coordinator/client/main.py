@@ -54,8 +54,27 @@ USAGE_ERROR = 2  # which agents also take as "block this call"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a subcommand and return its exit code; 2 where there is none of that name."""
-    argv = list(sys.argv[1:] if arguments is None else arguments)
+    """Run a subcommand and return its exit code; 2 where there is none of that name.
+
+    This is the one place that handles a standard output whose reader has gone, as `| head` makes it.
+    """
+    try:
+        try:
+            code = run_subcommand(list(sys.argv[1:] if arguments is None else arguments))
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not is_output_unread():
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered is written as Python ends
+        return UNREAD
+    return code
+
+
+def run_subcommand(argv: list[str]) -> int:
+    """Run the subcommand that the arguments name, and return its exit code."""
     if len(argv) > 1 and argv[0] == "--settings":
         from coordinator.client import settings  # noqa: PLC0415 - loads what other subcommands do not need
 
@@ -75,20 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = " It belongs to the server, which is not installed here." if name in SERVER_COMMANDS else ""
         sys.stderr.write(f"signalbox {name} cannot be loaded: {problem}.{hint}\n")
         return USAGE_ERROR
-    try:
-        if name in SERVER_COMMANDS:
-            program, words = ("signalbox manage", argv[1:]) if name == "manage" else ("signalbox", argv)
-            sys.modules[module].run_command(words, program)
-            code = 0
-        else:
-            code = int(sys.modules[module].run(argv[1:]))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if not is_output_unread():
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered is written as Python ends
-        return UNREAD
-    return code
+    if name in SERVER_COMMANDS:
+        program, words = ("signalbox manage", argv[1:]) if name == "manage" else ("signalbox", argv)
+        sys.modules[module].run_command(words, program)
+        return 0
+    return int(sys.modules[module].run(argv[1:]))
 
 
 def is_output_unread() -> bool:

@@ -127,6 +127,10 @@ class SecretMasker:
             end = len(raw)
         return b"".join([*pieces, raw[end:]]).decode("utf-8", "surrogatepass") if pieces else text
 
+    def mask_whole_text(self, text: str, kind: str) -> str:
+        """Return the mask of a text that is a secret as a whole, whatever it looks like."""
+        return self._make_mask(kind, text) or text
+
     def _make_mask(self, kind: str, secret: str) -> str | None:
         """Return what stands for the secret, or None where it must be seen."""
         if self.judged and not (

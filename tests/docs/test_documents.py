@@ -18,7 +18,7 @@ from tests.served import ROOT
 pytestmark = pytest.mark.one_engine
 
 # Files of agents' people, which agents read.
-NOT_OF_THE_REPOSITORY = {"CLAUDE.md", "AGENTS.md", "SKILL.md"}
+NOT_OF_THE_REPOSITORY = {"CLAUDE.md", "AGENTS.md", "SKILL.md", "agent.system-prompt.md", "capability.text.md"}
 GENERATED = re.compile(r"<!-- (\w+) -->\n.*?<!-- /\1 -->", re.DOTALL)
 
 

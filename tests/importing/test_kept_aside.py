@@ -22,6 +22,8 @@ from coordinator.models import (
     Event,
     McpCredential,
     McpServer,
+    PluginConfig,
+    PluginData,
     Run,
     RunParameters,
 )
@@ -261,3 +263,43 @@ def test_the_command_says_where_it_kept_them(path: Path) -> None:
         assert f"{name} has no counterpart here" in told
     assert "Kept aside in " in told
     assert "report.json" in told
+
+
+def test_secrets_among_the_values_of_plugins_are_masked(path: Path) -> None:
+    file = newest(path)
+    values = {
+        "api_key": "hunter2",
+        "token": "12345678",
+        "endpoint": "postgres://ann:pass@db/x",
+        "options": f'{{"headers": {{"authorization": "Bearer {TOKEN}"}}}}',
+        "model_id": "small-model",
+        "max_tokens": "400",
+        "from_environment_key": "${API_KEY}",
+    }
+    for name, value in values.items():
+        add(file, "plugin_configs", {"plugin_id": "mind.x", "config_key": name, "config_value": value})
+        add(file, "plugin_data", {"plugin_id": "mind.x", "key": name, "value": value})
+    file.close()
+    outcomes = {one.table: one for one in brought(path).outcomes}
+    stored = dict(PluginConfig.objects.filter(plugin_id="mind.x").values_list("config_key", "config_value"))
+    assert {name for name, value in stored.items() if value == values[name]} == {
+        "model_id",
+        "max_tokens",
+        "from_environment_key",
+    }
+    assert all(secret not in json.dumps(stored) for secret in ("hunter2", "12345678", "ann:pass", TOKEN))
+    assert dict(PluginData.objects.filter(plugin_id="mind.x").values_list("key", "value")) == stored
+    assert "4 secrets are masked" in " ".join(outcomes["plugin_configs"].notes)
+    again = {one.table: one for one in brought(path).outcomes}
+    assert (again["plugin_configs"].added, again["plugin_configs"].conflicts.total) == (0, 0)
+    assert again["plugin_configs"].present >= len(values)
+
+
+def test_a_value_that_differs_here_is_kept_aside_without_its_secret(path: Path) -> None:
+    file = newest(path)
+    add(file, "plugin_configs", {"plugin_id": "mind.x", "config_key": "login", "config_value": f"a {TOKEN}"})
+    PluginConfig.objects.create(plugin_id="mind.x", config_key="login", config_value="ours")
+    done = brought(path)
+    assert PluginConfig.objects.get(plugin_id="mind.x").config_value == "ours"
+    (line,) = kept(done, table="plugin_configs")
+    assert TOKEN not in json.dumps(line)

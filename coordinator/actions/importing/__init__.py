@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import chat_search
-from coordinator.actions.importing import kinds
+from coordinator.actions.importing import blueprints, kinds
 from coordinator.actions.importing.outcomes import ImportOutcome, TableOutcome
 from coordinator.actions.importing.tables import ImportJob, Progress
 from coordinator.actions.sessions import events
@@ -38,9 +38,12 @@ def import_database(
     now: datetime,
     write: bool = True,
     with_policy: bool = False,
+    agents_folder: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> ImportOutcome:
     """Bring over every table that both know, and keep aside what has no place here.
+
+    `agents_folder` is where the other program keeps blueprints as files, with its capabilities beside it.
 
     Without `write` exactly the same is done, and undone: nothing is changed, and no file is left.
     `with_policy` is a person's word that what decides there shall decide here: grants, servers whose tools all may
@@ -54,6 +57,8 @@ def import_database(
     with nullcontext() if write else rehearsal.rehearse_writes(source.folder):
         with handle_import_errors(job, done):
             import_all_tables(job, done, progress)
+            if agents_folder is not None:
+                done.outcomes += blueprints.import_blueprint_files(job, agents_folder, progress)
         record_import(job, done, None)
         save_import_report(job, done, None)
     if not write:

@@ -19,12 +19,15 @@ from coordinator.importing.foreign import Row
 from coordinator.importing.values import find_model_name
 from coordinator.models.fields import dump_compact_json
 from coordinator.runs.statuses import OPEN
+from coordinator.secrets import is_placeholder, looks_secret
 from coordinator.secrets import masked_columns as secret_columns
 from coordinator.secrets.masking import MASK, SecretMasker
 
 # What people judge is shown with whatever could run or lead elsewhere.
 JUDGED = frozenset({"permission_requests"})
 SAID = ("content", "metadata")  # of a chat message
+# The columns of a name and of its value, where the name says whether the value is a secret.
+NAMED_VALUES = {"plugin_configs": ("config_key", "config_value"), "plugin_data": ("key", "value")}
 
 
 @lru_cache(maxsize=64)
@@ -34,6 +37,7 @@ def find_masked_columns(table: str) -> frozenset[str]:
     names = set(listed.get(secret_columns.MASKED, "").split())
     if table == "runs":
         names.add("prompt")
+    names.update(NAMED_VALUES.get(table, ())[1:])
     return frozenset(names | set(SAID)) if table == "chat_messages" else frozenset(names)
 
 
@@ -47,9 +51,7 @@ def mask_imported_row(table: str, row: Row) -> int:
         return 0
     mask = SecretMasker(judged=table in JUDGED)
     for name in find_row_masked_columns(table, row):
-        row[name] = mask_imported_text(
-            row[name], mask, of_chat=table == "chat_messages" and name == "content"
-        )
+        row[name] = mask_row_text(table, row, name, mask)
     return mask.count
 
 
@@ -60,6 +62,18 @@ def find_row_masked_columns(table: str, row: Row) -> Collection[str]:
     if table == "runs" and row.get("status") in OPEN:
         names = [name for name in names if name != "prompt"]
     return names
+
+
+def mask_row_text(table: str, row: Mapping[str, Any], name: str, mask: SecretMasker) -> str:
+    """Return the text of a row's column without secrets, and without all of it where its name says it is one."""
+    text: str = row[name]
+    masked_text = mask_imported_text(text, mask, of_chat=table == "chat_messages" and name == "content")
+    if masked_text != text or table not in NAMED_VALUES or is_placeholder(text) or MASK.fullmatch(text):
+        return masked_text
+    key = row.get(NAMED_VALUES[table][0])
+    if not text or not looks_secret(key if isinstance(key, str) else None, text):
+        return text
+    return mask.mask_whole_text(text, "value")
 
 
 def mask_imported_text(text: str, mask: SecretMasker, *, of_chat: bool) -> str:
@@ -95,7 +109,13 @@ def mask_rejected_row(table: str, row: Mapping[str, Any]) -> Row:
     if not is_masking_on() or not find_masked_columns(table):
         return dict(row)
     mask = SecretMasker()
-    return {name: mask.mask_text(value) if isinstance(value, str) else value for name, value in row.items()}
+    masked_row = {
+        name: mask.mask_text(value) if isinstance(value, str) else value for name, value in row.items()
+    }
+    for name in NAMED_VALUES.get(table, ())[1:]:
+        if isinstance(row.get(name), str):
+            masked_row[name] = mask_row_text(table, row, name, mask)
+    return masked_row
 
 
 def normalize_masked_row(table: str, row: Row) -> Row:
@@ -107,12 +127,8 @@ def normalize_masked_row(table: str, row: Row) -> Row:
     same = {
         name: MASK.sub(
             lambda found: found.group().rsplit(" ", 1)[0] + "]",
-            normalize_masked_text(row[name], mask, table, name),
+            mask_row_text(table, row, name, mask),
         )
         for name in names
     }
     return {**row, **same}
-
-
-def normalize_masked_text(text: str, mask: SecretMasker, table: str, name: str) -> str:
-    return mask_imported_text(text, mask, of_chat=table == "chat_messages" and name == "content")

@@ -167,7 +167,7 @@ class TableImport:
     def report_value_changes(self, row: Row, changes: list[tuple[str, str, Any]]) -> None:
         for name, column, value in changes:
             self.outcome.changed[f"{name} {column}"] += 1
-            was = masks.mask_rejected_row(self.table.name, {name: value})[name]
+            was = masks.mask_rejected_row(self.table.name, {**row, name: value})[name]
             self.keep_row_aside(
                 f"{name} {column}", key=self.row_key_values(row), column=name, was=to_rejected_value(was)
             )

@@ -23,6 +23,7 @@ from coordinator.actions.importing import (
 )
 from coordinator.actions.importing.outcomes import LimitedLines
 from coordinator.errors import SignalboxError
+from coordinator.importing.blueprint_files import find_agents_folder
 from coordinator.importing.foreign import SourceDatabase
 from coordinator.importing.import_files import MOST_BYTES
 from coordinator.operations import startup
@@ -51,11 +52,20 @@ class Command(BaseCommand):
             action="store_true",
             help="import grants, servers open to all agents and approvals in force as they are: they decide here, too",
         )
+        parser.add_argument(
+            "--agents",
+            type=Path,
+            metavar="FOLDER",
+            help="the folder of the coordinator's blueprints, beside which its capabilities are; default: `agents`"
+            " beside the database",
+        )
         parser.add_argument("--all", action="store_true", help="list every conflict, not only the first few")
 
     def handle(self, *args: Any, **options: Any) -> None:
         startup.require_migrated_database()
         write, now = not options["dry_run"], timezone.now()
+        if options["agents"] is not None and not options["agents"].is_dir():
+            raise CommandError(f"{options['agents']} is no folder.")
         try:
             source = self.open_foreign_database(options["path"], write=write, now=now)
             try:
@@ -64,6 +74,7 @@ class Command(BaseCommand):
                     now=now,
                     write=write,
                     with_policy=options["with_policy"],
+                    agents_folder=options["agents"] or find_agents_folder(options["path"]),
                     progress=self.show_table_progress,
                 )
             finally:

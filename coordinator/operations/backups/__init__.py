@@ -135,6 +135,8 @@ def raise_one_line_errors(doing: str) -> Iterator[None]:
     """Return an error of the disk or SQLite as one line for the operator."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # the reader of the output has gone, not the disk
     except OSError as problem:
         reason = "the disk is full" if problem.errno == errno.ENOSPC else f"{problem.strerror or problem}"
         raise CommandError(f"{doing} failed: {reason}. Nothing was changed.") from None
