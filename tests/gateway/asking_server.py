@@ -25,7 +25,10 @@ ITS_ID = "question-1"
 
 
 class Asking(ThreadingHTTPServer):
-    """`question` is what it asks, once `release` is set. `answers` is what came back, `began` that it was asked."""
+    """`question` is what it asks, once `release` is set. `answers` is what came back, `began` that it was asked.
+
+    `beside`: what it asks in the same result. `stays_open`: its own stream lasts until it is `answered`.
+    """
 
     daemon_threads = True
     question: Json
@@ -34,6 +37,8 @@ class Asking(ThreadingHTTPServer):
     def reset(self, question: Json) -> None:
         """Ask this from now on, at once."""
         self.question, self.answers = question, []
+        self.beside: Json = {}
+        self.stays_open = False
         self.release, self.began, self.answered = threading.Event(), threading.Event(), threading.Event()
         self.release.set()
 
@@ -64,7 +69,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.release.wait(PATIENCE)
         params = message["params"]
         if "io.modelcontextprotocol/protocolVersion" in params.get("_meta", {}):
-            result = {"resultType": "input_required", "inputRequests": {"q": self.server.question}}
+            result = {
+                "resultType": "input_required",
+                "inputRequests": {"q": self.server.question} | self.server.beside,
+            }
             if params.get("inputResponses"):
                 self.server.answers.append(params["inputResponses"]["q"])
                 result = {"resultType": "complete", **_done(message["method"])}
@@ -80,6 +88,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.open_stream()
         self.tell({"jsonrpc": "2.0", "id": ITS_ID, **self.server.question})
         self.tell({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        if self.server.stays_open:
+            self.server.answered.wait(PATIENCE)
         self.close_connection = True
 
     def do_DELETE(self) -> None:

@@ -19,6 +19,7 @@ class Mutant:
 CLAIMS = "tests/gateway/test_claimed_sessions.py"
 SERVER_TASKS = "tests/gateway/test_methods.py"
 SERVER_REQUESTS = "tests/gateway/test_server_requests.py"
+HELD_SERVER_REQUESTS = "tests/gateway/test_held_server_requests.py"
 
 MUTANTS = (
     Mutant(
@@ -1031,9 +1032,65 @@ MUTANTS = (
     Mutant(
         "server requests: what policy asks about passes",
         "coordinator/edge/gateway/server_requests.py",
-        "if ruling.decision == ASK and request.method != ELICITATION:",
+        "    if ruling.decision != ASK or request.method == ELICITATION:",
+        "    if True:",
+        (f"{HELD_SERVER_REQUESTS}::test_what_a_person_denies_does_not_reach_the_client",),
+    ),
+    Mutant(
+        "server requests: a person's no lets one pass",
+        "coordinator/actions/mcp/server_request_approvals.py",
+        "    if row.status == PermissionRequest.Status.DENIED:\n        return DENIED_BY_PERSON\n",
+        "    if row.status == PermissionRequest.Status.DENIED:\n        return ''\n",
+        (f"{HELD_SERVER_REQUESTS}::test_what_a_person_denies_does_not_reach_the_client",),
+    ),
+    Mutant(
+        "server requests: one passes that nobody approved in time",
+        "coordinator/actions/mcp/server_request_approvals.py",
+        "        return NOT_APPROVED\n",
+        "        return ''\n",
+        (f"{HELD_SERVER_REQUESTS}::test_what_nobody_approves_in_time_does_not_reach_the_client",),
+    ),
+    Mutant(
+        "server requests: an approval counts though policy is another",
+        "coordinator/actions/mcp/server_request_approvals.py",
+        "if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked):",
         "if False:",
-        (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
+        (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_once_policy_is_another",),
+    ),
+    Mutant(
+        "server requests: an approval counts though policy denies by now",
+        "coordinator/actions/mcp/server_request_approvals.py",
+        "        if ruling.decision == DENY:",
+        "        if False:",
+        (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_once_policy_is_another",),
+    ),
+    Mutant(
+        "server requests: an approved one passes a brake",
+        "coordinator/edge/gateway/server_requests.py",
+        "if not reason and (brake := await self._elicitations.find_brake(exchange)) is not None:",
+        "if False:",
+        (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_under_a_brake",),
+    ),
+    Mutant(
+        "server requests: an approval is not used up",
+        "coordinator/actions/mcp/server_request_approvals.py",
+        "        is_taken = approvals.consume_request_verdict(",
+        "        is_taken = True or approvals.consume_request_verdict(",
+        (f"{HELD_SERVER_REQUESTS}::test_a_request_in_a_result_reaches_the_client_once_a_person_approved_it",),
+    ),
+    Mutant(
+        "server requests: a client answers what it was not asked",
+        "coordinator/actions/mcp/elicitations.py",
+        "        return ClientAnswer.UNKNOWN if is_passed_on else ClientAnswer.LATE",
+        "        return ClientAnswer.UNKNOWN",
+        (f"{HELD_SERVER_REQUESTS}::test_a_client_cannot_answer_what_waits_for_a_person",),
+    ),
+    Mutant(
+        "server requests: one in a result that clients read in two ways passes",
+        "coordinator/mcp/gateway/server_requests.py",
+        "    if len(members) != len(request):",
+        "    if False:",
+        (f"{HELD_SERVER_REQUESTS}::test_a_request_that_can_be_read_in_two_ways_is_put_before_nobody",),
     ),
     Mutant(
         "server requests: a brake is passed over",
@@ -1055,14 +1112,14 @@ MUTANTS = (
     Mutant(
         "server requests: those in the answer to a read pass",
         "coordinator/edge/gateway/relay.py",
-        "            checked = await self._server_requests.replace_refused_input(exchange, body)",
+        "            checked = await self._server_requests.replace_refused_input(exchange, body, exchange.line)",
         "            checked = body",
         (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
     ),
     Mutant(
         "server requests: those on the server's own stream pass",
         "coordinator/edge/gateway/server_stream.py",
-        "            if data and await self._server_requests.refuse_server_request(exchange, data):",
+        "            if data and await requests.take_server_message(data):",
         "            if False:",
         (f"{SERVER_REQUESTS}::test_a_servers_own_stream_asks_no_more_than_policy_lets_it",),
     ),

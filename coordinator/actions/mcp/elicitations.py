@@ -232,11 +232,15 @@ class ClientAnswer(Enum):
 def settle_client_answer(key: str, result: Any, actor: Actor, now: datetime) -> ClientAnswer:
     """Close the card of a question that a client answers, unless it was faster closed otherwise.
 
-    Programs without a person before them cancel, or answer with an error. That leaves the card open.
+    What answers another request of a server goes on only once that request was approved and passed on. Programs
+    without a person before them cancel, or answer with an error. That leaves the card open.
     """
     row = approvals.find_request_by_key(key, actor=actor)
     if row is None:
         return ClientAnswer.UNKNOWN
+    if rules.request_subject(row).tool_name != ELICITATION:  # a request that policy asks about
+        is_passed_on = row.context.used_at is not None and rules.current_request_state(row, now).allowed
+        return ClientAnswer.UNKNOWN if is_passed_on else ClientAnswer.LATE
     if not rules.current_request_state(row, now).waiting:
         return ClientAnswer.LATE
     action = result.get("action") if isinstance(result, dict) else None

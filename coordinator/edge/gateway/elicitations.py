@@ -168,7 +168,7 @@ class ElicitationHandler:
             return {"action": CANCEL}
         finally:
             if not is_decided:
-                self.run_in_background(self.withdraw_card(exchange, open_elicitation, reason))
+                self.run_in_background(self.withdraw_card(exchange, open_elicitation.request_id, reason))
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done, whatever becomes of its call meanwhile."""
@@ -176,11 +176,11 @@ class ElicitationHandler:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def withdraw_card(self, exchange: Exchange, open_elicitation: OpenElicitation, reason: str) -> None:
+    async def withdraw_card(self, exchange: Exchange, request_id: str, reason: str) -> None:
         """Close a card; one that is decided stays as it is."""
         withdraw = functools.partial(
             elicitations.withdraw_elicitation,
-            open_elicitation.request_id,
+            request_id,
             exchange.caller_key.caller_actor,
             reason,
             timezone.now(),
@@ -189,7 +189,7 @@ class ElicitationHandler:
             await self._threads.run_in_thread(withdraw)
         except DatabaseError:
             log.exception(
-                "The card of %s could not be closed; it expires at its deadline.", open_elicitation.request_id
+                "The card of %s could not be closed; it expires at its deadline.", request_id
             )
 
     async def remove_sent_secrets(self, open_elicitation: OpenElicitation) -> None:

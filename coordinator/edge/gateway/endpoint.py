@@ -37,6 +37,7 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.relay import MessageRelay
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_request_approvals import ServerRequestApprovals
 from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.server_stream import ServerStreamRelay
 from coordinator.edge.gateway.server_tasks import ServerTasks
@@ -113,6 +114,7 @@ class GatewayEndpoint:
             records=records,
             refusals=self.refusals,
             elicitations=elicitations,
+            approvals=ServerRequestApprovals(waits, threads, records, elicitations),
         )
         limiter = CallLimiter(records)
         sending = UpstreamSender(

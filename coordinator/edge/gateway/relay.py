@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import msgspec
@@ -126,7 +125,7 @@ class MessageRelay:
 
     async def send_and_relay_answer(self, exchange: Exchange, change: Any, look: Look | None) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
-            checked = await self._server_requests.replace_refused_input(exchange, body)
+            checked = await self._server_requests.replace_refused_input(exchange, body, exchange.line)
             if change is None:
                 return checked
             changed_body: bytes = await change(exchange, checked)
@@ -134,13 +133,14 @@ class MessageRelay:
 
         answer = await self.send_upstream_message(exchange, look)
         try:
-            response, event = await read_response(
-                answer,
-                exchange.message.id,
-                exchange.line,
-                transform=transform_response,
-                take_message=functools.partial(self._server_requests.refuse_server_request, exchange),
-            )
+            async with self._server_requests.open_stream(exchange, exchange.line) as requests:
+                response, event = await read_response(
+                    answer,
+                    exchange.message.id,
+                    exchange.line,
+                    transform=transform_response,
+                    take_message=requests.take_server_message,
+                )
         except StreamLeftOpen as left_open:
             if not left_open.by_server:
                 raise

@@ -1,16 +1,18 @@
 """What servers ask of their clients (sampling, elicitation, roots), held to rules, grants, budgets and the brake.
 
-A request that may not pass never reaches the client: its server is answered in the client's place. Nobody is asked
-about one, so where policy asks it is refused. A failure to find out refuses it, too.
+A request that may not pass never reaches the client: its server is answered in the client's place. Where policy asks, a
+person is asked, and the request is held back until they approve it. A failure to find out refuses it, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import time
 from dataclasses import dataclass, replace
+from types import TracebackType
 
 from django.db import DatabaseError
 from django.utils import timezone
@@ -18,10 +20,12 @@ from django.utils import timezone
 from coordinator.actions.mcp.elicitations import CANCEL, DECLINE
 from coordinator.client import sse
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
-from coordinator.edge.gateway.elicitations import ElicitationHandler
+from coordinator.edge.gateway.elicitations import LONGEST_WAIT, ElicitationHandler, find_patience
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
-from coordinator.edge.gateway.records import CallRecords
+from coordinator.edge.gateway.records import CallRecord, CallRecords
+from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_request_approvals import ServerRequestApprovals
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.policy.rulings import PolicyRulings
@@ -30,11 +34,15 @@ from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
+from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, parse_taken_back_number
 from coordinator.mcp.gateway.server_requests import (
+    ASKABLE,
     UNREADABLE,
     ServerRequest,
     find_required_requests,
+    is_offered_by_client,
     parse_server_request,
+    rebuild_required_input,
 )
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import BRAKED, DENIED
@@ -47,7 +55,14 @@ log = logging.getLogger(__name__)
 RECORDED_EVERY = 60.0  # seconds, for requests that pass
 MOST_RECORDED = 20_000
 REJECTED = -1  # the code of a refusal of sampling, as MCP has it
-NOT_ASKED = "Signalbox asks people about calls of tools alone."
+NOT_ASKED = "Signalbox asks nobody about this request."
+NOT_OFFERED = (
+    "A person would have to approve it, and the agent's client does not say that it answers such requests."
+)
+TOO_MANY = "Too many requests of this server wait for people."
+TWO_MEANINGS = "It can be read in two ways."
+CALL_OVER = "The stream on which it was asked has ended."
+MAX_REQUESTS = 20  # of one stream about which people are asked, one after the other
 NOT_JUDGED = "What policy says of it could not be found out."
 
 
@@ -78,7 +93,9 @@ class ServerRequestGate:
         records: CallRecords,
         refusals: RefusalAudit,
         elicitations: ElicitationHandler,
+        approvals: ServerRequestApprovals,
     ) -> None:
+        self._approvals = approvals
         self._rulings = rulings
         self._policies = policies
         self._instant = instant
@@ -90,17 +107,14 @@ class ServerRequestGate:
             RECORDED_EVERY, MOST_RECORDED
         )
 
-    async def refuse_server_request(self, exchange: Exchange, data: bytes) -> bool:
-        """Answer a server's request that may not reach its client; say whether it was refused."""
-        request = parse_server_request(data)
-        if request is None:
-            return False
-        refusal = await self.find_request_refusal(exchange, request, len(data))
-        if refusal is None:
-            return False
-        if exchange.client is not None and request.number is not None:
-            await self.send_refusal(exchange, refusal)
-        return True
+    def open_stream(
+        self, exchange: Exchange, line: ResponseStream | None, *, is_servers_own: bool = False
+    ) -> ServerRequestStream:
+        """Return what takes in the requests of a server on one stream, as long as its block lasts.
+
+        `is_servers_own`: the stream answers nothing that the client waits for.
+        """
+        return ServerRequestStream(self, exchange, line, is_servers_own=is_servers_own)
 
     async def send_refusal(self, exchange: Exchange, refusal: RequestRefusal) -> None:
         request = refusal.request
@@ -114,21 +128,50 @@ class ServerRequestGate:
         except UpstreamFailed as problem:
             log.warning("A refusal was not sent to %s: it %s", exchange.server.name, problem)
 
-    async def replace_refused_input(self, exchange: Exchange, response: bytes) -> bytes:
-        """Return a response, or an error in its place where it asks of the client what may not reach it."""
-        for request in find_required_requests(response):
-            refusal = await self.find_request_refusal(exchange, request, len(response))
+    async def replace_refused_input(
+        self, exchange: Exchange, response: bytes, line: ResponseStream | None
+    ) -> bytes:
+        """Return a response, or an error in its place where it asks of the client what may not reach it.
+
+        Where policy asks about it, that is known once a person has decided.
+        """
+        requests = find_required_requests(response)
+        if not requests:
+            return response
+        questions: list[tuple[ServerRequest, Ruling]] = []
+        for request in requests:
+            refusal, ruling = await self.judge_and_explain(exchange, request, len(response))
+            if ruling is not None:
+                questions.append((request, ruling))
+                continue
+            await self.try_recording(exchange, request, refusal)
             if refusal is not None:
-                code = BRAKED if refusal.brake else DENIED
-                text = refusal.describe_refusal(exchange.server.name)
-                return answers.build_error_response(exchange.message.id, code, text)
-        return response
+                return self.build_refusal_response(exchange, refusal)
+        if not questions:
+            return response
+        rebuilt = rebuild_required_input(response)
+        for request, ruling in questions:
+            if rebuilt is None or len(questions) > MAX_QUESTIONS_AT_ONCE:
+                reason = TWO_MEANINGS if rebuilt is None else TOO_MANY
+                refusal = RequestRefusal(request, reason, ruling.by)
+                await self.try_recording(exchange, request, refusal)
+            else:
+                refusal = await self.ask_about_request(exchange, line, request, ruling)
+            if refusal is not None:
+                return self.build_refusal_response(exchange, refusal)
+        assert rebuilt is not None
+        return rebuilt
+
+    def build_refusal_response(self, exchange: Exchange, refusal: RequestRefusal) -> bytes:
+        code = BRAKED if refusal.brake else DENIED
+        text = refusal.describe_refusal(exchange.server.name)
+        return answers.build_error_response(exchange.message.id, code, text)
 
     async def replace_refused_event(
-        self, exchange: Exchange, response: bytes, event: bytes | None
+        self, exchange: Exchange, response: bytes, event: bytes | None, line: ResponseStream | None
     ) -> tuple[bytes, bytes | None]:
         """Return a response as `replace_refused_input` does, and the event in which it came."""
-        checked = await self.replace_refused_input(exchange, response)
+        checked = await self.replace_refused_input(exchange, response, line)
         if checked is response or event is None:
             return checked, event
         return checked, sse.replace_event_data(event, checked)
@@ -154,37 +197,62 @@ class ServerRequestGate:
             log.warning("A refusal was not sent to %s: it %s", exchange.server.name, problem)
         return True
 
-    async def find_request_refusal(
-        self, exchange: Exchange, request: ServerRequest, size: int
+    async def ask_about_request(
+        self,
+        exchange: Exchange,
+        line: ResponseStream | None,
+        request: ServerRequest,
+        ruling: Ruling,
+        *,
+        patience: float | None = None,
     ) -> RequestRefusal | None:
-        """Return why a request may not reach the client, None where it may; record either."""
-        refusal = await self.judge_and_explain(exchange, request, size)
-        if refusal is not None or request.method != ELICITATION:  # which its card records
-            try:
-                await self.record_server_request(exchange, request, refusal)
-            except (SignalboxError, DatabaseError) as problem:
-                log.warning("A request of %s is missing from its timeline: %s", exchange.server.name, problem)
+        """Have a person decide about a request; return why it may not reach the client, None where it may, once.
+
+        `patience`: for how many seconds; without it for as long as the client waits.
+        """
+        if not can_client_be_asked(exchange, request):
+            refusal = RequestRefusal(request, NOT_OFFERED, ruling.by)
+            await self.try_recording(exchange, request, refusal)
+            return refusal
+        reason, brake, record = NOT_JUDGED, None, None
+        try:
+            record = self.begin_request_record(exchange, request, await self.find_session(exchange))
+            record.decided_by = f"ask ({ruling.by})"
+            reason = CALL_OVER
+            reason = await self._approvals.wait_for_approval(
+                exchange, line, request, ruling,
+                record=record, patience=find_patience(exchange, line) if patience is None else patience,
+            )  # fmt: skip
+            if not reason and (brake := await self._elicitations.find_brake(exchange)) is not None:
+                reason = brake.agent_message
+        except (SignalboxError, DatabaseError) as problem:
+            log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
+            reason = NOT_JUDGED
+        finally:
+            refusal = RequestRefusal(request, reason, ruling.by, brake)
+            if record is not None:
+                text = refusal.describe_refusal(exchange.server.name) if reason else None
+                self._records.end_call_record(record, "denied" if reason else "ok", None, text)
+        if not reason:
+            return None
+        await self.try_auditing(exchange, refusal)
         return refusal
 
     async def judge_and_explain(
         self, exchange: Exchange, request: ServerRequest, size: int
-    ) -> RequestRefusal | None:
+    ) -> tuple[RequestRefusal | None, Ruling | None]:
+        """Return why a request may not reach the client; else the ruling by which a person is to be asked, if any."""
         if request.method == UNREADABLE:
-            return RequestRefusal(request, "It cannot be read.", "gateway")
+            return RequestRefusal(request, "It cannot be read.", "gateway"), None
         try:
             brake = await self._elicitations.find_brake(exchange)
             if brake is not None:
-                return RequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake)
+                return RequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake), None
             ruling = await self.judge_request(exchange, request, size)
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be judged: %s", exchange.server.name, problem)
-            return RequestRefusal(request, NOT_JUDGED, "gateway")
-        reason = f"{ruling.reason.rstrip('.')}."
-        if ruling.decision == DENY:
-            return RequestRefusal(request, reason, ruling.by)
-        if ruling.decision == ASK and request.method != ELICITATION:  # which a person answers anyway
-            return RequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by)
-        return None
+            return RequestRefusal(request, NOT_JUDGED, "gateway"), None
+        return explain_ruling(request, ruling)
 
     async def judge_request(self, exchange: Exchange, request: ServerRequest, size: int) -> Ruling:
         """Return the strictest of what rules, grants and budgets say now. Raises Busy."""
@@ -217,6 +285,18 @@ class ServerRequestGate:
             return exchange.record.session_id
         return await self._records.find_timeline_session(exchange)
 
+    async def try_recording(
+        self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
+    ) -> None:
+        """Put a request that nobody was asked about into its timeline and, where it was refused, into the audit log."""
+        try:
+            if refusal is not None or request.method != ELICITATION:  # which its card records
+                await self.record_server_request(exchange, request, refusal)
+        except (SignalboxError, DatabaseError) as problem:
+            log.warning("A request of %s is missing from its timeline: %s", exchange.server.name, problem)
+        if refusal is not None:
+            await self.try_auditing(exchange, refusal)
+
     async def record_server_request(
         self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
     ) -> None:
@@ -226,13 +306,19 @@ class ServerRequestGate:
         slot = (*request_key, f"{request.method[:200]} {'refused' if refusal else 'passed'}")
         if not self._recorded.get(slot, now):
             self._recorded.put(slot, True, now)
-            params = request.build_rule_arguments(exchange.server.name)
-            record = self._records.begin_read_record(exchange, session_id, request.method[:200], params)
-            record.claimed, record.began = "", time.perf_counter()  # it is none of its client's calls
+            record = self.begin_request_record(exchange, request, session_id)
             record.decided_by = f"deny ({refusal.by})" if refusal else ""
             text = refusal.describe_refusal(exchange.server.name) if refusal else None
             self._records.end_call_record(record, "denied" if refusal else "ok", None, text)
-        if refusal is not None:
+
+    def begin_request_record(self, exchange: Exchange, request: ServerRequest, session_id: str) -> CallRecord:
+        params = request.build_rule_arguments(exchange.server.name)
+        record = self._records.begin_read_record(exchange, session_id, request.method[:200], params)
+        record.claimed, record.began = "", time.perf_counter()  # it is none of its client's calls
+        return record
+
+    async def try_auditing(self, exchange: Exchange, refusal: RequestRefusal) -> None:
+        try:
             await self._refusals.audit_refusal(
                 exchange.admission,
                 exchange.agent_id,
@@ -240,3 +326,114 @@ class ServerRequestGate:
                 Forbidden(refusal.describe_refusal(exchange.server.name)),
                 is_known_server=True,
             )
+        except (SignalboxError, DatabaseError) as problem:
+            log.warning("A refusal is missing from the audit log: %s", problem)
+
+
+class ServerRequestStream:
+    """The requests of a server on one stream to its client, until the stream ends."""
+
+    def __init__(
+        self,
+        gate: ServerRequestGate,
+        exchange: Exchange,
+        line: ResponseStream | None,
+        *,
+        is_servers_own: bool,
+    ) -> None:
+        self._gate = gate
+        self._exchange = exchange
+        self._line = line
+        self._patience = LONGEST_WAIT if is_servers_own else find_patience(exchange, line)
+        self._open: dict[str, asyncio.Task[None]] = {}
+        self._count = 0
+
+    async def __aenter__(self) -> ServerRequestStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._open.values():
+            task.cancel()
+        if self._open:
+            await asyncio.wait(self._open.values())
+
+    async def take_server_message(self, data: bytes) -> bool:
+        """Take in what a server sends; say whether its client is not to receive it, or not yet."""
+        request = parse_server_request(data)
+        if request is None:
+            number = parse_taken_back_number(data) if self._open else None
+            task = self._open.get(json.dumps(number))
+            if task is not None:
+                task.cancel()
+            return task is not None  # its client does not know of the request
+        refusal, ruling = await self._gate.judge_and_explain(self._exchange, request, len(data))
+        if ruling is not None:
+            refusal = self.find_limit_refusal(request, ruling)
+        if refusal is None and ruling is not None:
+            self._count += 1
+            key = json.dumps(request.number)
+            task = asyncio.ensure_future(self.answer_when_decided(request, ruling))
+            self._open[key] = task
+            task.add_done_callback(lambda _: self._open.pop(key, None))
+            return True
+        await self._gate.try_recording(self._exchange, request, refusal)
+        if refusal is not None:
+            await self.send_refusal(refusal)
+        return refusal is not None
+
+    def find_limit_refusal(self, request: ServerRequest, ruling: Ruling) -> RequestRefusal | None:
+        """Return why nobody is asked about a request, None where somebody is."""
+        is_too_many = self._count >= MAX_REQUESTS or len(self._open) >= MAX_QUESTIONS_AT_ONCE
+        if is_too_many or json.dumps(request.number) in self._open:
+            return RequestRefusal(request, TOO_MANY, ruling.by)
+        if request.number is None or self._line is None or self._exchange.message.is_stateless:
+            return RequestRefusal(request, NOT_OFFERED, ruling.by)
+        return None
+
+    async def answer_when_decided(self, request: ServerRequest, ruling: Ruling) -> None:
+        """Pass a request on once a person approved it; else answer its server. A stream that ends refuses it."""
+        refusal: RequestRefusal | None = RequestRefusal(request, CALL_OVER, ruling.by)
+        try:
+            refusal = await self._gate.ask_about_request(
+                self._exchange, self._line, request, ruling, patience=self._patience
+            )
+            if refusal is None and not await self.send_to_client(request):
+                refusal = RequestRefusal(request, CALL_OVER, ruling.by)
+        finally:
+            if refusal is not None:
+                await self.send_refusal(refusal)
+
+    async def send_to_client(self, request: ServerRequest) -> bool:
+        """Send a request on; say whether its client is still there."""
+        assert self._line is not None
+        if self._exchange.gone.happened or self._line.is_over:
+            return False
+        try:
+            await self._line.open_event_stream()
+            await self._line.send_event(sse.build_sse_event(request.build_message()))
+        except (UpstreamFailed, OSError, RuntimeError):
+            return False
+        return True
+
+    async def send_refusal(self, refusal: RequestRefusal) -> None:
+        if self._exchange.client is not None and refusal.request.number is not None:
+            await self._gate.send_refusal(self._exchange, refusal)
+
+
+def explain_ruling(request: ServerRequest, ruling: Ruling) -> tuple[RequestRefusal | None, Ruling | None]:
+    """Return the refusal that a ruling is; else the ruling itself, where a person is to be asked."""
+    reason = f"{ruling.reason.rstrip('.')}."
+    if ruling.decision == DENY:
+        return RequestRefusal(request, reason, ruling.by), None
+    if ruling.decision != ASK or request.method == ELICITATION:  # which a person answers anyway
+        return None, None
+    if request.method in ASKABLE:
+        return None, ruling
+    return RequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by), None
+
+
+def can_client_be_asked(exchange: Exchange, request: ServerRequest) -> bool:
+    """Say whether the client says that it answers such a request."""
+    return is_offered_by_client(exchange.client_capabilities, request.method)

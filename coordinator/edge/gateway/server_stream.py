@@ -10,7 +10,7 @@ from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.list_changes import HERE
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.server_requests import ServerRequestGate
+from coordinator.edge.gateway.server_requests import ServerRequestGate, ServerRequestStream
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
     MOST_STREAM,
@@ -101,9 +101,17 @@ class ServerStreamRelay:
 
     async def relay_server_events(self, exchange: Exchange, answer: UpstreamAnswer) -> None:
         """Pass on what a server tells by itself. A list of tools in it, asked for on another line, is one here, too."""
+        async with self._server_requests.open_stream(
+            exchange, exchange.line, is_servers_own=True
+        ) as requests:
+            await self.relay_each_event(exchange, answer, requests)
+
+    async def relay_each_event(
+        self, exchange: Exchange, answer: UpstreamAnswer, requests: ServerRequestStream
+    ) -> None:
         async for event in iterate_answer_events(answer, MOST_STREAM):
             data = sse.extract_event_data(event).replace(b"\n", b" ")
-            if data and await self._server_requests.refuse_server_request(exchange, data):
+            if data and await requests.take_server_message(data):
                 continue
             if not data or not listing.has_tool_list(data):
                 await exchange.line.send_event(event)

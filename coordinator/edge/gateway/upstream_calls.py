@@ -108,7 +108,9 @@ class UpstreamSender:
             retry = required.build_retry(body, responses)
             answer = await self.try_upstream_call(exchange, retry, line, look, is_retry=True)
         await self._tasks.record_task_owner(exchange, answer[0])
-        response, event = await self._server_requests.replace_refused_event(exchange, answer[0], answer[1])
+        response, event = await self._server_requests.replace_refused_event(
+            exchange, answer[0], answer[1], line
+        )
         return response, event, answer[2]
 
     async def leaves_to_client(self, exchange: Exchange, required: RequiredInput, response: bytes) -> bool:
@@ -149,11 +151,14 @@ class UpstreamSender:
             }
         )
         try:
-            async with self._elicitations.open_call(exchange, line) as questions:
+            async with (
+                self._elicitations.open_call(exchange, line) as questions,
+                self._server_requests.open_stream(exchange, line) as requests,
+            ):
 
                 async def take_message(data: bytes) -> bool:
-                    is_refused = await self._server_requests.refuse_server_request(exchange, data)
-                    return is_refused or await questions.take_server_message(data)
+                    is_held_back = await requests.take_server_message(data)
+                    return is_held_back or await questions.take_server_message(data)
 
                 response, event = await read_call_response(
                     answer,

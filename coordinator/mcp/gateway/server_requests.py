@@ -14,11 +14,14 @@ import msgspec
 from coordinator.mcp.gateway.elicitation import FORM_FIELDS, decode_message
 from coordinator.policy.requests.questions import ELICITATION
 
-SAMPLING = "sampling/createMessage"
+SAMPLING, ROOTS = "sampling/createMessage", "roots/list"
+# About which a person is asked where policy asks, and the capability with which a client says that it answers one.
+ASKABLE = {SAMPLING: "sampling", ROOTS: "roots"}
 UNREADABLE = "(unreadable request)"
 FREE_METHODS = frozenset({"ping"})  # which read and use nothing of the client
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode = msgspec.json.decode
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,15 @@ class ServerRequest:
             form_fields = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
             return form_fields | {"server": server}
         return {name: value for name, value in self.params.items() if name != "_meta"}
+
+    def build_message(self) -> bytes:
+        """Return the request as a message that holds what was judged, and nothing else."""
+        return _encode({"jsonrpc": "2.0", "id": self.number, "method": self.method, "params": self.params})
+
+
+def is_offered_by_client(capabilities: dict[str, Any], method: str) -> bool:
+    """Say whether a client says that it answers such a request, and a person can be asked about it."""
+    return isinstance(capabilities.get(ASKABLE.get(method, "")), dict)
 
 
 def parse_server_request(data: bytes) -> ServerRequest | None:
@@ -70,6 +82,28 @@ def find_required_requests(response: bytes) -> list[ServerRequest]:
     return required
 
 
+def rebuild_required_input(response: bytes) -> bytes | None:
+    """Return the result of a request with what it asks written as it was judged.
+
+    None where clients may read in two ways what it asks.
+    """
+    try:
+        fields = _fields(response)
+        results = select_members(fields, "result")
+        result = _fields(fields["result"])
+        asked = select_members(result, "inputrequests")
+        requests = _decode(result["inputRequests"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return None
+    is_plain = isinstance(requests, dict) and all(
+        isinstance(request, dict) and request.keys() <= {"method", "params"} for request in requests.values()
+    )
+    if len(results) != 1 or len(asked) != 1 or not is_plain:
+        return None
+    result["inputRequests"] = msgspec.Raw(_encode(requests))
+    return _encode(fields | {"result": msgspec.Raw(_encode(result))})
+
+
 def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:
     value = decode_message(b'{"requests":' + bytes(raw) + b"}")
     if value is None:
@@ -77,11 +111,14 @@ def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:
     requests = value["requests"]
     if not isinstance(requests, dict):
         return []
-    return [
-        build_server_request({name.casefold(): inner for name, inner in request.items()}, None)
-        for request in requests.values()
-        if isinstance(request, dict)
-    ]
+    return [build_required_request(request) for request in requests.values() if isinstance(request, dict)]
+
+
+def build_required_request(request: dict[str, Any]) -> ServerRequest:
+    members = {name.casefold(): inner for name, inner in request.items()}
+    if len(members) != len(request):  # clients disagree about which of two members counts
+        return ServerRequest(UNREADABLE, {})
+    return build_server_request(members, None)
 
 
 def build_server_request(members: dict[str, Any], number: Any) -> ServerRequest:
