@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import AnonymousUser, User
 from django.http import QueryDict
-from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals import RequestAnswer
@@ -35,6 +34,7 @@ from coordinator.policy.requests.questions import (
     Question,
 )
 from dashboard.approvals.verdicts import MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
+from dashboard.frame.days import find_time_zone
 from dashboard.looks.parts import DisplayPart, build_text_part
 
 ANSWER = "answered"
@@ -63,7 +63,18 @@ class QuestionField:
     def initial_text(self) -> str:
         """Return what stands in its text field at first."""
         initial = self.question.initial
+        if self.input_type == "datetime-local":
+            default = parse_time(initial)
+            return default.replace(tzinfo=None).isoformat() if default else ""
         return "" if initial is None or self.question.choices else str(initial)
+
+    @property
+    def initial_zone(self) -> str:
+        """Return the time zone that stands beside a time at first; nothing where it is to be the reader's own."""
+        default = parse_time(self.question.initial)
+        if default is None:
+            return ""
+        return default.isoformat().removeprefix(default.replace(tzinfo=None).isoformat()) or "UTC"
 
     @property
     def input_type(self) -> str:
@@ -207,18 +218,32 @@ def read_given_answer(data: Any, index: int) -> GivenAnswer:
     values = data.getlist(f"answer-{index}")[:MAX_CHOICES]
     chosen = tuple(int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 4)
     text = data.get(f"answer-{index}-text", "")[: questions.MAX_FIELD_CHARACTERS + 1]
-    if f"answer-{index}-local" in data:
-        text = add_viewer_time_zone(text)
+    if (zone := data.get(f"answer-{index}-zone")) is not None:
+        text = add_time_zone(text, zone.strip())
     return GivenAnswer(chosen, text if is_storable_text(text) else "")
 
 
-def add_viewer_time_zone(text: str) -> str:
-    """Return a time as a browser sends it with the viewer's time zone; any other text as it is."""
-    try:
-        local_time = datetime.fromisoformat(text)
-    except ValueError:
+def add_time_zone(text: str, zone: str) -> str:
+    """Return a time as a browser sends it with its zone, by name or as an offset; any other text as it is."""
+    local_time = parse_time(text)
+    tzinfo = find_time_zone(zone) or parse_offset(zone)
+    if local_time is None or local_time.tzinfo or tzinfo is None:
         return text
-    return text if local_time.tzinfo else timezone.make_aware(local_time).isoformat()
+    return local_time.replace(tzinfo=tzinfo).isoformat()
+
+
+def parse_time(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+
+
+def parse_offset(text: str) -> tzinfo | None:
+    try:
+        return datetime.strptime(text, "%z").tzinfo
+    except ValueError:
+        return None
 
 
 def answer_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:

@@ -132,7 +132,15 @@ document.addEventListener("formdata", ({ target, formData }) => {
   if (target.matches("[data-with-zone]")) formData.set("zone", zone);
 });
 
+// A time in a form is the person's own, too, until they write another zone beside it.
+function nameOwnZones() {
+  for (const field of document.querySelectorAll("input[data-own-zone]")) {
+    if (field.value === field.defaultValue) field.value = zone;
+  }
+}
+
 function look() {
+  nameOwnZones();
   watchDeadlines();
   note();
 }

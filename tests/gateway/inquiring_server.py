@@ -28,6 +28,15 @@ class Login(BaseModel):
     password: str = Field(title="Password of the shop")
 
 
+class Meeting(BaseModel):
+    at: str = Field(title="When", json_schema_extra={"format": "date-time"})
+    until: str = Field(
+        title="Until when",
+        json_schema_extra={"format": "date-time"},
+        default="2026-07-01T18:00:00+05:30",
+    )
+
+
 @dataclass
 class Inquiring:
     """The running server: `outcomes` is what each question of it came to."""
@@ -47,6 +56,10 @@ async def ask_order() -> Elicit[Order]:
     return Elicit("What shall be sent?", Order)
 
 
+async def ask_meeting() -> Elicit[Meeting]:
+    return Elicit("When shall we meet?", Meeting)
+
+
 async def ask_login() -> Elicit[Login]:
     return Elicit("Sign in to the shop.", Login)
 
@@ -57,6 +70,11 @@ def build(inquiring: Inquiring) -> MCPServer:
     @server.tool()
     async def order(outcome: Annotated[ElicitationResult[Order], Resolve(ask_order)]) -> str:
         """Order something."""
+        return inquiring.note(outcome)
+
+    @server.tool()
+    async def meet(outcome: Annotated[ElicitationResult[Meeting], Resolve(ask_meeting)]) -> str:
+        """Agree on a time."""
         return inquiring.note(outcome)
 
     @server.tool()

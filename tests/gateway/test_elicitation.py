@@ -17,6 +17,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
+from playwright.sync_api import expect
 
 from tests.gateway import inquiring_server
 from tests.gateway.agents import KEY, Wire, furnish, rule
@@ -147,6 +148,48 @@ def test_a_question_that_is_not_answered_in_time_is_cancelled(
     assert calling.result() == "cancel"
     assert inquiring.outcomes == ["cancel"]
     assert closed(box, request_id)[0] != "approved"
+
+
+MET = 'accept {"at":"%s","until":"2026-07-01T18:00:00+05:30"}'
+
+
+@pytest.mark.parametrize(
+    ("zone", "at"),
+    [
+        ("Europe/Berlin", "2026-07-01T10:00:00+02:00"),
+        ("America/New_York", "2026-07-01T10:00:00-04:00"),
+        ("+05:45", "2026-07-01T10:00:00+05:45"),
+        ("UTC", "2026-07-01T10:00:00+00:00"),
+    ],
+)
+def test_a_time_is_sent_with_the_zone_that_stands_beside_it(
+    box: Served, inquiring: Inquiring, zone: str, at: str
+) -> None:
+    calling = InBackground(lambda: call(box, "meet"))
+    (request_id,) = pending(box)
+    times = {"answer-0-text": "2026-07-01T10:00", "answer-1-text": "2026-07-01T18:00:00"}
+    said = times | {"answer-0-zone": zone, "answer-1-zone": "+05:30"}
+    assert "and its zone" in answer(box, request_id, **said | {"answer-0-zone": "Mars/Olympus"}).text
+    assert "and its zone" in answer(box, request_id, **times).text
+    assert answer(box, request_id, **said).status_code == 200
+    assert calling.result() == MET % at
+
+
+@pytest.mark.browser
+def test_a_time_is_typed_in_the_readers_own_zone(
+    box: Served, inquiring: Inquiring, person_at: Callable[..., Any]
+) -> None:
+    calling = InBackground(lambda: call(box, "meet"))
+    (request_id,) = pending(box)
+    page, _ = person_at(box, "approver", timezone_id="Asia/Tokyo")
+    page.add_init_script("performance.now = ((now) => () => (now += 1000))(0)")
+    page.goto(f"{box.url}/ui/approvals/{request_id}/")
+    expect(page.locator("[name=answer-0-zone]")).to_have_value("Asia/Tokyo")
+    expect(page.locator("[name=answer-1-zone]")).to_have_value("+05:30")
+    expect(page.locator("[name=answer-1-text]")).to_have_value("2026-07-01T18:00")
+    page.locator("[name=answer-0-text]").fill("2026-07-01T10:00")
+    page.get_by_role("button", name="Send answers").click()
+    assert calling.result() == MET % "2026-07-01T10:00:00+09:00"
 
 
 def test_a_bare_yes_accepts_nothing(box: Served, inquiring: Inquiring) -> None:

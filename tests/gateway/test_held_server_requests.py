@@ -193,6 +193,17 @@ def test_a_client_that_leaves_takes_the_card_with_it(ruled: Served, asking: Aski
     assert "error" in asking.answers[0]
 
 
+def test_a_stream_that_ends_at_once_leaves_no_card(ruled: Served, asking: Asking) -> None:
+    asking.answered.set()
+    wire = begun(ruled, stateless=False)
+    for _ in range(5):
+        assert "result" in wire.response(wire.send("tools/call", CALL))
+    assert "SECRET" not in json.dumps(wire.heard)
+    until(lambda: len(asking.answers) == 5)
+    assert all("error" in refused for refused in asking.answers)
+    until(lambda: ruled.sql("SELECT 1 FROM permission_requests WHERE status = 'pending'") == [])
+
+
 def test_a_request_on_the_servers_own_stream_waits_too(ruled: Served, asking: Asking) -> None:
     wire = begun(ruled, stateless=False)
     asking.stays_open = True

@@ -377,6 +377,8 @@ class ServerRequestStream:
             task = asyncio.ensure_future(self.answer_when_decided(request, ruling))
             self._open[key] = task
             task.add_done_callback(lambda _: self._open.pop(key, None))
+            # A task that is cancelled before it begins would leave its server without an answer.
+            await asyncio.sleep(0)
             return True
         await self._gate.try_recording(self._exchange, request, refusal)
         if refusal is not None:
