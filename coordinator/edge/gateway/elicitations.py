@@ -188,9 +188,7 @@ class ElicitationHandler:
         try:
             await self._threads.run_in_thread(withdraw)
         except DatabaseError:
-            log.exception(
-                "The card of %s could not be closed; it expires at its deadline.", request_id
-            )
+            log.exception("The card of %s could not be closed; it expires at its deadline.", request_id)
 
     async def remove_sent_secrets(self, open_elicitation: OpenElicitation) -> None:
         try:

@@ -168,7 +168,7 @@ class ServerRequestApprovals:
                 topics=[f"permission_requests:{card.pk}"],
                 timeout=patience,
                 still_allowed=exchange.admission.require_still_allowed,
-                gone=exchange.gone if line is not None else None,
+                disconnect=exchange.gone if line is not None else None,
             )
 
 
