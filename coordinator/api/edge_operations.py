@@ -363,7 +363,9 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "ask",
         "Ask whether a tool call may be sent to a server beside the agent",
         "`decision` is allow, deny (with `reason`) or wait (with `card`, the address where a person decides). After "
-        "wait, ask again with `call_id`. Held for up to 25 s while a person is asked.",
+        "wait, ask again with `call_id`. Held for up to 25 s while a person is asked. For another request than a call, "
+        "`method` and `tool` name it and `arguments` are its parameters; with `from_server` it is one of the server to "
+        "its client. Nobody is asked about those.",
         {
             "server": TEXT,
             "tool": TEXT,
@@ -372,6 +374,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             "session": TEXT,
             "call_id": TEXT,
             "begins": {"type": "boolean"},
+            "method": TEXT,
+            "from_server": {"type": "boolean"},
         },
     ),
     declare_local_call_operation(

@@ -2,7 +2,7 @@
 
 signalbox mcp                       every server that Signalbox lets this agent use, through its gateway
 signalbox mcp SERVER                one of them
-signalbox mcp SERVER -- COMMAND …   a server that has to run here: started beside the agent, each call asked for
+signalbox mcp SERVER -- COMMAND …   a server that has to run here: started beside the agent, each request judged
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from collections.abc import Sequence
 USAGE = (
     "usage: signalbox mcp [SERVER] [-- COMMAND …]\n"
     "  Without a command: Signalbox's gateway, to every server that this agent may use, or to SERVER alone.\n"
-    "  With one: starts it, an MCP server on stdin and stdout, and asks Signalbox before each call of its tools.\n"
+    "  With one: starts it, an MCP server on stdin and stdout. Policy decides about each call of a tool, which may\n"
+    "  wait for a person, and about each read, prompt, completion and request of the server to the agent's own\n"
+    "  program (sampling, elicitation, folders). Of these, what policy denies or asks about is refused; a form or\n"
+    "  address of the server for its person passes where policy asks. Not judged: the beginning, pings, progress,\n"
+    "  logs, and what asks about, answers or cancels a task that was begun.\n"
 )
 
 

@@ -1,9 +1,10 @@
 """A stdio MCP server that runs beside its agent, with Signalbox before each call of its tools. Fails closed.
 
 What the server says passes through as it came, but for the list of tools, which shows those that the agent may call or
-ask for. What the agent says passes without members that MCP does not have, and where its method is known: a call once
-Signalbox allows it, which may take as long as a person does; what reads something, once policy allows it. Whatever
-cannot be understood, or asked, is a no.
+ask for, and for what it asks of its client (its model, its person, its folders), which policy must allow. What the
+agent says passes without members that MCP does not have, and where its method is known: a call once Signalbox allows
+it, which may take as long as a person does; what reads something, once policy allows it. Whatever cannot be
+understood, or asked, is a no.
 """
 
 from __future__ import annotations
@@ -19,29 +20,19 @@ import uuid
 from typing import Any
 from urllib.parse import quote
 
-from coordinator.client import mcp_lines, mcp_methods, settings
-from coordinator.client.connection import (
-    InvalidServerAnswer,
-    ServerAddress,
-    ServerNotAnswering,
-    SingleRequestConnection,
-)
+from coordinator.client import mcp_lines, mcp_methods, mcp_server_requests, settings
+from coordinator.client.connection import InvalidServerAnswer, ServerNotAnswering
 from coordinator.client.mcp_methods import RequestUse
+from coordinator.client.mcp_questions import CallRefused, post_to_signalbox, session_from_environment
 from coordinator.client.message_lines import LineBudgetExceeded, iterate_pipe_lines
 from coordinator.client.settings import NotConnected
 
-ANSWER_WAIT_SECONDS = 45.0  # seconds in which an answer must begin: the server holds one for 25
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 UNREACHED_FOR = 30.0  # seconds for which a server that cannot be reached is tried before a call is denied
 ENDS_WITHIN = 5.0  # seconds that a server has to end once its input has
-RETRY_STATUSES = frozenset({408, 429, 502, 503, 504})
 MOST_TOLD = 64 * 1024  # bytes of a result that Signalbox is told
 NOBODY = "Signalbox could not be asked, so the call did not run: {}. Do not work around it; try again later."
 NO_CONNECTION = -32000
-
-
-class CallRefused(Exception):
-    """There is no yes; says why."""
 
 
 class McpGuard:
@@ -53,6 +44,7 @@ class McpGuard:
         self._definitions: dict[str, Any] = {}
         self._lists: set[str] = set()  # ids of requests for tools
         self._calls: dict[str, LocalServerCall] = {}
+        self._requests = mcp_server_requests.ServerRequests(server, self.forward_to_server)
         self._lock = threading.Lock()
         self._input = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,7 +100,7 @@ class McpGuard:
         use = mcp_methods.classify_mcp_request(message)
         line = mcp_lines.drop_unknown_members(line, message)
         if "method" not in message:
-            self.forward_to_server(line)
+            self._requests.handle_client_answer(message, line)
         elif "id" not in message:
             if method in mcp_methods.NOTIFICATIONS and not (
                 method == "notifications/cancelled" and self.cancel_call_before_start(message)
@@ -235,9 +227,14 @@ class McpGuard:
             return  # chatter, which no client should have to read
         if not isinstance(message, dict):
             return
+        names = [name.casefold() for name in message]
+        if len(set(names)) != len(names) or ("method" in names and "method" not in message):
+            return  # clients disagree about what it is
         if "method" not in message:
             self.handle_server_answer(message, line)
-        else:
+        elif "id" in names:
+            self._requests.handle_server_request(message, line)
+        elif not self._requests.drop_if_taken_back(message):
             mcp_lines.write_stdout_line(line)
 
     def handle_server_answer(self, message: dict[str, Any], line: bytes) -> None:
@@ -252,9 +249,22 @@ class McpGuard:
         if is_list and isinstance(message.get("result"), dict):
             threading.Thread(target=self.send_allowed_tools, args=(message,), daemon=True).start()
             return
+        if mcp_server_requests.has_required_requests(message):
+            threading.Thread(target=self.send_judged_answer, args=(message, line, call), daemon=True).start()
+            return
         mcp_lines.write_stdout_line(line)
         if call is not None:
             threading.Thread(target=call.report_call_result, args=(message,), daemon=True).start()
+
+    def send_judged_answer(self, message: dict[str, Any], line: bytes, call: LocalServerCall | None) -> None:
+        """Pass on an answer that asks something of the client, or say why that may not be asked."""
+        reason = self._requests.find_required_refusal(message)
+        if reason is None:
+            mcp_lines.write_stdout_line(line)
+        else:
+            mcp_lines.send_jsonrpc_error(message.get("id"), mcp_lines.DENIED, reason)
+        if call is not None:
+            call.report_call_result(message)
 
     def send_allowed_tools(self, message: dict[str, Any]) -> None:
         tools = message["result"].get("tools")
@@ -283,10 +293,6 @@ def build_server_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name != settings.KEY_VARIABLE and not any(key and key in value for key in keys)
     }
-
-
-def session_from_environment() -> str | None:
-    return os.environ.get("SIGNALBOX_SESSION") or None
 
 
 class LocalServerCall:
@@ -388,28 +394,3 @@ def request_visible_tools(server: str, tools: list[dict[str, Any]]) -> set[str]:
     if not isinstance(names, list):
         raise InvalidServerAnswer("its answer cannot be understood")
     return {name for name in names if isinstance(name, str)}
-
-
-def post_to_signalbox(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Return what Signalbox answers. Raises CallRefused, ServerNotAnswering, InvalidServerAnswer."""
-    try:
-        client_settings = settings.load_client_settings()
-        address = ServerAddress(client_settings.url)
-    except NotConnected as problem:
-        raise CallRefused(str(problem)) from None
-    except ValueError:
-        raise CallRefused("Signalbox's address cannot be understood.") from None
-    headers = {"Authorization": f"Bearer {client_settings.key}"} if client_settings.key else {}
-    connection = SingleRequestConnection(address, time.monotonic() + 2 * ANSWER_WAIT_SECONDS)
-    answer = connection.post(path, headers, json.dumps(body).encode(), patience=ANSWER_WAIT_SECONDS)
-    if answer.status in RETRY_STATUSES:
-        raise ServerNotAnswering(f"it is not ready ({answer.status})")
-    try:
-        decoded = json.loads(answer.body) if answer.body else {}
-    except (ValueError, RecursionError):
-        raise InvalidServerAnswer("its answer cannot be understood") from None
-    if not isinstance(decoded, dict):
-        raise InvalidServerAnswer("its answer cannot be understood")
-    if answer.status >= 300:
-        raise CallRefused(f"Signalbox refuses ({answer.status}: {decoded.get('detail', 'no reason')}).")
-    return decoded

@@ -237,3 +237,54 @@ def test_only_reads_are_asked_about_by_their_method(agent: httpx.Client, method:
 def test_parameters_that_would_say_more_than_they_are_are_refused(agent: httpx.Client, text: str) -> None:
     read = {"server": "local", "tool": "resources/read", "method": "resources/read", "arguments": text}
     assert agent.post("/api/mcp/calls", json=read).status_code == 422
+
+
+SAMPLING = {"server": "local", "tool": "sampling/createMessage", "method": "sampling/createMessage"}
+
+
+def asked_of_client(agent: httpx.Client, **changes: Any) -> dict[str, Any]:
+    asking = SAMPLING | {"arguments": '{"maxTokens": 9}', "definition": None, "from_server": True}
+    return asked(agent, **asking | changes)
+
+
+@pytest.mark.parametrize("verdict", ["deny", "ask"])
+def test_what_a_server_asks_of_its_client_is_judged(
+    served: Served, agent: httpx.Client, verdict: str
+) -> None:
+    assert asked_of_client(agent)["decision"] == "allow"
+    rule(served, "mcp__local__sampling/createMessage", verdict, pattern="maxTokens")
+    refused = asked_of_client(agent)
+    assert refused["decision"] == "deny"
+    assert "sampling/createMessage of the server local was not passed on" in refused["reason"]
+    assert asked_of_client(agent, arguments="{}")["decision"] == "allow"
+    until(lambda: served.sql("SELECT 1 FROM events WHERE error LIKE 'Denied: sampling%'"))
+    assert not served.sql("SELECT 1 FROM permission_requests WHERE status = 'pending'")
+
+
+def test_a_question_to_a_person_passes_where_a_rule_asks_and_not_where_it_denies(
+    served: Served, agent: httpx.Client
+) -> None:
+    form = {"method": "elicitation/create", "tool": "elicitation/create", "arguments": '{"message": "Name?"}'}
+    rule(served, "mcp__local__elicitation/create", "ask")
+    assert asked_of_client(agent, **form)["decision"] == "allow"
+    served.sql("UPDATE tool_rules SET verdict = 'deny'")
+    assert asked_of_client(agent, **form)["decision"] == "deny"
+
+
+def test_what_a_server_asks_of_its_client_waits_for_no_brake(served: Served, agent: httpx.Client) -> None:
+    served.sql(
+        "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('everything', '', 'Odd.', ?, 'user:ann')",
+        (LONG_AGO,),
+    )
+    try:
+        refused = asked_of_client(agent)
+        assert refused["braked"]
+        assert "brake" in refused["reason"]
+    finally:
+        served.sql("DELETE FROM brakes")
+
+
+@pytest.mark.parametrize("text", ["[]", '{},"method":"ping"', "{", '{"a":1},"Method":"ping"'])
+def test_no_request_of_a_server_says_more_than_it_is(agent: httpx.Client, text: str) -> None:
+    answer = agent.post("/api/mcp/calls", json=SAMPLING | {"arguments": text, "from_server": True})
+    assert answer.status_code == 422 or answer.json()["decision"] == "deny"

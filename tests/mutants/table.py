@@ -1903,7 +1903,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: refused",
-        "coordinator/client/mcp_guard.py",
+        "coordinator/client/mcp_questions.py",
         "    if answer.status >= 300:\n",
         "    if False:\n",
         ("tests/client/test_mcp_guard.py::test_whatever_is_no_clear_yes_is_a_no",),
@@ -1956,6 +1956,56 @@ MUTANTS = (
         "elif use in {RequestUse.READ, RequestUse.LIST}:",
         "elif use in {RequestUse.LIST}:",
         ("tests/client/test_mcp_guard_attacks.py::test_a_read_is_asked_about_before_it_is_sent",),
+    ),
+    Mutant(
+        "client: what a server asks of its client passes unjudged",
+        "coordinator/client/mcp_guard.py",
+        "            self._requests.handle_server_request(message, line)\n",
+        "            mcp_lines.write_stdout_line(line)\n",
+        (
+            "tests/client/test_mcp_guard_requests.py::test_a_request_that_policy_denies_is_answered_in_the_client_s_place",
+        ),
+    ),
+    Mutant(
+        "client: what a result asks of its client passes unjudged",
+        "coordinator/client/mcp_guard.py",
+        "        if mcp_server_requests.has_required_requests(message):\n",
+        "        if False:\n",
+        ("tests/client/test_mcp_guard_requests.py::test_what_a_result_asks_of_the_client_is_judged",),
+    ),
+    Mutant(
+        "client: a request that can be read in two ways passes",
+        "coordinator/client/mcp_guard.py",
+        "        if len(set(names)) != len(names) or (",
+        "        if False and (",
+        (
+            "tests/client/test_mcp_guard_requests.py::test_a_request_that_can_be_read_in_two_ways_reaches_nobody",
+        ),
+    ),
+    Mutant(
+        "client: an answer to a server passes unjudged",
+        "coordinator/client/mcp_server_requests.py",
+        "        refusal = self.find_refusal(request)\n        if refusal is None:\n            self._forward_to_server(line)\n",
+        "        refusal = None\n        if refusal is None:\n            self._forward_to_server(line)\n",
+        (
+            "tests/client/test_mcp_guard_requests.py::test_an_answer_does_not_reach_the_server_once_a_brake_is_on",
+        ),
+    ),
+    Mutant(
+        "client: an answer to what nobody asked passes",
+        "coordinator/client/mcp_server_requests.py",
+        "        if request is not None:\n            threading",
+        "        if True:\n            request = request or {'method': 'ping'}\n            threading",
+        (
+            "tests/client/test_mcp_guard_requests.py::test_a_client_s_answer_to_what_it_was_not_asked_is_dropped",
+        ),
+    ),
+    Mutant(
+        "beside: what policy asks about reaches the client",
+        "coordinator/edge/gateway/server_requests.py",
+        "        if ruling is not None:\n            refusal = RequestRefusal(request, f",
+        "        if False:\n            refusal = RequestRefusal(request, f",
+        ("tests/gateway/test_beside.py::test_what_a_server_asks_of_its_client_is_judged",),
     ),
     Mutant(
         "client: unknown members",

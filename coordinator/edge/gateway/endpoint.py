@@ -190,6 +190,7 @@ class GatewayEndpoint:
             gate=gate,
             waits=waits,
             threads=threads,
+            server_requests=server_requests,
         )
 
     async def post_to_all_servers(self, scope: Scope, receive: Receive, send: Send) -> None:

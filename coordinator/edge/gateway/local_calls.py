@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -33,6 +34,7 @@ from coordinator.edge.gateway.reads import UNKNOWN_METHOD, build_refusal_message
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import SLOW_TO_DECODE, RequestBodies
 from coordinator.edge.http.concurrency import ConcurrencyLimit
@@ -47,6 +49,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.binding import CallBinding
+from coordinator.mcp.gateway.server_requests import UNREADABLE, ServerRequest, parse_server_request
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.messages import UnreadableMessage
@@ -71,7 +74,8 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500, pattern=r"^[^\x
 class CallQuestion(msgspec.Struct):
     """A call that is about to be sent. `arguments` is their JSON as text; `call_id` comes with a question put again.
 
-    Of another request `method` says which; then `tool` is the same, and `arguments` are the params.
+    Of another request `method` says which; then `tool` is the same, and `arguments` are the params. One that comes
+    `from_server` is asked of the agent's client.
 
     Who names the call itself says whether its question `begins`, as far as it knows.
     """
@@ -84,6 +88,7 @@ class CallQuestion(msgspec.Struct):
     call_id: Name | None = None
     begins: bool = False
     method: str = CALL
+    from_server: bool = False
 
 
 class CallCancellation(msgspec.Struct):
@@ -126,7 +131,9 @@ class LocalCallEndpoint:
         gate: BrakeGate,
         waits: LongPollWaiters,
         threads: EdgeThreads,
+        server_requests: ServerRequestGate,
     ) -> None:
+        self._server_requests = server_requests
         self._auth = auth
         self._bodies = bodies
         self._calls = calls
@@ -145,7 +152,7 @@ class LocalCallEndpoint:
         admission, raw = await self.read_local_call_body(scope, receive)
         question = decode_local_body(raw, CallQuestion)
         with DisconnectWatcher(receive) as disconnect_watcher:
-            read = build_call_message if question.method == CALL else build_request_message
+            read = choose_message_reader(question)
             is_large = len(raw) >= SLOW_TO_DECODE
             message = await self._bodies.decode_in_thread(read, question) if is_large else read(question)
             local_exchange = await self.build_local_exchange(
@@ -160,6 +167,8 @@ class LocalCallEndpoint:
                 question.server, admission, local_exchange.agent_id
             )
             decide = self.decide_local_call if question.method == CALL else self.decide_local_read
+            if question.from_server:
+                decide = self.decide_local_server_request
             answer = await decide(local_exchange, question)
             if not disconnect_watcher.happened:
                 await send_json(send, 200, answer)
@@ -360,6 +369,20 @@ class LocalCallEndpoint:
         self._records.end_call_record(record, "ok", None)
         return {"decision": "allow", "call_id": record.call_id}
 
+    async def decide_local_server_request(self, exchange: Exchange, question: CallQuestion) -> Answer:
+        """Answer whether a server's request may reach the agent's client, at once: nobody is asked about one."""
+        size = len(question.arguments)
+        read = functools.partial(build_server_request, question)
+        request = await self._bodies.decode_in_thread(read) if size >= SLOW_TO_DECODE else read()
+        refusal = await self._server_requests.find_local_refusal(exchange, request, size)
+        if refusal is None:
+            return {"decision": "allow"}
+        return {
+            "decision": "deny",
+            "reason": refusal.describe_refusal(exchange.server.name),
+            "braked": refusal.brake is not None,
+        }
+
     async def ask_unless_cancelled(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
@@ -514,6 +537,23 @@ def build_request_message(question: CallQuestion) -> messages.McpMessage:
     if not is_object:
         raise UnprocessableRequest("The parameters must be one JSON object.")
     return message
+
+
+def choose_message_reader(question: CallQuestion) -> Callable[[CallQuestion], messages.McpMessage]:
+    """Return what reads the client's message that a question is about; a server's request is none."""
+    if question.from_server:
+        return lambda _question: build_empty_call("")
+    return build_call_message if question.method == CALL else build_request_message
+
+
+def build_server_request(question: CallQuestion) -> ServerRequest:
+    """Return the server's request that a question is about."""
+    begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
+    request = parse_server_request(f"{begins}{question.arguments}}}".encode("utf-8", "surrogatepass"))
+    is_object = question.arguments.lstrip().startswith("{")
+    if request is None or not is_object or request.method not in {question.method, UNREADABLE}:
+        raise UnprocessableRequest("The request cannot be judged.")
+    return request
 
 
 def build_empty_call(tool: str) -> messages.McpMessage:

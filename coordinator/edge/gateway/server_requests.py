@@ -56,6 +56,7 @@ RECORDED_EVERY = 60.0  # seconds, for requests that pass
 MOST_RECORDED = 20_000
 REJECTED = -1  # the code of a refusal of sampling, as MCP has it
 NOT_ASKED = "Signalbox asks nobody about this request."
+NOT_ASKED_BESIDE = "Signalbox asks nobody about requests of servers beside their agents."
 NOT_OFFERED = (
     "A person would have to approve it, and the agent's client does not say that it answers such requests."
 )
@@ -236,6 +237,16 @@ class ServerRequestGate:
         if not reason:
             return None
         await self.try_auditing(exchange, refusal)
+        return refusal
+
+    async def find_local_refusal(
+        self, exchange: Exchange, request: ServerRequest, size: int
+    ) -> RequestRefusal | None:
+        """Return why a request of a server beside its agent may not reach the client; record it, and why."""
+        refusal, ruling = await self.judge_and_explain(exchange, request, size)
+        if ruling is not None:
+            refusal = RequestRefusal(request, f"{ruling.reason.rstrip('.')}. {NOT_ASKED_BESIDE}", ruling.by)
+        await self.try_recording(exchange, request, refusal)
         return refusal
 
     async def judge_and_explain(
