@@ -63,7 +63,11 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     }
     if wants_fragment(request):
         return render(request, "search/_touches.html", context)
-    context |= {"agents": list_agent_choices(query_values["agent"]), "tools": files.list_called_tools()}
+    context |= {
+        "agents": list_agent_choices(query_values["agent"]),
+        "tools": files.list_called_tools(),
+        "filter_count": sum(bool(query_values[name]) for name in ("tool", "agent")),
+    }
     return render(request, "search/files.html", context)
 
 

@@ -71,6 +71,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         "agents": list_agent_choices(question.agent),
         "kinds": KINDS,
         "days": DayRange.from_query(request.GET),
+        "filter_count": count_used_fields(request.GET),
     }
     return render(request, "search/search.html", context)
 
@@ -87,6 +88,11 @@ def find_hit_milestones(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, s
         for session_id, ids in points.items()
         for event in SessionTimeline(session_id).read_events_by_id(ids)
     }
+
+
+def count_used_fields(data: QueryDict) -> int:
+    """Return how many of the fields are in use that stand behind one button on a phone."""
+    return sum(bool(data.get(name)) for name in ("kind", "tool", "agent", "since", "until"))
 
 
 def parse_search_query(data: QueryDict) -> SearchQuery:

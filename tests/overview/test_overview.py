@@ -8,6 +8,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
 from coordinator.models import Event, EventContext, PermissionContext, PermissionRequest, Run, Runner, Session
+from coordinator.operations.doctor import shared_user
 from coordinator.sessions.overview import load_overview
 from tests.people import signed_in
 
@@ -131,6 +132,16 @@ def test_the_page_shows_the_counts() -> None:
     assert "Get started" not in html
     assert "ses_000000000001" in html
     assert "FileWrite" in html
+
+
+def test_an_admin_reads_in_one_line_that_agents_can_read_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_user, "cached_shared_user_problem", lambda: "Agents have run as root.")
+    body = signed_in("admin").get("/ui/").content.decode()
+    folded = body.partition("<details")[2].partition("</details>")[0]
+    line, _, rest = folded.partition("</summary>")
+    assert "Agents can read Signalbox" in line
+    assert "Agents have run as root." in rest
+    assert "Agents have run as root." not in signed_in("approver").get("/ui/").content.decode()
 
 
 def test_a_recent_session_is_shown_by_what_it_is_about() -> None:

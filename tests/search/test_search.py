@@ -227,6 +227,25 @@ def test_the_page_links_to_the_event(session):
 
 
 @pytest.mark.parametrize(
+    ("address", "used"),
+    [
+        ("/ui/search/?q=x", 0),
+        ("/ui/search/?q=x&tool=Bash&since=2026-11-20", 2),
+        ("/ui/files/?path=x&agent=builder", 1),
+    ],
+)
+def test_on_a_phone_all_fields_but_the_words_stand_behind_one_button(address, used):
+    response = signed_in("viewer").get(address)
+    form = response.content.decode().partition('id="filters"')[2].partition("</form>")[0]
+    before_fields, _, fields = form.partition('class="filters-fields"')
+    assert before_fields.count("<label") == 1
+    assert "<select" not in before_fields
+    assert "<select" in fields
+    assert response.context["filter_count"] == used
+    assert ('<span class="badge">' in before_fields) == bool(used)
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "",
