@@ -86,7 +86,7 @@ def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
         if kind == "pre_tool" and tool
     ]
     return RecentActivity(
-        mask_and_shorten_line(next(filter(None, message_texts), "")), tuple(reversed(called[:STEPS]))
+        mask_and_shorten_prompt(next(filter(None, message_texts), "")), tuple(reversed(called[:STEPS]))
     )
 
 
@@ -102,6 +102,12 @@ def summarize_stored_input(stored: object) -> str:
         return mask_and_shorten_line(stored)
     most = next((decoded[name] for name in SAYS_MOST if isinstance(decoded.get(name), str)), None)
     return mask_and_shorten_line(stored if most is None else most)
+
+
+def mask_and_shorten_prompt(text: str) -> str:
+    """Return the beginning of a prompt with its lines, which its lists and tables need."""
+    masked = str(mask_secrets(text)).strip()
+    return masked if len(masked) <= LONGEST else f"{masked[:LONGEST]}…"
 
 
 def mask_and_shorten_line(text: str) -> str:

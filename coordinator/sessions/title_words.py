@@ -46,6 +46,7 @@ _CLOSED = re.compile(r"</([a-z][a-z0-9_-]{0,40})>")
 _NEVER_CLOSED = {"br", "hr", "img"}
 _LINE_MARK = re.compile(r"^[ \t]{0,8}(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
 _RULE = re.compile(r"^[\s=_*|:+-]{2,}$")
+_TABLE_ROW = re.compile(r"^[ \t]{0,8}\|.*\|[ \t]*$", re.MULTILINE)
 _STRONG = re.compile(r"(\*\*|~~)(?=\S)([^\n]{1,300}?\S|\S)\1")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=\S)([^*_\n]{1,300}?)(?<=\S)\1(?![\w*])")
 _CODE = re.compile(r"(`{1,2})([^`\n]{1,400})\1")
@@ -89,9 +90,13 @@ def shorten_title_line(text: str, longest: int = LONGEST) -> str:
 
 
 def preview_markdown(text: str, longest: int = LONGEST) -> str:
-    """Return the beginning of Markdown as one masked line without its marks, for lists and summaries."""
-    masked = str(mask_secrets(text[:READ_UP_TO]))
-    return shorten_title_line(strip_markdown(_FENCE.sub(r"\n\1\n", masked)), longest)
+    """Return the beginning of Markdown as one masked line without its marks, for lists and summaries.
+
+    Tables are left out where there is anything else: in one line they cannot be read.
+    """
+    masked = _FENCE.sub(r"\n\1\n", str(mask_secrets(text[:READ_UP_TO])))
+    without_tables = _TABLE_ROW.sub("", masked)
+    return shorten_title_line(strip_markdown(without_tables if without_tables.strip() else masked), longest)
 
 
 def text_inside_tag(text: str, tag: str) -> str | None:

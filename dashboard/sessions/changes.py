@@ -10,6 +10,7 @@ from typing import Any
 
 from coordinator.models import DrivenCommand, DrivenSession, Run, Session, SessionChange
 from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.title_words import preview_markdown
 from dashboard.text import patches
 from dashboard.text.diffs import Marked
 
@@ -19,6 +20,7 @@ MOST_LINES = 4_000  # of all diffs on a page
 MOST_OF_A_FILE = 600  # lines, unless it is looked at alone
 OPEN_LINES = 400  # of the diffs that stand open at once
 WIDEST = 1_000  # characters of a line
+LONGEST_PREVIEW = 60  # characters of a turn's prompt
 ADDED, MOVED, REMOVED = "Added", "Moved", "Removed"
 WORDS = {"A": ADDED, "D": REMOVED, "R": MOVED, "C": "Copied", "T": "Made another kind", "M": "Changed"}
 TONES = {ADDED: "good", REMOVED: "bad", MOVED: "calm"}
@@ -70,6 +72,11 @@ class TurnChoice:
     at: datetime
     prompt: str
     files: int
+
+    @property
+    def preview(self) -> str:
+        """Its prompt's beginning on one line, without the marks of Markdown."""
+        return preview_markdown(self.prompt, LONGEST_PREVIEW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.driving import is_countable_amount
 from coordinator.sessions.statuses import LIVE
+from coordinator.sessions.title_words import preview_markdown
 from dashboard.sessions.notes import describe_note_delivery
 
 MOST_QUEUED = 50
+LONGEST_PREVIEW = 200  # characters of a prompt on one line
 MOST_CHOICES = 100
 MOST_COMMANDS = 200
 DONE = "completed"
@@ -32,6 +34,11 @@ class QueuedPrompt:
     text: str
     images: int
     why: str
+
+    @property
+    def preview(self) -> str:
+        """Its beginning on one line, without the marks of Markdown."""
+        return preview_markdown(self.text, LONGEST_PREVIEW)
 
 
 @dataclass(frozen=True, slots=True)

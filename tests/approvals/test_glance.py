@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.utils import timezone
 
@@ -53,11 +55,20 @@ def test_a_card_tells_the_task_and_the_last_three_calls_before_it():
     asked = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "rm -rf build"})
     told(session, "pre_tool", tool_name="Bash", tool_input={"command": "later"})
     (glance,) = build_request_backgrounds([[ask("rm -rf build", "ses_1", asked.pk)]])
-    assert glance.recent.task == "Fix the `pool`. Now."
+    assert glance.recent.task == "Fix the `pool`.\nNow."
     assert [step.about for step in glance.recent.steps] == ["step 2", "step 3", "step 4"]
     page = signed_in("viewer").get("/ui/approvals/").content.decode()
     assert "Prompt" in page
     assert "Deletes files" in page
+
+
+def test_the_lists_of_a_task_are_drawn_as_lists():
+    session = Session.objects.create(session_id="ses_1", status="running", created_at=timezone.now())
+    told(session, "message", role="user", content=[{"type": "text", "text": "Publish:\n\n- `test`\n- push"}])
+    event = told(session, "pre_tool", tool_name="Bash", tool_input={"command": "ls"})
+    ask("ls", session.pk, event.pk)
+    page = signed_in("approver").get("/ui/approvals/").content.decode()
+    assert re.search(r"<li>\s*<code>test</code>\s*</li>\s*<li>\s*push\s*</li>", page)
 
 
 def test_a_card_tells_the_task_however_many_calls_its_turn_has_made():

@@ -40,8 +40,14 @@ def test_the_headline_says_what_would_run_and_where(signed_in) -> None:
 
 
 def test_requests_without_a_tool_are_named_by_their_permission_and_target(db) -> None:
-    assert describe_request_act(stored()).text == "Allow NetworkAccess for api.example.org"
+    assert describe_request_act(stored()).text == "Allow api.example.org (NetworkAccess)"
     assert describe_request_act(stored(target_resource=None)).text == "Allow NetworkAccess"
+
+
+def test_what_is_dangerous_in_a_target_is_marked_in_the_headline(signed_in) -> None:
+    stored(permission_type="ProcessExecution", target_resource="sudo rm -rf /srv/backups")
+    page = page_of(signed_in())
+    assert re.search(r'<code class="act">.*<mark>[^<]*rm -rf.*</code>', page)
 
 
 def test_what_the_headline_does_not_show_to_the_letter_stands_below_it(db) -> None:

@@ -96,7 +96,7 @@ def test_what_a_notification_shows_hides_nothing_and_fits_whatever_a_row_holds(
     _, _, told = service.next()
     assert told["body"].startswith("Asked by mind.x\N{REPLACEMENT CHARACTER}cod.exe 😀")
     hostile = "rm\N{REPLACEMENT CHARACTER} -rf /\N{GREEK SMALL LETTER ALPHA}"
-    assert told["title"].startswith(f"Allow NetworkAccess for {hostile}")
+    assert told["title"].startswith(f"Allow {hostile}")
     assert told["url"] == "/ui/approvals/"
 
 

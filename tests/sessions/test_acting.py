@@ -6,6 +6,8 @@ import pytest
 from django.urls import reverse
 
 from coordinator.models import AuditLog, Blueprint, LivingExecutor, Run, Session
+from dashboard.sessions.changes import TurnChoice
+from dashboard.sessions.steering import QueuedPrompt
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, make_session, said
 
@@ -114,6 +116,12 @@ def test_resume():
     assert answer.status_code == 302
     run = Run.objects.get()
     assert (run.session_id, run.type, run.prompt) == (session.pk, "resume_session", "Go on")
+
+
+def test_prompts_that_wait_and_prompts_of_turns_are_previewed_without_marks_of_markdown():
+    run = Run(run_id="run_1", prompt="# Publish\n\n- run the `tests`\n- **push**")
+    assert QueuedPrompt(run, run.prompt, 0, "").preview == "Publish run the tests push"
+    assert TurnChoice(1, 1, BEGAN, run.prompt, 0).preview == "Publish run the tests push"
 
 
 def page_of(session, role="approver"):

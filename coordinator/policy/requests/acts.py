@@ -42,11 +42,8 @@ def describe_request_act(request: PermissionRequest) -> RequestAct:
     if parse_access_request(request) is not None:
         return CallAct("Grant", shorten_subject(request.plugin_id), f"access to {shorten_subject(target)}")
     if context is None or not tool:
-        return CallAct(
-            "Allow",
-            shorten_subject(request.permission_type),
-            f"for {shorten_subject(target)}" if target else "",
-        )
+        kind = shorten_subject(request.permission_type)
+        return CallAct("Allow", shorten_subject(target), f"({kind})") if target else CallAct("Allow", kind)
     act = describe_call_act(tool, approvals.load_listed_input(request), context.folder)
     if act.whole_field or not target or target in act.text or len(target) > LONGEST_TARGET:
         return act
