@@ -58,7 +58,10 @@ class DecisionRights:
         return not self.book.rules or has_role(self.person, ADMIN)
 
     def describe_awaited_deciders(self, row: PermissionRequest) -> str:
-        return self.book.describe_request_deciders(row)
+        """Return whom it waits for, as a sentence; nothing where every approver may decide, also if two must."""
+        rule = self.book.find_deciding_rule(row)
+        is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
+        return "" if is_open else self.book.describe_request_deciders(row)
 
     def explain_approval_problem(self, row: PermissionRequest) -> str:
         """Say, to administrators, why nobody can approve the request as rows stand; nothing to others."""

@@ -19,6 +19,7 @@ from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged import judged_card_digest
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
+from tests.deciders.factories import row as add_deciding_rule
 
 pytestmark = pytest.mark.django_db
 HTMX = {"HX-Request": "true"}
@@ -196,6 +197,17 @@ def test_a_first_approval_is_told_as_one_and_the_request_leaves_what_is_left_to_
     assert row.request_id in theirs
     assert "has your approval" not in theirs
     assert rail_number(theirs) == 1
+    assert "alice approved, one more needed" in " ".join(theirs.split())
+
+
+def test_a_row_for_two_of_all_approvers_is_said_once_on_a_card() -> None:
+    add_deciding_rule(permission_type="ProcessExecution", needed=2)
+    asked()
+    client = Client()
+    client.force_login(person("alice"))
+    page = client.get("/ui/approvals/").content.decode()
+    assert "needs two people" in page
+    assert "Waits for" not in page
 
 
 def rail_number(page: str) -> int:
