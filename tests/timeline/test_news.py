@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -101,6 +102,26 @@ def test_a_result_completes_its_call_wherever_that_stands(session: Session) -> N
     came = draw_timeline_updates(session.pk, told_of(late))
     assert came is not None
     assert [(row["completes"], row["html"]) for row in came["rows"]] == [(True, on_the_page(session)[0])]
+
+
+def test_rows_that_a_rewind_leaves_behind_are_drawn_again_and_say_so(session: Session) -> None:
+    add_events(
+        session,
+        [
+            said("user", "Do it"),
+            said("user", "Wrong way"),
+            *called("Bash", {"command": "ls"}, "a b c", use="one"),
+        ],
+    )
+    times = [(BEGAN + timedelta(seconds=seconds)).isoformat() for seconds in (1, 3)]
+    span = {"left_from": times[0], "left_until": times[1], "messages": 1}
+    came = draw_timeline_updates(
+        session.pk, told_of(add_events(session, [{"event_type": "rewind", "tool_input": span, "at": 30}]))
+    )
+    assert came is not None
+    drawn = [(row["completes"], ">rewound<" in row["html"]) for row in came["rows"]]
+    assert drawn == [(False, False), (True, True), (True, True)]
+    assert sorted(row["html"] for row in came["rows"]) == sorted(on_the_page(session)[1:])
 
 
 def test_what_concerns_another_session_is_not_drawn(session: Session) -> None:

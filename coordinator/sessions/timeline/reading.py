@@ -11,7 +11,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from django.db import models
@@ -289,6 +290,12 @@ class SessionTimeline:
             self.dated_session_events(indexed=False).filter(id__in=list(ids)), None
         )
         return sorted(timeline_events, key=lambda event: event.event_position)
+
+    def read_events_in_spans(self, spans: Iterable[RewoundSpan], most: int) -> list[TimelineEvent]:
+        """Return the newest events of these stretches, in timeline order."""
+        within = reduce(or_, (Q(at_us__range=(span.first_us, span.last_us)) for span in spans), Q(pk=None))
+        newest = self.dated_session_events().filter(within).order_by("-at_us", "-id")[:most]
+        return self.read_events_by_id(newest.values_list("id", flat=True))
 
     def read_tool_use_events(self, tool_use_ids: Iterable[str]) -> list[TimelineEvent]:
         """Return the beginnings and ends of the calls with these ids."""

@@ -6,7 +6,7 @@ events themselves stay as they are: they happened, and their requests cost money
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from coordinator.lib import instants
@@ -25,9 +25,14 @@ class RewoundSpan:
     last_us: int
 
 
-def load_rewound_spans(session_id: str) -> list[RewoundSpan]:
-    """Return the stretches of a session that were left behind. One query, answered by an index where there is none."""
+def load_rewound_spans(session_id: str, event_ids: Collection[int] | None = None) -> list[RewoundSpan]:
+    """Return the stretches of a session that were left behind, by these events or by any.
+
+    One query, answered by an index where there is none.
+    """
     rewinds = Event.objects.filter(session_id=session_id, event_type=REWIND).order_by("-id")
+    if event_ids is not None:
+        rewinds = rewinds.filter(pk__in=event_ids)
     inputs = rewinds.values_list("tool_input", flat=True)[:MAX_REWINDS]
     spans = (parse_rewound_span(tool_input) for tool_input in inputs)
     return [span for span in spans if span is not None]

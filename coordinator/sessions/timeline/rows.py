@@ -27,13 +27,15 @@ from coordinator.sessions.timeline.reading import (
     TimelineEvent,
     TimelineFilters,
 )
-from coordinator.sessions.timeline.rewinds import is_left_behind
+from coordinator.sessions.timeline.rewinds import is_left_behind, load_rewound_spans
 from coordinator.usage.prices import normalize_model_name
 
 # Later than every event.
 FAR = EventPosition(2**63 - 1, 2**63 - 1)
 STARTS_SESSION = "start_agent_session"  # how the tools are called that start a child session
 MOST_BESIDE = 100  # approvals, and children, of one window
+
+MOST_LEFT_BEHIND = 300  # events that a rewind left behind, whose rows open pages replace
 
 # Beyond this many events before the end of a turn its calls are told when the page is read again.
 REACH = 300
@@ -299,10 +301,32 @@ def build_arrived_rows(
     ended = find_ended_turns(calls_without_result(events, pairs), session)
     errors = [event for event in events if event.error is not None]
     new = mark_model_changes(timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False)))
-    return ArrivedRows(
+    arrived = ArrivedRows(
         new=join_started_children(new, session),
         completed=join_started_children(completed, session),
         failed=list(iterate_event_rows(errors, pairs, over, ended, strays=True)),
+    )
+    rewind_ids = [event.id for event in events if event.event_type == REWIND]
+    return mark_left_behind(arrived, timeline, rewind_ids, here, session) if rewind_ids else arrived
+
+
+def mark_left_behind(
+    arrived: ArrivedRows, timeline: SessionTimeline, rewind_ids: list[int], here: set[int], session: Session
+) -> ArrivedRows:
+    """Return what arrived with the rows that its rewinds left behind, the newest MOST_LEFT_BEHIND, which say so now."""
+    spans = load_rewound_spans(timeline.session_id, rewind_ids)
+    older = timeline.read_events_in_spans(spans, MOST_LEFT_BEHIND)
+    events = [event for event in older if event.id not in here]
+    pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=True))
+    over = last_call_cutoff(timeline, events, pairs, session) if events else None
+    ended = find_ended_turns(calls_without_result(events, pairs), session)
+    left_behind = join_started_children(
+        list(iterate_event_rows(events, pairs, over, ended, strays=False)), session
+    )
+    return ArrivedRows(
+        new=mark_rewound_rows(timeline, arrived.new),
+        completed=mark_rewound_rows(timeline, [*left_behind, *arrived.completed]),
+        failed=mark_rewound_rows(timeline, arrived.failed),
     )
 
 
