@@ -11,7 +11,7 @@ from django.db.models import Count, Min, QuerySet
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.models.permissions import PermissionRequestQuerySet
-from coordinator.sessions import titles
+from coordinator.sessions import silence, titles
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
 
@@ -37,6 +37,12 @@ class RecentSession:
     session: Session
     title: str
     agent: LinkedAgent | None
+    is_idle: bool
+
+    @property
+    def shown_state(self) -> str:
+        """Its status, or `idle` if it has been silent, as the list of sessions shows it."""
+        return silence.IDLE if self.is_idle else self.session.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,9 @@ def load_overview(
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
     session_titles = titles.load_session_titles(session.pk for session in recent)
     linked = resolve_agent_names(session.agent_name for session in recent)
+    idle = silence.find_idle_session_ids(
+        [session.pk for session in recent if session.status == Session.Status.RUNNING], now
+    )
     return DashboardOverview(
         sessions_by_status=count_sessions_by_status(),
         waiting_requests=waiting_summary["count"],
@@ -103,7 +112,12 @@ def load_overview(
         events_last_hour=last_hour,
         events_last_day=last_day,
         recent_sessions=[
-            RecentSession(session, session_titles.get(session.pk, ""), linked.get(session.agent_name or ""))
+            RecentSession(
+                session,
+                session_titles.get(session.pk, ""),
+                linked.get(session.agent_name or ""),
+                session.pk in idle,
+            )
             for session in recent
         ],
         spent=usage.sum_usages(models),

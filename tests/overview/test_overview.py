@@ -162,6 +162,12 @@ def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
     }
 
 
+def test_a_recent_session_that_has_been_silent_is_idle_as_in_the_list_of_sessions() -> None:
+    silent, heard = session(1, age=timedelta(hours=2)), session(2)
+    shown = {recent.session.pk: recent.shown_state for recent in load_overview(NOW).recent_sessions}
+    assert shown == {silent.pk: "idle", heard.pk: "running"}
+
+
 def test_text_of_agents_is_escaped() -> None:
     Session.objects.create(
         session_id="ses_<i>", status="<s>", created_at=NOW, project_dir="<script>", agent_name="<b>"
