@@ -125,6 +125,13 @@ def test_a_new_install_says_what_to_do_next() -> None:
     assert "signalbox demo" in html
 
 
+def test_beside_first_steps_a_new_install_adds_only_what_they_do_not_say() -> None:
+    html = signed_in("admin").get("/ui/").content.decode()
+    assert "First steps" in html
+    assert "Get started" not in html
+    assert "signalbox demo" in html
+
+
 def test_the_page_shows_the_counts() -> None:
     session(1, "error")
     ask(1)

@@ -307,16 +307,20 @@ def build_arrived_rows(
         failed=list(iterate_event_rows(errors, pairs, over, ended, strays=True)),
     )
     rewind_ids = [event.id for event in events if event.event_type == REWIND]
-    return mark_left_behind(arrived, timeline, rewind_ids, here, session) if rewind_ids else arrived
+    return mark_left_behind(arrived, timeline, rewind_ids, loaded_ids, session) if rewind_ids else arrived
 
 
 def mark_left_behind(
-    arrived: ArrivedRows, timeline: SessionTimeline, rewind_ids: list[int], here: set[int], session: Session
+    arrived: ArrivedRows,
+    timeline: SessionTimeline,
+    rewind_ids: list[int],
+    loaded_ids: set[int],
+    session: Session,
 ) -> ArrivedRows:
     """Return what arrived with the rows that its rewinds left behind, the newest MOST_LEFT_BEHIND, which say so now."""
     spans = load_rewound_spans(timeline.session_id, rewind_ids)
     older = timeline.read_events_in_spans(spans, MOST_LEFT_BEHIND)
-    events = [event for event in older if event.id not in here]
+    events = [event for event in older if event.id not in loaded_ids]
     pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=True))
     over = last_call_cutoff(timeline, events, pairs, session) if events else None
     ended = find_ended_turns(calls_without_result(events, pairs), session)
