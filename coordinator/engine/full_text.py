@@ -175,8 +175,10 @@ def store_search_words(words: list[str]) -> None:
         return
     with connection.cursor() as cursor:
         cursor.execute(
-            "INSERT INTO sbx_search_terms (word, cut) SELECT unnest(%s::text[]), true ON CONFLICT DO NOTHING",
-            [words],
+            "INSERT INTO sbx_search_terms (word, cut) SELECT new.word, true"
+            " FROM unnest(string_to_array(%s, ' ')) AS new (word)"
+            " WHERE NOT EXISTS (SELECT 1 FROM sbx_search_terms t WHERE t.word = new.word) ON CONFLICT DO NOTHING",
+            [" ".join(words)],
         )
 
 
@@ -220,7 +222,10 @@ def delete_word_pieces(words: Sequence[str]) -> None:
 
 
 def index_event_texts(documents: Sequence[tuple[int, str]]) -> None:
-    """Index events by their words, joined by blanks. What is indexed already stays as it is."""
+    """Index events by their words, joined by blanks. What is indexed already stays as it is.
+
+    PostgreSQL gets all of them as one text with a line for each: it takes half the time of a statement for each.
+    """
     with connection.cursor() as cursor:
         if is_sqlite():
             # Twice the same event would be found twice, and the virtual table itself does not refuse it.
@@ -230,11 +235,29 @@ def index_event_texts(documents: Sequence[tuple[int, str]]) -> None:
                 [(pk, text, pk) for pk, text in documents],
             )
         else:
-            cursor.executemany(
-                "INSERT INTO sbx_search (event_id, words) VALUES (%s, to_tsvector('simple', %s))"
+            cursor.execute(
+                "INSERT INTO sbx_search (event_id, words) SELECT id, to_tsvector('simple', document)"
+                " FROM unnest(%s::bigint[], string_to_array(%s, E'\\n')) AS documents (id, document)"
                 " ON CONFLICT DO NOTHING",
-                documents,
+                [[pk for pk, _ in documents], "\n".join(text for _, text in documents)],
             )
+
+
+def sort_gathered_words() -> None:
+    """Have PostgreSQL sort what it gathered for its GIN indexes into them: each search reads all that it gathered.
+
+    Nothing is done where the indexes are another role's: autovacuum does it.
+    """
+    if is_sqlite():
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT gin_clean_pending_list(i.indexrelid) FROM pg_index i"
+            " JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam"
+            " WHERE a.amname = 'gin' AND c.relkind = 'i' AND pg_has_role(c.relowner, 'USAGE') AND i.indrelid IN ("
+            "SELECT 'sbx_search_terms'::regclass UNION SELECT 'sbx_search'::regclass"
+            " UNION SELECT relid FROM pg_partition_tree('sbx_search'::regclass))"
+        )
 
 
 def clear_search_index() -> None:

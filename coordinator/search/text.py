@@ -53,6 +53,8 @@ def build_text_columns(most: int) -> str:
 
 TEXTS = build_text_columns(STORED_CHARACTERS)
 _WORD = re.compile(r"[^\W_]+")
+# Of ASCII: letters in lower case, digits, and a blank for anything else. Most texts are, and this takes a third.
+_ASCII_WORDS = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
 _ASKED = re.compile(r'"([^"]*)"|(\S+)')
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": " ", "f": " "}
@@ -105,6 +107,8 @@ _NO_LETTER_BEFORE, _NO_LETTER_AFTER = r"(?<![^\W_])", r"(?![^\W_])"
 
 def split_search_words(text: str) -> list[str]:
     """Return a text's words as the index knows them."""
+    if text.isascii():
+        return text.translate(_ASCII_WORDS).split()
     return _WORD.findall(normalize_search_text(text))
 
 
@@ -212,7 +216,9 @@ class IndexableWords:
 def index_words_of_texts(texts: Iterable[str | None]) -> IndexableWords:
     """Return the words of an event's texts (TEXTS), as they stand, within the budget of an event."""
     readable, is_beyond = extract_event_text(texts, STORED_CHARACTERS, INDEX_CHARACTERS)
-    words = [word[:MOST_LETTERS] for word in split_search_words(readable)]
+    words = split_search_words(readable)
+    if max(map(len, words), default=0) > MOST_LETTERS:
+        words = [word[:MOST_LETTERS] for word in words]
     fitting = count_fitting_words(words)
     is_beyond = is_beyond or fitting < len(words) or fitting > full_text.most_phrase_words()
     return IndexableWords(words[:fitting], is_beyond)

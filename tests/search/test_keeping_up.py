@@ -15,6 +15,7 @@ from coordinator.feed import reader as feed
 from coordinator.lib import instants
 from coordinator.models import Change, Event, EventContext, Session
 from coordinator.search.events import SearchQuery, search_events
+from coordinator.search.text import split_search_words
 from tests.patience import PATIENCE
 from tests.people import signed_in
 from tests.search.indexing import index_new
@@ -185,3 +186,23 @@ def test_of_a_bulk_fill_housekeeping_rests_little(session: Session, monkeypatch:
         cursor.execute("SELECT 1")
     assert search.run_indexing_slice() == 20
     assert rests[0] > 10 * rests[5] > 0
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite gathers nothing")
+def test_no_search_has_to_read_what_postgresql_gathered(session: Session) -> None:
+    add_events(session, [said("user", f"gathered word{number}") for number in range(50)])
+    search.run_indexing_slice()
+    with connection.cursor() as cursor:
+        for index in ("sbx_search_words", "sbx_search_terms_pieces"):
+            cursor.execute("SELECT gin_clean_pending_list(%s::regclass)", [index])
+            assert cursor.fetchone() == (0,)
+    assert len(found("word49")) == 1
+
+
+def test_words_are_cut_alike_in_texts_with_and_without_letters_beyond_ascii() -> None:
+    plain = "def test_it(self): return x+=1\tA-B\x1fC\n"
+    assert (
+        split_search_words(plain)
+        == split_search_words(plain + "…")
+        == [*("def", "test", "it", "self", "return", "x", "1", "a", "b", "c")]
+    )

@@ -53,6 +53,8 @@ def index_new_events(
         done += number
         if done >= most:
             break
+    if done:
+        full_text.sort_gathered_words()
     return done
 
 
@@ -70,6 +72,8 @@ def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
         rest_per_work = REST_PER_WORK if done < BULK else REST_PER_BULK_WORK
         time.sleep(rest_per_work * (time.monotonic() - step_began))
         step_began = time.monotonic()
+    if done:
+        full_text.sort_gathered_words()
     return done
 
 
@@ -101,6 +105,7 @@ def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -
     for number in iterate_index_steps():
         done += number
         report(done)
+    full_text.sort_gathered_words()
     return done
 
 
