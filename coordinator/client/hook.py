@@ -140,9 +140,9 @@ class HookCommand:
         self._settings: ClientSettings | None = None
         self._driven = os.environ.get(DRIVEN, "")
         self._folder = ""
-        self._held: bool | None = None  # None: not found out yet
+        self._is_pending: bool | None = None  # None: not found out yet
         self._is_known = False  # which calls are held
-        self._asked = False  # a rule asks about this call, the server said
+        self._asks_for_approval = False  # a rule asks about this call, the server said
         self._reached = False  # the server said that it waits for somebody's answer
         self._why = ""  # there is no answer yet
         self._refusal = ""  # why the server would not hear of it
@@ -287,7 +287,7 @@ class HookCommand:
 
         Behind others that were not told yet, it waits its turn.
         """
-        self._held = False
+        self._is_pending = False
         self._set_time_limit(self._began + QUICK_END)
         if HookSpool(self.spool_folder):
             self._spool_this_hook()
@@ -307,14 +307,14 @@ class HookCommand:
 
     def _ask_about_call(self) -> NoReturn:
         """Ask what becomes of a call, until there is an answer or no time left."""
-        self._held = self._check_hold_required()
-        if not self._held:
+        self._is_pending = self._check_hold_required()
+        if not self._is_pending:
             self._set_time_limit(self._began + QUICK_END)
         pause, patience, broken = FIRST_PAUSE, SILENT_FOR, 0
         while True:
             try:
-                until = self._until if self._held else self._began + QUICKLY
-                answer = self._post_hook(until, patience if self._held else QUICKLY)
+                until = self._until if self._is_pending else self._began + QUICKLY
+                answer = self._post_hook(until, patience if self._is_pending else QUICKLY)
                 self.answer_and_exit(self.extract_agent_answer(answer), flush=True)
             except ServerNotAnswering as problem:
                 self._why = f"Signalbox is away: {problem}."
@@ -328,7 +328,7 @@ class HookCommand:
                 self.finish_unanswered_hook(f"Signalbox did not receive this call: {problem}")
             now = time.monotonic()
             tried = self._reached or now < self._began + UNREACHED_FOR
-            if not self._held or broken >= MOST_BROKEN or not tried:
+            if not self._is_pending or broken >= MOST_BROKEN or not tried:
                 self.finish_unanswered_hook(self._why)
             if now + pause >= self._until:
                 self.finish_unanswered_hook(self._why)
@@ -352,7 +352,11 @@ class HookCommand:
         if answer.status == 200 and self.is_before_call:
             pending_header = answer.headers.get("x-signalbox-holds-this")
             if pending_header is not None:
-                self._reached, self._held, self._asked = True, pending_header == "yes", pending_header != "no"
+                self._reached, self._is_pending, self._asks_for_approval = (
+                    True,
+                    pending_header == "yes",
+                    pending_header != "no",
+                )
                 self._is_known, self._why = True, ""
                 self._set_time_limit(self._until)
                 self._connection.until = self._until
@@ -496,7 +500,7 @@ class HookCommand:
                 break
         try:
             self.finish_unanswered_hook(
-                self._why or (NOBODY if self._asked else "Signalbox did not answer in time.")
+                self._why or (NOBODY if self._asks_for_approval else "Signalbox did not answer in time.")
             )
         finally:
             os._exit(BLOCK)
@@ -505,14 +509,14 @@ class HookCommand:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
         is_call = self.is_before_call
         is_held = is_call and (
-            self._held if self._held is not None else self._check_hold_or_assume_required()
+            self._is_pending if self._is_pending is not None else self._check_hold_or_assume_required()
         )
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
             because = HELD_UNREAD if self._unread and self._is_known else because
             explanation = reason if reason == NOBODY else f"{reason} {because} {WHAT_TO_DO}"
             answer = self._agent.build_denial(self._event, explanation)
-        elif is_call and self._asked:
+        elif is_call and self._asks_for_approval:
             explanation, answer = (
                 "",
                 self._agent.build_terminal_question(self._event, f"{reason} {ASKS_ANYWAY}"),

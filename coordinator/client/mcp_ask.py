@@ -180,7 +180,7 @@ class OpenQuestion:
         self.ended, self.cancelled = threading.Event(), threading.Event()
         self._server = server
         self._number = number
-        self._asked = asked
+        self._question = asked
         self._token = token
         self._id = os.urandom(16).hex()
         self._connection: SingleRequestConnection | None = None
@@ -205,7 +205,7 @@ class OpenQuestion:
 
     def wait_for_answer(self) -> dict[str, Any]:
         """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
-        tool, tool_arguments = self._asked.get("tool_name"), self._asked.get("input")
+        tool, tool_arguments = self._question.get("tool_name"), self._question.get("input")
         if not isinstance(tool, str) or not tool.strip() or not isinstance(tool_arguments, dict):
             raise NoDecision("the question names no tool and input")
         try:
@@ -230,7 +230,7 @@ class OpenQuestion:
 
     def build_permission_hook(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
-        call_id = self._asked.get("tool_use_id")
+        call_id = self._question.get("tool_use_id")
         hook = {
             "session_id": os.environ.get("CLAUDE_CODE_SESSION_ID") or f"mcp-ask-{os.getpid()}-{os.getppid()}",
             "cwd": os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd(),

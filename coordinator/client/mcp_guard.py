@@ -314,7 +314,7 @@ class LocalServerCall:
         self._token = meta.get("progressToken") if isinstance(meta, dict) else None
         self._id = f"sbx-{uuid.uuid4().hex}"  # of our own choice: it may be cancelled before the first answer
         self._is_known = False  # Signalbox has answered about it
-        self._told = 0
+        self._progress_count = 0
 
     def cancel_permission_wait(self) -> None:
         """Ask no more."""
@@ -361,11 +361,15 @@ class LocalServerCall:
 
     def send_waiting_progress(self, waiting: dict[str, Any]) -> None:
         if self._token is not None:
-            self._told += 1
+            self._progress_count += 1
             progress_text = (
                 f"Waits for a person in Signalbox: {waiting.get('card') or waiting.get('reason') or ''}"
             )
-            params = {"progressToken": self._token, "progress": self._told, "message": progress_text}
+            params = {
+                "progressToken": self._token,
+                "progress": self._progress_count,
+                "message": progress_text,
+            }
             mcp_lines.send_jsonrpc_message({"method": "notifications/progress", "params": params})
 
     def report_call_result(self, message: dict[str, Any]) -> None:

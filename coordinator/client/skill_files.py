@@ -163,7 +163,7 @@ class SkillFileSearch:
         self._deadline = deadline
         self._entries = 0
         self._bytes = 0
-        self._seen: set[str] = set()
+        self._seen_paths: set[str] = set()
         self.problem = ""
 
     def find_skill_texts(self, name: str, cwd: str) -> list[tuple[str, str]]:
@@ -215,9 +215,9 @@ class SkillFileSearch:
         while pending:
             folder = pending.pop()
             real = os.path.realpath(folder)
-            if real in self._seen:
+            if real in self._seen_paths:
                 continue
-            self._seen.add(real)
+            self._seen_paths.add(real)
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:

@@ -11,7 +11,7 @@ class ByteBudget:
     """How many bytes each sender holds in this process, and all together. Used on the event loop."""
 
     def __init__(self) -> None:
-        self._held: Counter[str] = Counter()
+        self._bytes_by_sender: Counter[str] = Counter()
         self._all = 0
 
     def reserve_share(self, sender: str, more: int, *, size: int, total: int) -> bool:
@@ -19,21 +19,21 @@ class ByteBudget:
 
         `total` is how many bytes there are for all.
         """
-        count = self._held[sender] + more
-        free_bytes = total - self._all + self._held[sender]
+        count = self._bytes_by_sender[sender] + more
+        free_bytes = total - self._all + self._bytes_by_sender[sender]
         if count > (free_bytes * 3 // 4 if size + more <= SMALL else free_bytes // 2):
             self.release_share(sender, 0)
             return False
-        self._held[sender] = count
+        self._bytes_by_sender[sender] = count
         self._all += more
         return True
 
     def release_share(self, sender: str, count: int) -> None:
         """Count `count` bytes of the sender's as held no more."""
         self._all -= count
-        self._held[sender] -= count
-        if not self._held[sender]:
-            del self._held[sender]
+        self._bytes_by_sender[sender] -= count
+        if not self._bytes_by_sender[sender]:
+            del self._bytes_by_sender[sender]
 
     def __bool__(self) -> bool:
-        return bool(self._held or self._all)
+        return bool(self._bytes_by_sender or self._all)

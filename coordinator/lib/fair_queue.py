@@ -89,14 +89,14 @@ class FairThreadPool:
 
     def __init__(self, count: int, name: str) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._turns: FairQueue[tuple[str, Future[Any], Callable[[], Any]]] = FairQueue()
+        self._queue: FairQueue[tuple[str, Future[Any], Callable[[], Any]]] = FairQueue()
         self._lock = threading.Lock()
 
     def submit(self, work: Callable[[], T], caller: str) -> Future[T]:
         """Queue `work` for when it is the caller's turn. Raises ThreadsClosed."""
         future: Future[T] = Future()
         with self._lock:
-            self._turns.put(caller, (caller, future, work))
+            self._queue.put(caller, (caller, future, work))
         try:
             self._pool.submit(self._run_next_item)
         except RuntimeError:
@@ -110,7 +110,7 @@ class FairThreadPool:
     def _run_next_item(self) -> None:
         """Do one piece of work. As many of these are queued as there are pieces; whose it is, the turns say."""
         with self._lock:
-            caller, future, work = self._turns.take_next_item()
+            caller, future, work = self._queue.take_next_item()
         CALLER.set(caller)
         if not future.set_running_or_notify_cancel():
             return
@@ -123,5 +123,5 @@ class FairThreadPool:
         """Let the threads end; what is queued is dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            while self._turns:
-                self._turns.take_next_item()[1].cancel()
+            while self._queue:
+                self._queue.take_next_item()[1].cancel()

@@ -110,7 +110,7 @@ class FragmentCache:
     """The fragments of recent changes, each rendered once, however many channels show it. Used by threads."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[int, list[PageFragment]] = OrderedDict()
+        self._cached_fragments: OrderedDict[int, list[PageFragment]] = OrderedDict()
         self._summed: dict[str, tuple[int, list[PageFragment]]] = {}
         self._views: OrderedDict[tuple[str, str], LastViewSummary] = OrderedDict()
 
@@ -149,16 +149,16 @@ class FragmentCache:
         renderers = _renderers.get(change.topic)
         if not renderers:
             return []
-        rendered = self._made.get(change.id)
+        rendered = self._cached_fragments.get(change.id)
         if rendered is None:
             rendered = [
                 fragment
                 for render in renderers
                 for fragment in render_or_log_failure(partial(render, change))
             ]
-            self._made[change.id] = rendered
-            while len(self._made) > REMEMBERED:
-                self._made.popitem(last=False)
+            self._cached_fragments[change.id] = rendered
+            while len(self._cached_fragments) > REMEMBERED:
+                self._cached_fragments.popitem(last=False)
         return rendered
 
 

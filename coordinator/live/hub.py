@@ -94,13 +94,13 @@ class TopicIndex(Generic[K]):
 
     def __init__(self) -> None:
         self._topics: dict[K, WantedTopics] = {}
-        self._whole: dict[str, dict[K, None]] = {}
+        self._whole_topics: dict[str, dict[K, None]] = {}
         self._keyed: dict[str, dict[str | None, dict[K, None]]] = {}
 
     def __setitem__(self, who: K, topics: WantedTopics) -> None:
         self._topics[who] = topics
         for topic in topics.whole:
-            self._whole.setdefault(topic, {})[who] = None
+            self._whole_topics.setdefault(topic, {})[who] = None
         for topic, key in topics.keyed:
             if topic not in topics.whole:
                 self._keyed.setdefault(topic, {}).setdefault(key, {})[who] = None
@@ -108,7 +108,7 @@ class TopicIndex(Generic[K]):
     def __delitem__(self, who: K) -> None:
         topics = self._topics.pop(who)
         for topic in topics.whole:
-            remove_from_topic_index(self._whole, topic, who)
+            remove_from_topic_index(self._whole_topics, topic, who)
         for topic, key in topics.keyed:
             if topic not in topics.whole:
                 remove_from_topic_index(self._keyed[topic], key, who)
@@ -134,7 +134,7 @@ class TopicIndex(Generic[K]):
                     for subscriber in keys.get(key, ()):
                         changes_by_subscriber.setdefault(subscriber, {})[change.id] = change
         for topic, changes in by_topic.items():
-            for subscriber in self._whole.get(topic, ()):
+            for subscriber in self._whole_topics.get(topic, ()):
                 changes_by_subscriber.setdefault(subscriber, {}).update(changes)
         return {who: sorted(changes.values(), key=_id) for who, changes in changes_by_subscriber.items()}
 

@@ -73,7 +73,7 @@ class LiveStreams:
         self._most = most
         self._most_per_client = most_per_client
         self._channels: dict[Any, LiveChannel] = {}
-        self._wanted = TopicIndex[LiveChannel]()
+        self._channels_by_topic = TopicIndex[LiveChannel]()
         self._clients: Counter[str] = Counter()
         self._closing = False
         self._tender: asyncio.Task[None] | None = None
@@ -108,7 +108,7 @@ class LiveStreams:
         return (member for channel in list(self._channels.values()) for member in list(channel.members))
 
     def _distribute_changes(self, batch: Sequence[FeedChange]) -> None:
-        for channel, changes in self._wanted.wanted_changes_by_subscriber(batch).items():
+        for channel, changes in self._channels_by_topic.wanted_changes_by_subscriber(batch).items():
             channel.queue_changes(changes)
 
     async def _tend_channels_forever(self) -> None:
@@ -161,14 +161,14 @@ class LiveStreams:
     def _join_channel(self, opening: StreamOpening) -> Iterator[StreamSubscriber]:
         channel, member = opening.channel, StreamSubscriber(self._hub.position)
         if not channel.members:
-            self._wanted[channel] = channel.wants
+            self._channels_by_topic[channel] = channel.wants
         channel.members.add(member)
         try:
             yield member
         finally:
             channel.members.discard(member)
-            if not channel.members and channel in self._wanted:
-                del self._wanted[channel]
+            if not channel.members and channel in self._channels_by_topic:
+                del self._channels_by_topic[channel]
                 self._channels = {name: other for name, other in self._channels.items() if other.members}
 
     async def _iterate_opening_blobs(

@@ -49,12 +49,12 @@ class AgentClient:
         directory: str,
         terminals: SessionTerminals,
     ) -> None:
-        self._told = on_message
+        self._on_message = on_message
         self._unknown = unknown
         self._agent_program = agent_program
         self._terminals = terminals
         self._directory = directory
-        self._places = places
+        self._directories = places
         names = CLIENT_METHODS
         self._answers: dict[str, Answer] = {
             names["session_request_permission"]: ask,
@@ -90,20 +90,20 @@ class AgentClient:
             if kind == PERSONS:
                 return  # what a person said is told as the turn starts; an agent does not speak for people
             if isinstance(kind, str) and not kind.startswith(RUNNERS):
-                self._told(update)
+                self._on_message(update)
                 return
         self._unknown(truncate_message_text({"method": method, "params": params}))
 
     async def answer_read_file(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
-            return await asyncio.to_thread(files.read_text_file, self._places, params)
+            return await asyncio.to_thread(files.read_text_file, self._directories, params)
         except FileMissing:
             if self._agent_program() in READ_BEFORE_CREATING:
                 return {"content": ""}
             raise RequestError.resource_not_found(str(params.get("path"))) from None
 
     async def answer_write_file(self, params: dict[str, Any]) -> dict[str, Any]:
-        return await asyncio.to_thread(files.write_text_file, self._places, params)
+        return await asyncio.to_thread(files.write_text_file, self._directories, params)
 
     async def answer_create_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         return await self._terminals.create_terminal(params, self._directory)

@@ -30,7 +30,7 @@ class SessionCommands:
     ) -> None:
         self._talk = talk
         self._is_at_work = is_at_work
-        self._known = known
+        self._remembered_session = known
         self._folder = folder
         self._tell = tell
         self._under_way = 0
@@ -61,20 +61,22 @@ class SessionCommands:
             if self._is_at_work() or self._talk() is not None:
                 raise RunnerRefused("The session's agent works there. End the session first.")
             discard = command["remove_worktree"] == "discard"
-            directory = self._known.recorded_text("directory")
-            await worktrees.remove_worktree(self._known.id, directory, self._folder, discard=discard)
-            self._known.update_session_record(worktree=None)
+            directory = self._remembered_session.recorded_text("directory")
+            await worktrees.remove_worktree(
+                self._remembered_session.id, directory, self._folder, discard=discard
+            )
+            self._remembered_session.update_session_record(worktree=None)
         talk = self._talk()
         # Without an agent it is chosen when that is started again.
         if isinstance(mode, str):
             if talk is not None:
                 await talk.set_agent_mode(mode)
                 self._tell({"sessionUpdate": "current_mode_update", "currentModeId": mode})
-            self._known.update_session_record(mode=mode)
+            self._remembered_session.update_session_record(mode=mode)
         if isinstance(model, str):
             if talk is not None:
                 await talk.set_agent_model(model)
-            self._known.update_session_record(model=model)
+            self._remembered_session.update_session_record(model=model)
         if talk is None:
             return
         if isinstance(config, dict) and (

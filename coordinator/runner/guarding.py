@@ -59,11 +59,11 @@ class ChildProcess:
         self.pid: int = transport.get_pid()
         self.stdin, self.stdout, self.stderr = watched.stdin, watched.stdout, watched.stderr
         self._transport = transport
-        self._gone = watched.gone
+        self._exited = watched.gone
 
     async def wait(self) -> int:
         """Return its exit code, -N where signal N ended it, as soon as it has ended."""
-        return await asyncio.shield(self._gone)
+        return await asyncio.shield(self._exited)
 
     def close(self) -> None:
         """Let go of its pipes."""

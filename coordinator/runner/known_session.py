@@ -25,17 +25,17 @@ class RememberedSession:
         self.id = session_id
         self._around = around
         self._say = say
-        self._kept = around.memory.load_session_record(session_id)
+        self._fields = around.memory.load_session_record(session_id)
 
     def recorded_text(self, name: str) -> str:
         """Return one of the things that are remembered as text; "" where there is none."""
-        return str(self._kept.get(name) or "")
+        return str(self._fields.get(name) or "")
 
     def recorded_value(self, name: str) -> Any:
-        return self._kept.get(name)
+        return self._fields.get(name)
 
     def update_session_record(self, **fields: Any) -> None:
-        self._kept = {**self._kept, **fields}
+        self._fields = {**self._fields, **fields}
         try:
             self._around.memory.save_session_fields(self.id, **fields)
         except OSError as problem:
@@ -48,7 +48,7 @@ class RememberedSession:
         if tree := await worktrees.find_worktree(self.id, around.memory.folder):
             self.update_session_record(worktree=tree)
             return tree
-        if self._kept.get("worktree", order.worktree) and not order.wants_worktree:
+        if self._fields.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
         named_folder = order.directory or self.recorded_text("directory")
         directory = around.places.resolve_allowed_directory(named_folder)

@@ -54,7 +54,7 @@ class AgentLines:
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._room = room
+        self._wait_for_capacity = room
         self._garbage = garbage
         self._tail = tail
         self._lines = MessageLines()
@@ -69,7 +69,7 @@ class AgentLines:
             await self._writer.drain()
 
     async def receive(self) -> dict[str, Any] | None:
-        await self._room()
+        await self._wait_for_capacity()
         while True:
             line = await self._read_agent_line()
             if line is None:

@@ -70,7 +70,7 @@ class UpdateOutbox:
         self._server = server
         self._session_id = order.session_id
         self._run_id = order.run_id
-        self._room = room
+        self._capacity = room
         self._waiting: deque[QueuedUpdate] = deque()
         self._on_the_way = 0  # the first so many of those may not change any more
         self._first = order.next_number  # the number of the first that waits; 0: not known yet
@@ -86,7 +86,7 @@ class UpdateOutbox:
         if self.refused is not None or self._merge_into_last(run_id, update):
             return
         size = estimate_update_size(update)
-        self._room.reserve_bytes(size)
+        self._capacity.reserve_bytes(size)
         self._waiting.append(QueuedUpdate(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
         self._more.set()
@@ -114,7 +114,7 @@ class UpdateOutbox:
         if updates is None:
             return False
         before, last.update, last.size = last.size, updates, estimate_update_size(updates)
-        self._room.reserve_bytes(last.size - before)
+        self._capacity.reserve_bytes(last.size - before)
         return True
 
     async def _run_sender(self) -> None:
@@ -137,7 +137,7 @@ class UpdateOutbox:
         self._first = positive_number_or(answer, "next", 1)
 
     async def _send_next_batch(self) -> None:
-        async with self._room.lines:
+        async with self._capacity.lines:
             batch = self.next_batch()
             self._on_the_way = len(batch)
             try:
@@ -165,13 +165,13 @@ class UpdateOutbox:
         taken_count = following - self._first
         # Fewer than none: a database that was restored; it is counted as it counts.
         for _ in range(min(taken_count, self._on_the_way)):
-            self._room.release_bytes(self._waiting.popleft().size)
+            self._capacity.release_bytes(self._waiting.popleft().size)
         self._first = following
 
     def _replace_first_update(self, message: str) -> None:
         """Put a short note in the place of an update that the server does not take."""
         first = self._waiting[0]
-        self._room.release_bytes(first.size)
+        self._capacity.release_bytes(first.size)
         first.update, first.size = {"sessionUpdate": "signalbox/unknown", "message": message}, 0
 
     def next_batch(self) -> list[QueuedUpdate]:
@@ -195,7 +195,7 @@ class UpdateOutbox:
 
     def _drop_queued_updates(self) -> None:
         while self._waiting:
-            self._room.release_bytes(self._waiting.popleft().size)
+            self._capacity.release_bytes(self._waiting.popleft().size)
         self._on_the_way = 0
         self._empty.set()
 

@@ -15,7 +15,7 @@ class PendingUpdates:
     """The updates of one opening, in order."""
 
     def __init__(self, room: OutboxCapacity) -> None:
-        self._room = room
+        self._capacity = room
         self._updates: list[dict[str, Any]] = []
         self._size = 0
         self._is_cut = False
@@ -30,11 +30,11 @@ class PendingUpdates:
 
     def release_pending_updates(self) -> list[dict[str, Any]]:
         """Return what was held, and give its room back."""
-        self._room.release_bytes(self._size)
+        self._capacity.release_bytes(self._size)
         updates, self._updates, self._size = self._updates, [], 0
         return updates
 
     def _reserve_and_append(self, update: dict[str, Any], size: int) -> None:
-        self._room.reserve_bytes(size)
+        self._capacity.reserve_bytes(size)
         self._size += size
         self._updates.append(update)

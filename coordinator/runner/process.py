@@ -47,8 +47,10 @@ class AgentProcess:
         self._guard = guard
         self._process = process
         self._mark = mark
-        self._said = OutputTail()
-        self._lines = AgentLines(process.stdout, process.stdin, room=room, garbage=garbage, tail=self._said)
+        self._output_tail = OutputTail()
+        self._lines = AgentLines(
+            process.stdout, process.stdin, room=room, garbage=garbage, tail=self._output_tail
+        )
         self._connection = Connection(handler, self._lines)
         self._errors = asyncio.create_task(self._collect_error_output())
         self.exited = asyncio.create_task(process.wait())
@@ -76,7 +78,7 @@ class AgentProcess:
     @property
     def last_error_output(self) -> str:
         """What it wrote last that is no protocol: its stderr, and what went astray on stdout."""
-        return str(self._said)
+        return str(self._output_tail)
 
     async def request_agent(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
         """Ask the agent and return its answer, a dict. Raises AgentFailed, and RequestError where it refuses."""
@@ -125,7 +127,7 @@ class AgentProcess:
     async def _collect_error_output(self) -> None:
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(READ_BYTES):
-            self._said.append_output(part)
+            self._output_tail.append_output(part)
 
     async def describe_agent_exit(self) -> str:
         if self._lines.failed is not None:

@@ -45,9 +45,9 @@ class RunnerSession:
         self.is_over = asyncio.Event()
         self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
-        self._known = RememberedSession(around, self.id, self.report_unknown_message)
+        self._remembered_session = RememberedSession(around, self.id, self.report_unknown_message)
         self._commands = SessionCommands(
-            self._known,
+            self._remembered_session,
             around.memory.folder,
             self._send_update,
             talk=lambda: self._talk,
@@ -216,7 +216,7 @@ class RunnerSession:
 
     async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
-        around, known_state = self._around, self._known
+        around, known_state = self._around, self._remembered_session
         agent = around.find_startable_agent(order.agent or known_state.recorded_text("agent"))
         directory = await known_state.choose_working_directory(order)
         earlier = await known_state.find_earlier_conversation_id(order)
@@ -276,7 +276,7 @@ class RunnerSession:
 
     async def wait_for_next_minute(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
-        opened_at = self._known.recorded_value("opened_at")
+        opened_at = self._remembered_session.recorded_value("opened_at")
         while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
             if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
                 raise AgentFailed("The run was stopped before the conversation was opened.")

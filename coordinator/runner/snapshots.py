@@ -60,7 +60,7 @@ class ShadowRepository:
 
     def __init__(self, work_tree: GitWorkTree, folder: str) -> None:
         """Raises OSError."""
-        self._place = work_tree
+        self._work_tree = work_tree
         self._folder = folder
         self._index = os.path.join(folder, "index")
         self._variables = {
@@ -97,7 +97,7 @@ class ShadowRepository:
         settings = ("-c", "core.quotePath=false", "-c", "core.untrackedCache=false")
         answer = run_git(
             *words,
-            directory=self._place.directory,
+            directory=self._work_tree.directory,
             input_bytes=input_bytes,
             variables=self._variables,
             settings=settings,
@@ -111,10 +111,10 @@ class ShadowRepository:
         deleted_paths, other, cut = self.list_unindexed_files()
         if cut or len(other) > MOST_FILES:
             raise GitFailed("there are too many files that git does not know to compare them")
-        prefix = os.path.relpath(self._place.directory, self._place.top)
+        prefix = os.path.relpath(self._work_tree.directory, self._work_tree.top)
         inside = b"" if prefix == "." else os.fsencode(prefix) + b"/"
         self._left = MOST_READ
-        zero = b"0" * (40 if self._place.format == "sha1" else 64)
+        zero = b"0" * (40 if self._work_tree.format == "sha1" else 64)
         lines = [b"0 %b\t%b%b" % (zero, inside, path) for path in deleted_paths]
         for path in other:
             if index_entry := self._build_index_entry(path):
@@ -128,17 +128,19 @@ class ShadowRepository:
     def _copy_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
         with open(os.path.join(self._folder, "info", "exclude"), "wb") as own_file:
-            for path in (user_excludes_file(self._place.top), self._place.excludes):
+            for path in (user_excludes_file(self._work_tree.top), self._work_tree.excludes):
                 if path and os.path.isfile(path):
                     with open(path, "rb") as user_file:
                         own_file.write(user_file.read(MOST_EXCLUDES) + b"\n")
         for stale_file in (self._index, f"{self._index}.lock"):
             if os.path.exists(stale_file):
                 os.remove(stale_file)
-        if os.path.isfile(self._place.index):
-            if os.path.getsize(self._place.index) > MOST_INDEX:
+        if os.path.isfile(self._work_tree.index):
+            if os.path.getsize(self._work_tree.index) > MOST_INDEX:
                 raise GitFailed("the work tree's index is too large")
-            shutil.copy2(self._place.index, self._index)  # git tells by its age which entries it may trust
+            shutil.copy2(
+                self._work_tree.index, self._index
+            )  # git tells by its age which entries it may trust
 
     def list_unindexed_files(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""
@@ -164,7 +166,7 @@ class ShadowRepository:
 
     def _build_index_entry(self, path: bytes) -> tuple[str, str] | None:
         """Return a file's mode and the name of its blob, None for what git keeps no content of."""
-        full_path = os.path.join(os.fsencode(self._place.directory), path)
+        full_path = os.path.join(os.fsencode(self._work_tree.directory), path)
         try:
             file_status = os.lstat(full_path)
             if stat.S_ISLNK(file_status.st_mode):
@@ -192,7 +194,7 @@ class ShadowRepository:
     def _store_blob(self, content: bytes) -> str:
         """Keep a content as git does, and return its name."""
         blob = b"blob %d\0%b" % (len(content), content)
-        name = hashlib.new(self._place.format, blob, usedforsecurity=False).hexdigest()
+        name = hashlib.new(self._work_tree.format, blob, usedforsecurity=False).hexdigest()
         folder = os.path.join(self._folder, "objects", name[:2])
         path = os.path.join(folder, name[2:])
         if not os.path.exists(path):

@@ -29,7 +29,7 @@ class AgentTerminal:
         self.process = process
         self._most = most
         self._tell = tell
-        self._kept = b""
+        self._tail = b""
         self._is_cut = False
         self._told_at = 0.0
         self._telling: asyncio.TimerHandle | None = None
@@ -39,12 +39,12 @@ class AgentTerminal:
 
     @property
     def terminal_output(self) -> dict[str, Any]:
-        answer: dict[str, Any] = {"output": decode_terminal_output(self._kept), "truncated": self._is_cut}
+        answer: dict[str, Any] = {"output": decode_terminal_output(self._tail), "truncated": self._is_cut}
         return answer if self.status is None else {**answer, "exitStatus": self.status}
 
     @property
     def last_terminal_output(self) -> str:
-        return decode_terminal_output(self._kept[-TOLD:])
+        return decode_terminal_output(self._tail[-TOLD:])
 
     def close_terminal(self) -> None:
         """Let go of it."""
@@ -61,8 +61,8 @@ class AgentTerminal:
     async def _collect_output(self) -> None:
         assert self.process.stdout is not None
         while part := await self.process.stdout.read(READ):
-            self._is_cut |= len(self._kept) + len(part) > self._most
-            self._kept = (self._kept + part)[-self._most :] if self._most else b""
+            self._is_cut |= len(self._tail) + len(part) > self._most
+            self._tail = (self._tail + part)[-self._most :] if self._most else b""
             if self._telling is None:
                 wait = max(0.0, self._told_at + TOLD_EVERY - time.monotonic())
                 self._telling = asyncio.get_running_loop().call_later(wait, self._report_output_now)
@@ -84,7 +84,7 @@ class SessionTerminals:
         self, guard: ProcessGuard, places: AllowedDirectories, env: Mapping[str, str], tell: Tell
     ) -> None:
         self._guard = guard
-        self._places = places
+        self._directories = places
         self._env = env
         self._tell = tell
         self._terminals: dict[str, AgentTerminal] = {}
@@ -99,7 +99,7 @@ class SessionTerminals:
             raise RunnerRefused("command and args must be strings")
         # Agents send a whole line of shell as the command, too.
         command_line = [command, *arguments] if arguments else ["/bin/sh", "-c", command]
-        where = self._places.resolve_allowed_directory(params.get("cwd") or directory)
+        where = self._directories.resolve_allowed_directory(params.get("cwd") or directory)
         try:
             process = await self._guard.start_guarded_process(
                 command_line,

@@ -67,7 +67,7 @@ class SecretMasker:
     originals: dict[str, str] | None = None
     count: int = field(default=0, init=False)
     cut: bool = field(default=False, init=False)
-    _room: int = field(default=MOST_CANDIDATES, init=False)
+    _candidates_left: int = field(default=MOST_CANDIDATES, init=False)
 
     def mask_to_json(self, value: Any) -> str | None:
         """Return the masked value as JSON text; None for None."""
@@ -152,8 +152,8 @@ class SecretMasker:
         for start, stop, kind in merge(
             find_vendor_keys(raw), find_shaped_secrets(raw), named_secrets, after_commands, key=_start
         ):
-            self._room -= 1
-            if self._room < 0:
+            self._candidates_left -= 1
+            if self._candidates_left < 0:
                 self.cut = True
                 return secrets_found, start
             if kind and start >= end:

@@ -23,7 +23,7 @@ class LogTree:
     """Reads subtrees; remembers the rows that it has read. `kept=False` computes everything from the leaves."""
 
     def __init__(self, *, kept: bool = True) -> None:
-        self._kept = kept
+        self._stores_nodes = kept
         self._rows: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
 
     def compute_subtree_hash(self, level: int, position: int) -> bytes:
@@ -66,7 +66,7 @@ class LogTree:
     def load_node_hashes(self, level: int, number: int) -> list[bytes]:
         low = number * WIDTH
         hashes_by_node: dict[int, bytes] = {}
-        if self._kept:
+        if self._stores_nodes:
             rows = AuditNode.objects.filter(level=level, position__gte=low, position__lt=low + WIDTH)
             hashes_by_node = {
                 position: bytes(stored) for position, stored in rows.values_list("position", "node_hash")

@@ -44,15 +44,15 @@ class RenderingCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[bytes, CachedAnswer] = OrderedDict()
+        self._cached_answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()
         self._bytes = 0
         self._making: dict[bytes, Future[JobResult]] = {}
 
     def get(self, key: bytes) -> CachedAnswer | None:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            if key in self._cached_answers:
+                self._cached_answers.move_to_end(key)
+            return self._cached_answers.get(key)
 
     def request_answer(self, key: bytes, job: str, body: bytes, facts: dict[str, str]) -> Future[JobResult]:
         """Return the future of an answer; whoever asks for the same meanwhile gets the same one."""
@@ -67,12 +67,12 @@ class RenderingCache:
         job_outcome = read_job_outcome(future)
         with self._lock:
             self._making.pop(key, None)
-            if job_outcome is None or key in self._kept:
+            if job_outcome is None or key in self._cached_answers:
                 return
-            self._kept[key] = job_outcome
+            self._cached_answers[key] = job_outcome
             self._bytes += answer_size(job_outcome)
             while self._bytes > KEPT_BYTES:
-                self._bytes -= answer_size(self._kept.popitem(last=False)[1])
+                self._bytes -= answer_size(self._cached_answers.popitem(last=False)[1])
 
 
 def read_job_outcome(future: Future[JobResult]) -> CachedAnswer | None:

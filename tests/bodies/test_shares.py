@@ -172,6 +172,6 @@ def test_all_is_given_back() -> None:
     async def work(bodies: RequestBodies) -> Any:
         for line in (Line(b"{}", whole=True), Line(b"x" * 11_000_000, whole=True)):
             await read(bodies, "key:1", line)
-        return bool(bodies._shares), bodies._arriving, bodies._count
+        return bool(bodies._byte_budget), bodies._arriving, bodies._count
 
     assert run(work) == (False, {}, 0)

@@ -19,7 +19,7 @@ def test_a_second_question_under_an_open_id_is_refused(monkeypatch: pytest.Monke
 
     def answer(question: mcp_ask.OpenQuestion) -> dict[str, Any]:
         decided.wait(PATIENCE)
-        return {"behavior": "allow", "updatedInput": question._asked["input"]}
+        return {"behavior": "allow", "updatedInput": question._question["input"]}
 
     monkeypatch.setattr(mcp_ask.OpenQuestion, "wait_for_answer", answer)
     monkeypatch.setattr(

@@ -45,7 +45,7 @@ def test_a_hundred_slow_downloads_of_one_key_leave_lanes_for_others() -> None:
         go_on.set()
         await asyncio.gather(*greedy, return_exceptions=True)
         downloads.close()
-        return *found, downloads.count, downloads._shares
+        return *found, downloads.count, downloads._downloads_by_sender
 
     begun, refused, others, left, shares = asyncio.run(run())
     assert (begun, others) == (LANES_EACH, 3)

@@ -48,7 +48,7 @@ def test_nothing_is_kept_of_those_who_left() -> None:
         index[who] = WantedTopics(["a", "b:x", "b:y", "a:x"])
     for who in range(5):
         del index[who]
-    assert (len(index), index._whole, any(index._keyed.values())) == (0, {}, False)
+    assert (len(index), index._whole_topics, any(index._keyed.values())) == (0, {}, False)
 
 
 def test_two_thousand_polls_and_a_thousand_streams_cost_a_tenth_of_a_core_at_most() -> None:

@@ -130,7 +130,7 @@ def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
     for number in range(50):
         markdown.render_markdown(f"**text {number}** " + "x" * 900)
     assert answers._answers._bytes <= 10_000
-    assert len(answers._answers._kept) < 12
+    assert len(answers._answers._cached_answers) < 12
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class RunnerPost:
         self.speech = speech
         self.now = now
         self.at = instants.format_canonical_instant(now)
-        self._n = self._made = 0
+        self._n = self._made_count = 0
         self._waiting: list[DedupedEvent] = []
 
     @property
@@ -44,7 +44,7 @@ class RunnerPost:
         """Turn to the next update."""
         at = instants.parse_instant(update.at)
         self.at = instants.format_canonical_instant(self.now if at is None else at)
-        self._n, self._made = update.n, 0
+        self._n, self._made_count = update.n, 0
 
     def queue_event(self, event_type: str, *, at: str | None = None, **values: Any) -> DedupedEvent:
         """Add an event; it is written with the others."""
@@ -62,8 +62,8 @@ class RunnerPost:
 
     def next_event_origin(self) -> str:
         """Return what names an event: its update and its place there; a question's own where no update is at hand."""
-        self._made += 1
-        return f"{self._n}:{self._made}" if self._n else f"{self.at}:{self._made}"
+        self._made_count += 1
+        return f"{self._n}:{self._made_count}" if self._n else f"{self.at}:{self._made_count}"
 
     def write_queued_events(self) -> int | None:
         """Write what waits; return the id of the last event, None where nothing waited."""

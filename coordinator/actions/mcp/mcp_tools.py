@@ -98,7 +98,7 @@ class ToolStorageQuota:
         self._listed = sum(tool.gone_at is None for tool in existing_tools.values())
         self._bytes = sum(map(stored_definition_size, existing_tools.values()))
         self._forgettable: list[McpTool] | None = None
-        self._known = existing_tools
+        self._existing_tools = existing_tools
 
     def reserve_or_refuse(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
         """Count a definition that is to be stored; return why it is not, else None."""
@@ -132,7 +132,9 @@ class ToolStorageQuota:
         if self._forgettable is None:
             granted = Grant.objects.filter(server_id=self._server_id).values_list("tool_name", flat=True)
             gone_tools = [
-                tool for tool in self._known.values() if tool.gone_at is not None and not tool.is_changed
+                tool
+                for tool in self._existing_tools.values()
+                if tool.gone_at is not None and not tool.is_changed
             ]
             granted_tools = set(granted)
             self._forgettable = sorted(
@@ -143,11 +145,13 @@ class ToolStorageQuota:
         if not self._forgettable:
             return False
         tool = self._forgettable.pop()
-        if self._known.get(tool.name) is not tool or tool.gone_at is None:  # it has come back meanwhile
+        if (
+            self._existing_tools.get(tool.name) is not tool or tool.gone_at is None
+        ):  # it has come back meanwhile
             return self.delete_oldest_gone_tool()
         self._rows -= 1
         self._bytes -= stored_definition_size(tool)
-        del self._known[tool.name]
+        del self._existing_tools[tool.name]
         tool_revisions.delete_tool_revisions(tool)
         tool.delete()
         return True

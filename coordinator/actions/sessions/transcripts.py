@@ -327,7 +327,7 @@ class LiveEvents:
         self._moments: dict[bytes, list[int]] = defaultdict(list)
         self._thin: set[bytes] = set()
         self._unrecorded_prompts: set[str] = set()
-        self._turns: list[SpokenTurn] = []
+        self._spoken_turns: list[SpokenTurn] = []
         for event in iterate_recorded_events(session_id):
             digest = digest_event_row(event)
             if event["prompt_id"] and join_text_blocks(event["content"]).startswith(UNRECORDED_PROMPT):
@@ -335,7 +335,7 @@ class LiveEvents:
             if digest is None:
                 continue
             if event["by_hook"] and event["role"] == "assistant":
-                self._turns.append(SpokenTurn(event["at_us"], strip_all_blanks(event["content"])))
+                self._spoken_turns.append(SpokenTurn(event["at_us"], strip_all_blanks(event["content"])))
             if event["is_thin"]:
                 self._thin.add(digest)
             else:
@@ -363,12 +363,12 @@ class LiveEvents:
             nearest = self.take_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
         if event.is_piece and nearest is None:
             return self.consume_turn_piece(strip_all_blanks(event.event.content), row["at_us"])
-        self._turns = [turn for turn in self._turns if turn.at_us != nearest]
+        self._spoken_turns = [turn for turn in self._spoken_turns if turn.at_us != nearest]
         return nearest is not None
 
     def consume_turn_piece(self, piece: str, at_us: int) -> bool:
         """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
-        for turn in self._turns:
+        for turn in self._spoken_turns:
             piece_start = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
             if piece_start >= 0:
                 turn.left = turn.left[piece_start + len(piece) :]

@@ -19,7 +19,7 @@ class StoreCircuitBreaker:
         self._lock = threading.Lock()
         self._failures = 0
         self._until = 0.0
-        self._asks: RequestTurn | None = None
+        self._trial_request: RequestTurn | None = None
         self._broke = False
 
     def begin_request(self) -> RequestTurn | None:
@@ -27,16 +27,16 @@ class StoreCircuitBreaker:
         with self._lock:
             turn = RequestTurn()
             if self._failures:
-                if self._asks is not None or time.monotonic() < self._until:
+                if self._trial_request is not None or time.monotonic() < self._until:
                     return None
-                self._asks = turn
+                self._trial_request = turn
             return turn
 
     def end_request(self, turn: RequestTurn) -> None:
         """Let the next one ask."""
         with self._lock:
-            if self._asks is turn:
-                self._asks = None
+            if self._trial_request is turn:
+                self._trial_request = None
 
     def record_success(self) -> None:
         """Note that all is well."""

@@ -70,21 +70,21 @@ class Bucket(S3Storage):  # type: ignore[misc]
             transfer_config=TransferConfig(use_threads=False),
         )
         self._making = threading.Lock()
-        self._made: Any = None
+        self._client: Any = None
         self.rests = StoreCircuitBreaker()
 
     @property
     def connection(self) -> Any:
         """The one for all threads: each takes 13 MB and a third of a second to make, and its client may be shared."""
         with self._making:
-            if self._made is None:
-                self._made = self._create_session().resource(
+            if self._client is None:
+                self._client = self._create_session().resource(
                     "s3",
                     region_name=self.region_name,
                     endpoint_url=self.endpoint_url,
                     config=self.client_config,
                 )
-            return self._made
+            return self._client
 
     def _normalize_name(self, name: str) -> str:
         """Return an object's key. Raises FileNotFoundError for a name that leads out of where attachments lie."""

@@ -23,14 +23,16 @@ class ClientSessions:
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
-        self._kept: ExpiringCache[ClientKey, GatewayClient] = ExpiringCache(CLIENT_KEPT_FOR, MOST_KEPT)
+        self._cached_clients: ExpiringCache[ClientKey, GatewayClient] = ExpiringCache(
+            CLIENT_KEPT_FOR, MOST_KEPT
+        )
 
     async def find_client_session(
         self, session_id: str, endpoint: str, key_id: int, agent_id: str
     ) -> GatewayClient:
         """Return a session of this caller. Raises NotFound."""
         key = session_id, endpoint, key_id, agent_id
-        kept_until = self._kept.get(key, asyncio.get_running_loop().time())
+        kept_until = self._cached_clients.get(key, asyncio.get_running_loop().time())
         if kept_until is not None:
             return kept_until
         client_row = await self._threads.run_in_thread(
@@ -61,7 +63,7 @@ class ClientSessions:
 
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it stands now. Raises NotFound."""
-        self._kept.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(build_client_key(client))
         client_session = await self.find_client_session(
             client.session_id, client.door, client.key_id, client.agent_id
         )
@@ -81,7 +83,7 @@ class ClientSessions:
 
     async def unlink_upstream_session(self, client: GatewayClient, server_id: str) -> None:
         """Forget a server's session that it does not know any more."""
-        self._kept.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(build_client_key(client))
         await self._threads.run_in_thread(
             gateway_sessions.forget_upstream_session, client.session_id, server_id
         )
@@ -98,14 +100,14 @@ class ClientSessions:
 
     async def end_client_session(self, client: GatewayClient) -> None:
         """End a session, and the one in whose timeline its calls stand where that is no agent's own."""
-        self._kept.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(build_client_key(client))
         await self._threads.run_in_thread(gateway_sessions.end_gateway_session, client.session_id)
         await self._threads.run_in_thread(
             gateway_timelines.end_connection_session, client.session_id, timezone.now()
         )
 
     def cache_client_session(self, client: GatewayClient) -> GatewayClient:
-        self._kept.put(build_client_key(client), client, asyncio.get_running_loop().time())
+        self._cached_clients.put(build_client_key(client), client, asyncio.get_running_loop().time())
         return client
 
 

@@ -96,7 +96,7 @@ class GatewayEndpoint:
     ) -> None:
         self._auth = auth
         self._bodies = bodies
-        self._places = ConcurrencyLimit(MOST_STREAMS, "streams of MCP servers")
+        self._stream_limit = ConcurrencyLimit(MOST_STREAMS, "streams of MCP servers")
         self.upstreams = UpstreamClient(threads)
         self.registry = ServerRegistry(hub, threads)
         self.clients = ClientSessions(threads)
@@ -129,8 +129,8 @@ class GatewayEndpoint:
             instant=instant,
         )
         self._telling = ServerStreamRelay(self.upstreams, self.links, self.listings, server_requests)
-        self._news = ToolListUpdates(hub, threads)
-        self._held: set[DisconnectWatcher] = set()
+        self._tool_list_updates = ToolListUpdates(hub, threads)
+        self._open_streams: set[DisconnectWatcher] = set()
         self._relaying = MessageRelay(
             self.upstreams,
             self.clients,
@@ -199,7 +199,7 @@ class GatewayEndpoint:
 
     async def stream_combined_updates(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
-        await self.serve_client_stream("", self._news.stream_list_changes, scope, receive, send)
+        await self.serve_client_stream("", self._tool_list_updates.stream_list_changes, scope, receive, send)
 
     async def delete_combined_session(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp`: the client ends its session."""
@@ -355,7 +355,7 @@ class GatewayEndpoint:
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
         client = await self.find_message_session(empty, headers, server, admission, agent_id)
         with (
-            self._places.acquire_slot(admission.caller.name),
+            self._stream_limit.acquire_slot(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             exchange = Exchange(
@@ -369,12 +369,12 @@ class GatewayEndpoint:
                 time.perf_counter(),
                 client,
             )
-            self._held.add(disconnect_watcher)
+            self._open_streams.add(disconnect_watcher)
             try:
                 with admission.end_on_revocation(disconnect_watcher.force_disconnect):
                     await tell(exchange)
             finally:
-                self._held.discard(disconnect_watcher)
+                self._open_streams.discard(disconnect_watcher)
             if disconnect_watcher.was_cut:
                 await exchange.line.send_key_revoked()
 
@@ -468,7 +468,7 @@ class GatewayEndpoint:
 
     def cut_open_streams(self) -> None:
         """End all streams that are held open, now: the worker is about to stop."""
-        for stream_gone in tuple(self._held):
+        for stream_gone in tuple(self._open_streams):
             stream_gone.force_disconnect()
 
     async def close(self) -> None:

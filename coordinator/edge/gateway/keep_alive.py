@@ -21,7 +21,7 @@ class ClientKeepAlive:
 
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[Exchange, str, int]] = {}
-        self._places = itertools.count()
+        self._numbers = itertools.count()
         self._clock: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -31,7 +31,7 @@ class ClientKeepAlive:
         if not exchange.line.is_stream:
             yield
             return
-        number = next(self._places)
+        number = next(self._numbers)
         self._waiting[number] = exchange, text, 0
         if self._clock is None or self._clock.done():
             self._clock = asyncio.ensure_future(self.run_keep_alives())

@@ -40,7 +40,7 @@ class ToolListUpdates:
         self._threads = threads
         self._edits = 0
         self._listening: set[asyncio.Event] = set()
-        self._seen: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
+        self._seen_digests: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
         hub.listeners.append(self.wake_changed_listeners)
 
     async def stream_list_changes(self, exchange: Exchange) -> None:
@@ -69,7 +69,7 @@ class ToolListUpdates:
                 changed.clear()
             else:
                 await exchange.line.send_event(HERE)
-                self._seen.pop(
+                self._seen_digests.pop(
                     exchange.caller, None
                 )  # a grant may have ended: that is no change that is told
             now = await self.find_visible_digest(exchange.caller)
@@ -79,18 +79,18 @@ class ToolListUpdates:
 
     async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
-        cached_digest = self._seen.get(caller)
+        cached_digest = self._seen_digests.get(caller)
         if (
             cached_digest is None
             or cached_digest[0] != self._edits
             or (cached_digest[1].done() and cached_digest[1].exception() is not None)
         ):
-            if len(self._seen) >= MOST_KEPT:
-                self._seen.clear()
+            if len(self._seen_digests) >= MOST_KEPT:
+                self._seen_digests.clear()
             looking = asyncio.ensure_future(
                 self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now())
             )
-            cached_digest = self._seen[caller] = self._edits, looking
+            cached_digest = self._seen_digests[caller] = self._edits, looking
         try:
             return await asyncio.shield(cached_digest[1])
         except DatabaseError as problem:

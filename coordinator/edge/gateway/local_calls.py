@@ -145,7 +145,7 @@ class LocalCallEndpoint:
         self._gate = gate
         self._waits = waits
         self._threads = threads
-        self._places = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
+        self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
 
     async def answer_call_question(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
@@ -402,7 +402,7 @@ class LocalCallEndpoint:
             if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
                 return await self.refuse_braked_call(exchange, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
-        with self._places.acquire_slot(exchange.caller_key.name):
+        with self._pending_limit.acquire_slot(exchange.caller_key.name):
             for _ in range(MOST_TRIES):
                 row = await self._threads.run_in_thread(
                     gateway_calls.request_local_call_approval, attempt, ruling, now=timezone.now()

@@ -86,12 +86,12 @@ class PendingCalls:
         self._threads = threads
         self._records = records
         self._runner = runner
-        self._places = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
+        self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
         self.pulse = ClientKeepAlive()
 
     async def hold_and_answer_call(self, pending_call: PendingCall, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
-        with self._places.acquire_slot(pending_call.exchange.caller_key.name):
+        with self._pending_limit.acquire_slot(pending_call.exchange.caller_key.name):
             try:
                 await self.answer_pending_call(pending_call, state)
             except gateway_calls.CallCancelled:

@@ -138,12 +138,14 @@ class CallRecords:
 
     def __init__(self, writer: GroupWriter) -> None:
         self._writer = writer
-        self._tallies = CallCounters(writer)
-        self._known: ExpiringCache[tuple[str, str, str, str], TimelineSession] = ExpiringCache(
+        self._counters = CallCounters(writer)
+        self._known_sessions: ExpiringCache[tuple[str, str, str, str], TimelineSession] = ExpiringCache(
             KNOWN_FOR, MOST_KNOWN
         )
         self._of_agents: set[str] = set()  # sessions in which agents tell of themselves
-        self._made: set[str] = set()  # clients' connections for which sessions were made, by `own` below
+        self._created_sessions: set[str] = (
+            set()
+        )  # clients' connections for which sessions were made, by `own` below
         self._writing: set[asyncio.Task[Any]] = set()
         self._gathered: dict[str, EndedCallBatch] = {}
 
@@ -157,7 +159,7 @@ class CallRecords:
         claim = NO_CLAIM if exchange.named_session or exchange.caller_key.session_id else exchange.claim
         session_key = (exchange.agent_id, own, exchange.named_session or "", claim.session or claim.call_id)
         now = asyncio.get_running_loop().time()
-        known_session = self._known.get(session_key, now)
+        known_session = self._known_sessions.get(session_key, now)
         if known_session is None:
             session_for = functools.partial(gateway_timelines.resolve_timeline_session, claim=claim)
             find = functools.partial(
@@ -170,7 +172,7 @@ class CallRecords:
             )
             known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known_session.is_agents or not claim.session:  # its hooks may make it any moment
-                self._known.put(session_key, known_session, now)
+                self._known_sessions.put(session_key, known_session, now)
             await self.end_replaced_session(own, known_session)
         if known_session.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
@@ -186,11 +188,11 @@ class CallRecords:
     async def end_replaced_session(self, own: str, timeline_session: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
         if not timeline_session.is_agents:
-            if len(self._made) >= MOST_KNOWN:
-                self._made.clear()
-            self._made.add(own)
-        elif own in self._made:
-            self._made.discard(own)
+            if len(self._created_sessions) >= MOST_KNOWN:
+                self._created_sessions.clear()
+            self._created_sessions.add(own)
+        elif own in self._created_sessions:
+            self._created_sessions.discard(own)
             await self.perform_record_write(
                 functools.partial(gateway_timelines.end_connection_session, own, timezone.now())
             )
@@ -295,7 +297,7 @@ class CallRecords:
             self.write_ended_batch(caller)
         if self._writing:
             await asyncio.wait(self._writing, timeout=CLOSE_WITHIN)
-        await self._tallies.write_counters()
+        await self._counters.write_counters()
 
     async def perform_record_write(self, work: Callable[[], T]) -> T:
         """Have a small piece of work done with the next group of events. Raises Busy."""
@@ -326,7 +328,7 @@ class CallRecords:
         CALLS.add(record.server_id, tool, outcome)
         OWN.observe(own, record.server_id)
         upstream_ms = record.upstream * 1000 if record.upstream else None
-        self._tallies.count_call(record.server_id, tool, outcome, upstream_ms=upstream_ms, own_ms=own * 1000)
+        self._counters.count_call(record.server_id, tool, outcome, upstream_ms=upstream_ms, own_ms=own * 1000)
         if record.upstream:
             UPSTREAM.observe(record.upstream, record.server_id, tool)
         if record.timer is not None:

@@ -68,7 +68,7 @@ class HookApprovalWaiter:
         self._sharing: Counter[str] = Counter()  # how many wait for a request
         # Calls that somebody waits for, by the hook that asks about them.
         self._calls: Counter[tuple[str, str]] = Counter()
-        self._places = ConcurrencyLimit(MOST_WAITING, "calls that wait for people")
+        self._pending_limit = ConcurrencyLimit(MOST_WAITING, "calls that wait for people")
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def wait_for_hook_verdict(
@@ -92,7 +92,7 @@ class HookApprovalWaiter:
         stands for whoever comes again as `sent_as`.
         """
         deadline = timezone.now() + timedelta(seconds=wait)
-        with self._places.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
+        with self._pending_limit.acquire_slot(actor.name), DisconnectWatcher(receive) as disconnect_watcher:
             call_request = replace(call_request, waiter=uuid.uuid4().hex)
             taken_calls = [call_id for hook, call_id in self._calls if hook == call_request.asks]
             call_request = await self._threads.run_in_thread(

@@ -65,7 +65,7 @@ class HookRecorder:
         self._writer = writer
         self.dialect = dialect
         # By key, because a key finds only sessions that are open to it.
-        self._known: dict[tuple[KeyIdentity | None, str], CachedSession] = {}
+        self._known_sessions: dict[tuple[KeyIdentity | None, str], CachedSession] = {}
         # … and those that a hook has the writer find, until it has.
         self._finding: dict[tuple[KeyIdentity | None, str], asyncio.Future[None]] = {}
         self._writing: set[asyncio.Task[Any]] = set()
@@ -85,7 +85,7 @@ class HookRecorder:
 
     def get_cached_session(self, hook: AgentHook, location: SessionLocation) -> KnownSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
-        known_session = self._known.get((location.by, hook.session))
+        known_session = self._known_sessions.get((location.by, hook.session))
         remaining_seconds = (
             0.0 if known_session is None else known_session.until - asyncio.get_running_loop().time()
         )
@@ -103,10 +103,10 @@ class HookRecorder:
         self, hook: AgentHook, location: SessionLocation, known_session: KnownSession
     ) -> None:
         key = location.by, hook.session
-        if key not in self._known and len(self._known) >= MOST_KNOWN:
-            self._known.clear()
+        if key not in self._known_sessions and len(self._known_sessions) >= MOST_KNOWN:
+            self._known_sessions.clear()
         until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
-        self._known[key] = CachedSession(known_session, until, location.driven)
+        self._known_sessions[key] = CachedSession(known_session, until, location.driven)
 
     async def record_hook(
         self,
@@ -239,7 +239,7 @@ class HookRecorder:
                 )
             except NotFound:
                 # The session was deleted under us: what its agent still does is heard all the same.
-                self._known.pop((location.by, hook.session), None)
+                self._known_sessions.pop((location.by, hook.session), None)
                 written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
         self.cache_hook_session(hook, location, written.made)
         return written.seen
@@ -341,7 +341,7 @@ class HookRecorder:
 
         What the runner tells that drives the agent is left to it.
         """
-        known_session = self._known.get((key, hook.session))
+        known_session = self._known_sessions.get((key, hook.session))
         if known_session is not None and known_session.session.driven:
             events = drop_runner_events(events)
         if not events:
@@ -358,7 +358,7 @@ class HookRecorder:
         self, hook: AgentHook, events: list[NewEvent], size: int, key: KeyIdentity | None, look: Look | None
     ) -> Any:
         """Write what the session was deleted under: what its agent still does is heard all the same."""
-        known_session = self._known.pop((key, hook.session), None)
+        known_session = self._known_sessions.pop((key, hook.session), None)
         named_session = known_session.named if known_session is not None else None
         where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=key, driven=named_session)
         hook_session = await self.find_hook_session(hook, where)

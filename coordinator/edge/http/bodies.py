@@ -39,7 +39,7 @@ TOO_SLOW = "The request did not arrive completely in time. Send it again."
 
 class RequestBodies:
     def __init__(self) -> None:
-        self._shares = ByteBudget()
+        self._byte_budget = ByteBudget()
         self._arriving: dict[str, dict[BodyReservation, None]] = {}
         self._count = 0
         self._decoders = FairThreadPool(DECODERS, "decode")
@@ -57,12 +57,12 @@ class RequestBodies:
 
     def reserve_body_bytes(self, reservation: BodyReservation, more: int) -> None:
         """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
-        if not self._shares.reserve_share(reservation.sender, more, size=reservation.size, total=IN_ALL):
+        if not self._byte_budget.reserve_share(reservation.sender, more, size=reservation.size, total=IN_ALL):
             raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
         reservation.size += more
 
     def release_body_bytes(self, reservation: BodyReservation) -> None:
-        self._shares.release_share(reservation.sender, reservation.size)
+        self._byte_budget.release_share(reservation.sender, reservation.size)
         reservation.size = 0
 
     def begin_arrival(self, reservation: BodyReservation) -> None:

@@ -18,11 +18,11 @@ class ConcurrencyLimit:
 
     def __init__(self, most: int, what: str) -> None:
         self._most = most
-        self._what = what
-        self._held: Counter[str] = Counter()
+        self._label = what
+        self._slots_by_caller: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return self._held.total()
+        return self._slots_by_caller.total()
 
     @contextlib.contextmanager
     def acquire_slot(self, caller: str) -> Iterator[None]:
@@ -30,18 +30,18 @@ class ConcurrencyLimit:
 
         Raises TooManyRequests for a caller that has its share, ServiceBusy where no place is free.
         """
-        own_count, free = self._held[caller], self._most - len(self)
+        own_count, free = self._slots_by_caller[caller], self._most - len(self)
         if free <= 0:
-            raise ServiceBusy(f"Too many {self._what} are open here. Try again soon.", retry_after=2)
+            raise ServiceBusy(f"Too many {self._label} are open here. Try again soon.", retry_after=2)
         if own_count >= free:
             raise TooManyRequests(
-                f"This caller already holds {own_count} {self._what}, which is its share. Close some first.",
+                f"This caller already holds {own_count} {self._label}, which is its share. Close some first.",
                 retry_after=5,
             )
-        self._held[caller] += 1
+        self._slots_by_caller[caller] += 1
         try:
             yield
         finally:
-            self._held[caller] -= 1
-            if not self._held[caller]:
-                del self._held[caller]
+            self._slots_by_caller[caller] -= 1
+            if not self._slots_by_caller[caller]:
+                del self._slots_by_caller[caller]

@@ -36,7 +36,7 @@ class SenderDownloads:
 class DownloadPool:
     def __init__(self) -> None:
         self._lanes = ThreadPoolExecutor(LANES, thread_name_prefix="lane")
-        self._shares: dict[str, SenderDownloads] = {}
+        self._downloads_by_sender: dict[str, SenderDownloads] = {}
         self.count = 0
 
     async def run_download(self, who: Who, work: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class DownloadPool:
             self.count -= 1
 
     async def run_download_in_turn(self, sender: str, work: Callable[[], None]) -> None:
-        share = self._shares.setdefault(sender, SenderDownloads())
+        share = self._downloads_by_sender.setdefault(sender, SenderDownloads())
         if share.count >= LANES_EACH + WAITING_EACH:
             raise TooManyRequests(
                 "You have too many downloads open. Try again when one of them has ended.", retry_after=5
@@ -65,7 +65,7 @@ class DownloadPool:
         finally:
             share.count -= 1
             if not share.count:
-                self._shares.pop(sender, None)
+                self._downloads_by_sender.pop(sender, None)
 
     def submit_download(self, work: Callable[[], None]) -> Future[None]:
         try:

@@ -22,14 +22,14 @@ READ_SECONDS = 2.0  # seconds for all of it
 class UnreadRequestBody:
     """One request's body: `receive` and `send` stand in for the server's; `read` is called after the answer."""
 
-    __slots__ = ("_receive", "_send", "_whole", "_will_end")
+    __slots__ = ("_is_complete", "_receive", "_send", "_will_end")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive, self._send = receive, send
         headers = get_request_headers(scope)
         length = headers.get(b"content-length", b"0")
         chunked = b"transfer-encoding" in headers
-        self._whole = not chunked and length in {b"0", b""}
+        self._is_complete = not chunked and length in {b"0", b""}
         # Who asked whether to send it (Expect) and got an answer instead may never do so.
         self._will_end = (
             b"expect" not in headers and length.isdigit() and int(length) <= SHORT and not chunked
@@ -44,22 +44,22 @@ class UnreadRequestBody:
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
         if message["type"] == "http.disconnect" or not message.get("more_body"):
-            self._whole = True
+            self._is_complete = True
         return message
 
     async def send(self, message: Message) -> None:
         """Pass a piece of the answer on, with `Connection: close` where it comes before the end of a long body."""
-        early = message["type"] == "http.response.start" and not self._whole
+        early = message["type"] == "http.response.start" and not self._is_complete
         if early and not self._will_end and b"connection" not in dict(message["headers"]):
             message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         await self._send(message)
 
     async def discard_remaining_body(self) -> None:
         """Read and drop what is left, up to the bounds. Costs nothing where the body was read."""
-        if self._whole:
+        if self._is_complete:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_SECONDS):
                 size = 0
-                while not self._whole and size <= MOST_READ:
+                while not self._is_complete and size <= MOST_READ:
                     size += len((await self.receive()).get("body", b""))

@@ -118,7 +118,7 @@ class DrivingEndpoint:
         self._waits = waits
         self._threads = threads
         self._bodies = bodies
-        self._known: dict[tuple[KeyIdentity, str], tuple[Runner, float]] = {}
+        self._known_runners: dict[tuple[KeyIdentity, str], tuple[Runner, float]] = {}
 
     async def receive_session_updates(
         self, session_id: str, scope: Scope, receive: Receive, send: Send
@@ -276,13 +276,13 @@ class DrivingEndpoint:
     async def find_posting_runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
         """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
         now = asyncio.get_running_loop().time()
-        known_runner, until = self._known.get((caller, runner_id), (None, 0.0))
+        known_runner, until = self._known_runners.get((caller, runner_id), (None, 0.0))
         if known_runner is None or until < now:
             note = functools.partial(runners.record_sign_of_life, runner_id, timezone.now(), key=caller)
             known_runner = await self._threads.run_in_thread(note)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[caller, runner_id] = known_runner, now + KNOWN_FOR
+            if len(self._known_runners) >= MOST_KNOWN:
+                self._known_runners.clear()
+            self._known_runners[caller, runner_id] = known_runner, now + KNOWN_FOR
         return known_runner
 
     async def perform_runner_write(self, work: Callable[[], T]) -> T:

@@ -33,7 +33,7 @@ class ReadinessEndpoint:
 
     def __init__(self, feed: ChangeFeed, writer: GroupWriter, threads: EdgeThreads) -> None:
         self._feed, self._writer, self._threads = feed, writer, threads
-        self._found: list[str] = []
+        self._problems: list[str] = []
         self._until = 0.0
         self._migrated = False
         self._looking = asyncio.Lock()
@@ -42,9 +42,9 @@ class ReadinessEndpoint:
         """Answer 200 `{"status": "ready"}`, or 503 with `reasons`."""
         async with self._looking:
             if time.monotonic() >= self._until:
-                self._found = await self.collect_readiness_problems()
+                self._problems = await self.collect_readiness_problems()
                 self._until = time.monotonic() + READINESS_KEPT_FOR
-        reasons = ["The server is stopping."] if self.stopping else self._found
+        reasons = ["The server is stopping."] if self.stopping else self._problems
         if reasons:
             await send_json(send, 503, {"status": "not ready", "reasons": reasons}, (b"retry-after", b"1"))
         else:

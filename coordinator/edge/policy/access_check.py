@@ -231,7 +231,7 @@ class DenialLog:
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
         self._windows: dict[tuple[str, str, str, str, str], DenialCount] = {}
-        self._others = 0
+        self._omitted_count = 0
         self._writing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -248,7 +248,7 @@ class DenialLog:
         if window is not None:
             window.more += 1
         elif len(self._windows) >= MOST_NAMED:
-            self._others += 1
+            self._omitted_count += 1
         else:
             self._windows[kind] = DenialCount(denial, now)
             self.schedule_denial_write([denial], 0)
@@ -263,8 +263,8 @@ class DenialLog:
             self.schedule_denial_write(counted, other_denials)
 
     def take_counted_denials(self) -> tuple[list[AccessDenial], int]:
-        windows, other_denials = self._windows, self._others
-        self._windows, self._others = {}, 0
+        windows, other_denials = self._windows, self._omitted_count
+        self._windows, self._omitted_count = {}, 0
         counted = [
             replace(window.denial, count=window.more, since=window.since)
             for window in windows.values()

@@ -39,9 +39,9 @@ class PolicyCache:
     def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._hub = hub
         self._threads = threads
-        self._kept: dict[Pair, tuple[float, AccessPolicy]] = {}
+        self._cached_policies: dict[Pair, tuple[float, AccessPolicy]] = {}
         self._pairs: dict[str, set[Pair]] = {}
-        self._wanted: dict[Pair, asyncio.Future[AccessPolicy]] = {}
+        self._pending_policies: dict[Pair, asyncio.Future[AccessPolicy]] = {}
         self._dropped: set[str] = set()
         self._reading: asyncio.Task[None] | None = None
         self._calming: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class PolicyCache:
         self.keep_feed_watched()
         policies, missing = {}, []
         for pair in pairs:
-            cached_policy = self._kept.get(pair)
+            cached_policy = self._cached_policies.get(pair)
             if cached_policy is not None and cached_policy[0] > now:
                 policies[pair] = cached_policy[1]
             else:
@@ -76,12 +76,12 @@ class PolicyCache:
     def drop_server_policies(self, server_id: str) -> None:
         self._dropped.add(server_id)
         for pair in self._pairs.pop(server_id, ()):
-            self._kept.pop(pair, None)
+            self._cached_policies.pop(pair, None)
 
     def request_policy_read(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
-        future = self._wanted.get(pair)
+        future = self._pending_policies.get(pair)
         if future is None:
-            future = self._wanted[pair] = asyncio.get_running_loop().create_future()
+            future = self._pending_policies[pair] = asyncio.get_running_loop().create_future()
             future.add_done_callback(consume_future_error)
         if self._reading is None or self._reading.done():
             self._reading = asyncio.ensure_future(self.read_wanted_policies())
@@ -89,8 +89,8 @@ class PolicyCache:
 
     async def read_wanted_policies(self) -> None:
         clear_caller()
-        while self._wanted:
-            wanted_pairs, self._wanted = self._wanted, {}
+        while self._pending_policies:
+            wanted_pairs, self._pending_policies = self._pending_policies, {}
             self._dropped = set()
             try:
                 policy = await self._threads.run_in_thread(
@@ -111,9 +111,9 @@ class PolicyCache:
     def store_cached_policy(self, pair: Pair, policy: AccessPolicy) -> None:
         if pair[1] in self._dropped:  # edited while we read: good enough for who asked before, not to be kept
             return
-        if len(self._kept) >= MOST_KEPT:
-            self._kept, self._pairs = {}, {}
-        self._kept[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
+        if len(self._cached_policies) >= MOST_KEPT:
+            self._cached_policies, self._pairs = {}, {}
+        self._cached_policies[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
         self._pairs.setdefault(pair[1], set()).add(pair)
 
     def keep_feed_watched(self) -> None:

@@ -93,7 +93,7 @@ class PolicyRulings:
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
         # What held_tools found by `_held_by`, by caller: every hook's answer says it.
-        self._held: dict[PartialCall, list[tuple[str, str]]] = {}
+        self._guarded_tools: dict[PartialCall, list[tuple[str, str]]] = {}
         self._held_by: PolicySnapshot | None = None
         hub.listeners.append(self.mark_rules_changed)
 
@@ -259,11 +259,11 @@ class PolicyRulings:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
         if self._snapshot is None or not self.is_snapshot_current:
             return None
-        if self._held_by is not self._snapshot or len(self._held) >= MOST_HELD_FOR:
-            self._held, self._held_by = {}, self._snapshot
-        if caller not in self._held:
-            self._held[caller] = compute_guarded_tools(self._snapshot, caller)
-        return self._held[caller]
+        if self._held_by is not self._snapshot or len(self._guarded_tools) >= MOST_HELD_FOR:
+            self._guarded_tools, self._held_by = {}, self._snapshot
+        if caller not in self._guarded_tools:
+            self._guarded_tools[caller] = compute_guarded_tools(self._snapshot, caller)
+        return self._guarded_tools[caller]
 
     def is_gateway_tool(self, tool: str) -> bool:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""

@@ -79,10 +79,10 @@ class StopSignal:
             signal.signal(number, self.record_stop_signal)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._pipe = reading
-        self._told = False
+        self._was_signalled = False
 
     def record_stop_signal(self, *_: object) -> None:
-        self._told = True
+        self._was_signalled = True
 
     def wait_for_stop(
         self,
@@ -92,7 +92,7 @@ class StopSignal:
     ) -> bool:
         """Wait for a connection, for so long, or for the host's end; say whether we were told to stop."""
         end = None if seconds is None else time.monotonic() + seconds
-        while not self._told and (host is None or host.poll() is None):
+        while not self._was_signalled and (host is None or host.poll() is None):
             remaining_seconds = None if end is None else max(0.0, end - time.monotonic())
             files: list[int | socket.socket] = [self._pipe] if listener is None else [self._pipe, listener]
             ready, _, _ = select.select(files, [], [], remaining_seconds)
@@ -101,7 +101,7 @@ class StopSignal:
                     os.read(self._pipe, 4096)
             if (listener is not None and listener in ready) or (not ready and end is not None):
                 break
-        return self._told
+        return self._was_signalled
 
 
 def bind_listening_socket(path: str) -> socket.socket:

@@ -39,11 +39,11 @@ class ServerProcess:
     ) -> None:
         self._process = process
         self._environment = environment
-        self._heard = heard
+        self._on_output = heard
         self._ended = ended
         self._words = b""
         self._writing = asyncio.Lock()
-        self._fault = ""
+        self._failure = ""
         self._tasks = [
             asyncio.ensure_future(self.read_stdout_lines()),
             asyncio.ensure_future(self.read_stderr()),
@@ -86,8 +86,8 @@ class ServerProcess:
 
     def kill_with_reason(self, text: str) -> None:
         """Kill it, and say why when its end is reported."""
-        if not self._fault:
-            self._fault = text
+        if not self._failure:
+            self._failure = text
             self.signal_process_group(signal.SIGKILL)
 
     def signal_process_group(self, number: int) -> None:
@@ -101,14 +101,14 @@ class ServerProcess:
         try:
             while chunk := await stdout.read(READ_BYTES):
                 for line in lines.split_chunk(chunk):
-                    self._heard(line)
+                    self._on_output(line)
         except LineBudgetExceeded as problem:
             self.kill_with_reason(f"It wrote {problem}.")
             while await stdout.read(READ_BYTES):
                 pass  # asyncio notices the end of a process when its pipes have been read
             return
         if rest := lines.take_rest():
-            self._heard(rest)
+            self._on_output(rest)
 
     async def read_stderr(self) -> None:
         stderr = self._process.stderr
@@ -122,7 +122,7 @@ class ServerProcess:
         await asyncio.wait(self._tasks, timeout=LETS_GO_WITHIN)
         for task in self._tasks:
             task.cancel()
-        self._ended(status, self._fault)
+        self._ended(status, self._failure)
         return status
 
 

@@ -18,7 +18,7 @@ class MessageStream:
     def __init__(self) -> None:
         self._waiting: deque[tuple[bytes, bool]] = deque()
         self._bytes = 0
-        self._news = asyncio.Event()
+        self._has_messages = asyncio.Event()
         self._cut = False
 
     def put(self, message: bytes, *, last: bool = False) -> None:
@@ -27,15 +27,15 @@ class MessageStream:
             self._cut = True
         else:
             self._waiting.append((message, last))
-        self._news.set()
+        self._has_messages.set()
 
     async def get(self) -> tuple[bytes, bool]:
         """Return the next message, and whether it is the last. Raises ReaderTooSlow."""
         while not self._waiting:
             if self._cut:
                 raise ReaderTooSlow
-            self._news.clear()
-            await self._news.wait()
+            self._has_messages.clear()
+            await self._has_messages.wait()
         message, last = self._waiting.popleft()
         self._bytes -= len(message)
         return message, last

@@ -325,9 +325,9 @@ class MountOptions:
 
     def __init__(self) -> None:
         self.options: list[str] = []
-        self._shown: list[Path] = []
+        self._visible_paths: list[Path] = []
         self._hidden: list[Path] = []
-        self._made: set[Path] = {Path("/"), Path("/tmp")}  # noqa: S108 - the program's own
+        self._created_paths: set[Path] = {Path("/"), Path("/tmp")}  # noqa: S108 - the program's own
 
     def mount_path(self, path: Path, *, writable: bool = False) -> None:
         """Mount a path, where it exists, and make the link that leads to it."""
@@ -337,17 +337,21 @@ class MountOptions:
         if writable or not self.is_path_visible(real_path):
             self.make_parent_folders(real_path)
             self.options += ["--bind" if writable else "--ro-bind", str(real_path), str(real_path)]
-            self._shown.append(real_path)
-        if real_path != path and path not in self._made and not self.is_path_visible(path.parent.resolve()):
+            self._visible_paths.append(real_path)
+        if (
+            real_path != path
+            and path not in self._created_paths
+            and not self.is_path_visible(path.parent.resolve())
+        ):
             self.make_parent_folders(path)
-            self._made.add(path)
+            self._created_paths.add(path)
             self.options += ["--symlink", str(real_path), str(path)]
 
     def make_parent_folders(self, path: Path) -> None:
         """Make the folders above a path that everybody may pass: bubblewrap's own are for one user alone."""
         for parent in reversed(path.parents):
-            if parent not in self._made and not self.is_path_visible(parent):
-                self._made.add(parent)
+            if parent not in self._created_paths and not self.is_path_visible(parent):
+                self._created_paths.add(parent)
                 self.options += ["--dir", str(parent)]
 
     def hide_path(self, folder: Path) -> None:
@@ -365,7 +369,7 @@ class MountOptions:
         )
 
     def is_path_mounted(self, folder: Path) -> bool:
-        return any(folder.is_relative_to(mounted_path) for mounted_path in self._shown)
+        return any(folder.is_relative_to(mounted_path) for mounted_path in self._visible_paths)
 
 
 def find_program_path(name: str) -> str:

@@ -29,17 +29,17 @@ class AnswerByteLimits:
 class AnswerReservation:
     """What one answer holds: `size` bytes of its caller's share and of its server's."""
 
-    __slots__ = ("_shares", "caller", "server", "size")
+    __slots__ = ("_byte_limits", "caller", "server", "size")
 
     def __init__(self, shares: AnswerByteLimits, caller: str, server: str) -> None:
-        self._shares = shares
+        self._byte_limits = shares
         self.caller = caller
         self.server = server
         self.size = 0
 
     def grow_answer_reservation(self, more: int) -> None:
         """Count `more` bytes. Raises AnswerLimitExceeded."""
-        by_caller, by_server = self._shares.by_caller, self._shares.by_server
+        by_caller, by_server = self._byte_limits.by_caller, self._byte_limits.by_server
         if not by_caller.reserve_share(self.caller, more, size=self.size, total=MAX_BYTES):
             raise AnswerLimitExceeded("the caller already receives other large answers")
         if not by_server.reserve_share(self.server, more, size=self.size, total=MAX_BYTES):
@@ -50,8 +50,8 @@ class AnswerReservation:
     def release_answer_bytes(self, count: int) -> None:
         """Count `count` bytes as handed on."""
         count = min(count, self.size)
-        self._shares.by_caller.release_share(self.caller, count)
-        self._shares.by_server.release_share(self.server, count)
+        self._byte_limits.by_caller.release_share(self.caller, count)
+        self._byte_limits.by_server.release_share(self.server, count)
         self.size -= count
 
     def release_answer_reservation(self) -> None:

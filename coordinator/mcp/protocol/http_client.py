@@ -235,7 +235,7 @@ class UpstreamAnswer:
     _chunked: bool
     _goes_on: bool
     _ended: bool = field(default=False)
-    _whole: bytes | None = field(default=None)
+    _body: bytes | None = field(default=None)
     share: AnswerReservation = field(default_factory=lambda: AnswerByteLimits().reserve_answer("", ""))
 
     @property
@@ -245,8 +245,8 @@ class UpstreamAnswer:
 
     async def iterate_body(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes. Raises UpstreamFailed where it breaks off."""
-        if self._whole is not None:
-            yield self._whole
+        if self._body is not None:
+            yield self._body
             return
         reader = self._connection.reader
         try:
@@ -274,8 +274,8 @@ class UpstreamAnswer:
             body += piece
             if len(body) > most:
                 raise UpstreamFailed(f"answered with more than {most} bytes", may_have_run=True)
-        self._whole = bytes(body)
-        return self._whole
+        self._body = bytes(body)
+        return self._body
 
     def reserve_answer_bytes(self, more: int) -> None:
         """Count bytes of the answer that stay in hand. Raises UpstreamFailed where there is no room for them."""

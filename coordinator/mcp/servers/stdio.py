@@ -220,7 +220,7 @@ class StderrTail:
     def __init__(self, pipe: int) -> None:
         os.set_blocking(pipe, False)
         self._pipe = pipe
-        self._kept = b""
+        self._tail = b""
 
     async def collect_stderr_tail(self) -> None:
         await anyio.wait_readable(self._pipe)
@@ -233,9 +233,9 @@ class StderrTail:
             chunk = os.read(self._pipe, READ_BYTES)
         except BlockingIOError:
             return True
-        self._kept = (self._kept + chunk)[-SHOWN:]
+        self._tail = (self._tail + chunk)[-SHOWN:]
         return bool(chunk)
 
     def __str__(self) -> str:
-        text = self._kept.decode(errors="replace").strip()
+        text = self._tail.decode(errors="replace").strip()
         return f" It said: {text}" if text else ""

@@ -59,7 +59,7 @@ class DeciderBook:
     now: datetime
     rules: tuple[DecidingRuleRow, ...]
     servers: tuple[str, ...] = ()
-    _found: dict[RequestTerms, DecidingRuleRow | None] = field(
+    _cached_rules: dict[RequestTerms, DecidingRuleRow | None] = field(
         default_factory=dict, compare=False, repr=False
     )
     _holders: dict[int, frozenset[int]] = field(default_factory=dict, compare=False, repr=False)
@@ -103,9 +103,9 @@ class DeciderBook:
         return self.find_rule_by_terms(request_terms(request, self.servers)) if self.rules else None
 
     def find_rule_by_terms(self, terms: RequestTerms) -> DecidingRuleRow | None:
-        if terms not in self._found:
-            self._found[terms] = next((rule for rule in self.rules if rule.matches_terms(terms)), None)
-        return self._found[terms]
+        if terms not in self._cached_rules:
+            self._cached_rules[terms] = next((rule for rule in self.rules if rule.matches_terms(terms)), None)
+        return self._cached_rules[terms]
 
     def required_approval_count(self, request: PermissionRequest) -> int:
         """Return how many people must approve: what held when it was asked, or more where rows say so since."""
