@@ -35,12 +35,12 @@ LOST = "No answer says how the call ended ({}), so it may have run. Check whethe
 
 
 class GatewayRequestFailed(Exception):
-    """There is no answer; says why. `sent`: the request may have arrived. `told`: the gateway's own answer."""
+    """There is no answer; says why. `sent`: the request may have arrived. `answer_body`: the gateway's own answer."""
 
     def __init__(self, text: str, *, sent: bool = False, told: bytes | None = None) -> None:
         super().__init__(text)
         self.sent = sent
-        self.told = told
+        self.answer_body = told
 
 
 class GatewayBridge:
@@ -122,11 +122,11 @@ class GatewayBridge:
                 is_anew = True
             except GatewayRequestFailed as problem:
                 again = not problem.sent or message.get("method") != "tools/call"
-                patience = UNREACHED_FOR if problem.told is None else SERVER_AWAY_FOR
+                patience = UNREACHED_FOR if problem.answer_body is None else SERVER_AWAY_FOR
                 if not again or time.monotonic() - first > patience:
-                    if problem.told is None or message.get("id") is None:
+                    if problem.answer_body is None or message.get("id") is None:
                         raise
-                    yield join_message_lines(problem.told)
+                    yield join_message_lines(problem.answer_body)
                     return
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)

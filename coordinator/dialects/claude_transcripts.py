@@ -89,7 +89,7 @@ class ClaudePendingCall(NamedTuple):
     """A call that has no result yet: its tool and input, and which kind of sub-agent it starts."""
 
     tool: str
-    given: dict[str, Any] | None
+    tool_input: dict[str, Any] | None
     starts: str | None
 
 
@@ -612,7 +612,7 @@ def build_task_ends(
 def build_claude_tool_result(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
     call_id, outcome = block.get("tool_use_id"), line.fields.get("toolUseResult")
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
-    values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.given}
+    values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.tool_input}
     if isinstance(call_id, str):
         ends = call_result_origins(line.claude_session_id, call_id)
         values |= {"tool_use_id": call_id, "claims": ends, "also": ends[:1]}

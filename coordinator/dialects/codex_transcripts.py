@@ -87,7 +87,7 @@ class CodexPendingCall:
     """A call that has no result yet, and what another item said of how it ran."""
 
     tool: str
-    given: dict[str, Any] | None
+    tool_input: dict[str, Any] | None
     output: str | None = None
     exit_code: int | None = None
     took: int | None = None
@@ -105,7 +105,7 @@ class CodexReplay:
 
     parent_turns: set[str] = field(default_factory=set)
     last_at: datetime | None = None  # of the line before
-    held: list[tuple[bytes, Any]] = field(default_factory=list)  # of the last turn
+    held_lines: list[tuple[bytes, Any]] = field(default_factory=list)  # of the last turn
     turn: str | None = None
     is_answered: bool = False
     is_over: bool = False
@@ -123,17 +123,17 @@ class CodexReplay:
         turn = codex_turn_begun(find_text_field(fields, "type"), payload)
         if turn is not None and turn != self.turn:
             self.parent_turns.add(self.turn or "")
-            self.turn, self.is_answered, self.held = turn, False, []
+            self.turn, self.is_answered, self.held_lines = turn, False, []
         self.totals = find_codex_totals(payload) or self.totals
         self.is_answered = self.is_answered or is_codex_model_answer(fields, payload)
         if self.turn is not None:
-            self.held.append((body, fields))
+            self.held_lines.append((body, fields))
         return []
 
     def take_own_lines(self) -> list[tuple[bytes, Any]]:
         """Return the held lines if they are the thread's own turn."""
         is_own = not self.is_answered and self.turn not in self.parent_turns
-        return self.held if is_own else []
+        return self.held_lines if is_own else []
 
 
 @dataclass(slots=True)
@@ -397,10 +397,12 @@ def read_codex_call(
     call_input = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
     begun = CodexPendingCall(*convert_to_hook_call(name, call_input))
     if call_id is None:
-        yield record.build_imported_event("pre_tool", "call", tool_name=begun.tool, tool_input=begun.given)
+        yield record.build_imported_event(
+            "pre_tool", "call", tool_name=begun.tool, tool_input=begun.tool_input
+        )
         return
     reader.calls[call_id] = begun
-    yield record.build_imported_call(call_id, begun.tool, begun.given)
+    yield record.build_imported_call(call_id, begun.tool, begun.tool_input)
 
 
 def qualified_codex_tool(payload: dict[str, Any]) -> str:
@@ -467,7 +469,7 @@ def read_codex_call_output(
     if call_id is None:
         yield record.build_imported_event("post_tool", "result", tool_name=begun.tool, **values)
         return
-    yield record.build_imported_result(call_id, begun.tool, begun.given, **values)
+    yield record.build_imported_result(call_id, begun.tool, begun.tool_input, **values)
 
 
 def strip_exit_frame(text: str) -> tuple[str, int | None]:

@@ -66,7 +66,7 @@ class GeminiTranscriptReader:
     subagent: str | None = None
     title: str | None = None
     # Messages' parts, which are written again and again.
-    told: set[tuple[str, ...]] = field(default_factory=set)
+    reported: set[tuple[str, ...]] = field(default_factory=set)
     words: str = ""  # said since the person typed
     message_times: dict[str, str] = field(default_factory=dict)  # by id, of those that were not taken back
 
@@ -156,9 +156,9 @@ class GeminiTranscriptReader:
         return [ImportedLine(record.session, key, record.at, self.facts, events)]
 
     def mark_part_as_read(self, *part: str) -> bool:
-        if part in self.told:
+        if part in self.reported:
             return False
-        self.told.add(part)
+        self.reported.add(part)
         return True
 
     def read_gemini_prompt(

@@ -35,7 +35,7 @@ def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLin
         iterate_storage_files(transcript.path) if is_file else iterate_database_lines(transcript.path)
     )
     for number, (body, size) in enumerate(storage_files, 1):
-        yield TranscriptLine(number, body, size, whole=True)
+        yield TranscriptLine(number, body, size, is_complete=True)
 
 
 Body = tuple[bytes | None, int]

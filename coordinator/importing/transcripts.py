@@ -79,12 +79,12 @@ def stat_transcript(path: Path) -> TranscriptFile | None:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptLine:
-    """A line by its number, from 1: its bytes, None where it is too long; `whole` if it has an end."""
+    """A line by its number, from 1: its bytes, None where it is too long; `is_complete` if it has an end."""
 
     number: int
     body: bytes | None
     size: int
-    whole: bool
+    is_complete: bool
 
 
 def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
@@ -109,13 +109,13 @@ def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLin
     with transcript.path.open("rb") as file:
         body = file.read(LONGEST_LINE)
         if len(body) < LONGEST_LINE:
-            yield TranscriptLine(1, body, len(body), whole=True)
+            yield TranscriptLine(1, body, len(body), is_complete=True)
             return
         shortener = TextShortener()
         while body:
             shortener.add_bytes(body)
             body = file.read(CHUNK_BYTES)
-    yield TranscriptLine(1, shortener.shortened_line(), shortener.size, whole=True)
+    yield TranscriptLine(1, shortener.shortened_line(), shortener.size, is_complete=True)
 
 
 _TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')

@@ -58,15 +58,15 @@ Drawing = dict[str, Any]
 class LiveView:
     """A part of a page that follows one thing, for all who look at it: a page asks for it as the topic `NAME:KEY`.
 
-    It follows the changes of the topics in `about` whose key or parent is KEY, and all changes of those in `beside`.
-    `news` draws what changes have added, `summary` what sums the thing up as it stands now; both are called in a
-    thread, may query, and return what the page's script is told as JSON, or None for nothing.
+    It follows the changes of the topics in `about` whose key or parent is KEY, and all changes of those in
+    `other_topics`. `draw_changes` draws what changes have added, `summary` what sums the thing up as it stands now;
+    both are called in a thread, may query, and return what the page's script is told as JSON, or None for nothing.
     """
 
     name: str
     about: frozenset[str]
-    beside: frozenset[str]
-    news: Callable[[str, Sequence[FeedChange]], Drawing | None]
+    other_topics: frozenset[str]
+    draw_changes: Callable[[str, Sequence[FeedChange]], Drawing | None]
     summary: Callable[[str], Drawing | None]
     # As `about`, for what changes many times a second: it is drawn, and is no reason to sum up.
     along: frozenset[str] = frozenset()
@@ -74,7 +74,7 @@ class LiveView:
     def followed_topics(self, key: str) -> Iterator[str]:
         """Yield the topics that the view of `key` follows."""
         yield from (f"{topic}:{key}" for topic in self.about | self.along)
-        yield from self.beside
+        yield from self.other_topics
 
     def concerns_key(self, key: str, change: FeedChange) -> bool:
         """Say whether a change concerns the thing itself."""
@@ -83,7 +83,7 @@ class LiveView:
     def follows_change(self, key: str, change: FeedChange) -> bool:
         """Say whether a change may add something to the view."""
         own = change.topic in self.along and key in (change.key, change.parent)
-        return own or change.topic in self.beside or self.concerns_key(key, change)
+        return own or change.topic in self.other_topics or self.concerns_key(key, change)
 
 
 VIEWS: dict[str, LiveView] = {}

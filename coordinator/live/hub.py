@@ -70,16 +70,16 @@ class FeedHub:
 class WantedTopics:
     """A set of `topic` and `topic:key` that says which changes somebody wants. Each of thousands who wait has one."""
 
-    __slots__ = ("keyed", "whole")
+    __slots__ = ("keyed", "whole_topics")
 
     def __init__(self, names: Iterable[str]) -> None:
         parts = [name.split(":", 1) for name in names]
-        self.whole = frozenset(part[0] for part in parts if len(part) == 1)
+        self.whole_topics = frozenset(part[0] for part in parts if len(part) == 1)
         self.keyed = frozenset((part[0], part[1]) for part in parts if len(part) == 2)
 
     def wants_change(self, change: FeedChange) -> bool:
         """Say whether `change` is of one of the topics; a key matches the change's key or its parent."""
-        if change.topic in self.whole:
+        if change.topic in self.whole_topics:
             return True
         if not self.keyed:
             return False
@@ -99,18 +99,18 @@ class TopicIndex(Generic[K]):
 
     def __setitem__(self, who: K, topics: WantedTopics) -> None:
         self._topics[who] = topics
-        for topic in topics.whole:
+        for topic in topics.whole_topics:
             self._whole_topics.setdefault(topic, {})[who] = None
         for topic, key in topics.keyed:
-            if topic not in topics.whole:
+            if topic not in topics.whole_topics:
                 self._keyed.setdefault(topic, {}).setdefault(key, {})[who] = None
 
     def __delitem__(self, who: K) -> None:
         topics = self._topics.pop(who)
-        for topic in topics.whole:
+        for topic in topics.whole_topics:
             remove_from_topic_index(self._whole_topics, topic, who)
         for topic, key in topics.keyed:
-            if topic not in topics.whole:
+            if topic not in topics.whole_topics:
                 remove_from_topic_index(self._keyed[topic], key, who)
 
     def __contains__(self, who: object) -> bool:

@@ -129,7 +129,7 @@ def draw_view_updates(names: frozenset[str], changes: Sequence[FeedChange]) -> I
         if followed_changes:
             upto = followed_changes[-1].id
             last[upto] = last.get(upto, b"") + encode_drawing(
-                view, key, partial(view.news, key, followed_changes), upto
+                view, key, partial(view.draw_changes, key, followed_changes), upto
             )
     yield from last.items()
 

@@ -22,9 +22,9 @@ class RunnerContext:
     options: RunnerOptions
     server: SignalboxServer
     guard: ProcessGuard
-    places: AllowedDirectories
+    directories: AllowedDirectories
     memory: SessionRecordStore
-    room: OutboxCapacity
+    capacity: OutboxCapacity
     environ: Mapping[str, str]
     agents: Sequence[StartableAgent]
     missing: Sequence[Mapping[str, str]]

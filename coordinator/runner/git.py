@@ -44,13 +44,13 @@ class GitFailed(Exception):
 class GitOutput:
     """What git wrote; `cut` where it wrote more than was wanted."""
 
-    said: bytes
+    output: bytes
     cut: bool = False
 
     @property
     def decoded_output(self) -> str:
         """The answer as text, without the end of its last line."""
-        return self.said.decode("utf-8", "surrogateescape").rstrip("\n")
+        return self.output.decode("utf-8", "surrogateescape").rstrip("\n")
 
 
 def run_git(

@@ -36,7 +36,7 @@ class WatchedProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit=1 << 16, loop=loop)
-        self.gone: asyncio.Future[int] = loop.create_future()
+        self.exited: asyncio.Future[int] = loop.create_future()
         self.transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -48,8 +48,8 @@ class WatchedProcessProtocol(asyncio.subprocess.SubprocessStreamProtocol):
         super().process_exited()
         assert self.transport is not None
         code = self.transport.get_returncode()
-        if not self.gone.done():
-            self.gone.set_result(-signal.SIGKILL if code is None else code)
+        if not self.exited.done():
+            self.exited.set_result(-signal.SIGKILL if code is None else code)
 
 
 class ChildProcess:
@@ -59,7 +59,7 @@ class ChildProcess:
         self.pid: int = transport.get_pid()
         self.stdin, self.stdout, self.stderr = watched.stdin, watched.stdout, watched.stderr
         self._transport = transport
-        self._exited = watched.gone
+        self._exited = watched.exited
 
     async def wait(self) -> int:
         """Return its exit code, -N where signal N ended it, as soon as it has ended."""

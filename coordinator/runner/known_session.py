@@ -51,7 +51,7 @@ class RememberedSession:
         if self._fields.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
         named_folder = order.directory or self.recorded_text("directory")
-        directory = around.places.resolve_allowed_directory(named_folder)
+        directory = around.directories.resolve_allowed_directory(named_folder)
         self.update_session_record(directory=directory)
         if not order.wants_worktree:
             return directory

@@ -63,7 +63,7 @@ class RunnerSession:
         self._early: PendingUpdates | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = UpdateOutbox(around.server, order, around.room, self.end_refused_session)
+        self._outbox = UpdateOutbox(around.server, order, around.capacity, self.end_refused_session)
         self._asking = PermissionQuestions(around.server, self.id, self._calls, self.append_denial_reason)
 
     @property
@@ -222,7 +222,7 @@ class RunnerSession:
         earlier = await known_state.find_earlier_conversation_id(order)
         if earlier and agent.opens_once_a_minute:
             await self.wait_for_next_minute()
-        self._early = PendingUpdates(around.room)
+        self._early = PendingUpdates(around.capacity)
         self._calls.clear_tool_calls()
         self._terminals, talk = await start_agent_conversation(
             around,

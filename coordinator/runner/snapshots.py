@@ -103,7 +103,7 @@ class ShadowRepository:
             settings=settings,
             **more,
         )
-        return answer.said, answer.cut
+        return answer.output, answer.cut
 
     def take_snapshot(self) -> str:
         """Return the name of the tree with the present files. Raises GitFailed and OSError."""

@@ -35,7 +35,7 @@ async def start_agent_conversation(
         session_id=session_id,
         mark=around.guard.create_process_mark(),
     )
-    directories = around.places.with_directory(directory)
+    directories = around.directories.with_directory(directory)
     terminals = SessionTerminals(around.guard, directories, env, wrote)
     client = AgentClient(
         on_message=on_message,
@@ -55,7 +55,7 @@ async def start_agent_conversation(
         directory=directory,
         env=env,
         handler=client.handle_agent_message,
-        room=around.room.wait_for_capacity,
+        room=around.capacity.wait_for_capacity,
         garbage=unknown,
     )
     conversation = AgentConversation(

@@ -155,7 +155,7 @@ def require_committed_worktree(path: str, top: str) -> None:
             "--ignore-submodules=all",
             directory=path,
             variables=filters,
-        ).said
+        ).output
         git_output = run_git(
             "for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path
         ).decoded_output

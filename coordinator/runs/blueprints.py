@@ -122,16 +122,16 @@ class RunnerAgent:
     """A procedural agent that a runner brought when it registered: there as long as the runner is."""
 
     runner: Runner
-    told: dict[str, Any]
+    reported: dict[str, Any]
 
     @property
     def name(self) -> str:
-        return str(self.told["name"])
+        return str(self.reported["name"])
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
         """What it takes; anything, where its runner does not say it in a way that can be read."""
-        parameters_schema = self.told.get("parameters_schema")
+        parameters_schema = self.reported.get("parameters_schema")
         return parameters_schema if isinstance(parameters_schema, dict) else {"type": "object"}
 
     def own_runner_demands(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class RunnerAgent:
         """Return it as clients know blueprints, with its command and its runner. It has no times of its own."""
         return {
             "name": self.name,
-            "description": str(self.told.get("description") or ""),
+            "description": str(self.reported.get("description") or ""),
             "type": PROCEDURAL,
             "parameters_schema": self.parameters_schema,
             "tags": [],
@@ -155,7 +155,7 @@ class RunnerAgent:
             "status": "active",
             "created_at": "",
             "modified_at": "",
-            "command": str(self.told.get("command") or ""),
+            "command": str(self.reported.get("command") or ""),
             "runner_id": self.runner.runner_id,
         }
 

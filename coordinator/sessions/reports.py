@@ -86,6 +86,6 @@ class MessagePiece:
     """One display of a message that is being written: `final` makes it whole."""
 
     message_id: str
-    place: int
+    index: int
     text: str
     final: bool

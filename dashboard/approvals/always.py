@@ -184,7 +184,7 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
         )
         rule = None if values is None else build_rule_from_values(values)
         edits = tuple(
-            GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), seen=seen_version or None)
+            GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), seen_version=seen_version or None)
             for agent, server, tool, seen_version in slots
         )
     except (ValueError, TypeError):

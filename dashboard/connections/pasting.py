@@ -99,9 +99,11 @@ def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> Config
         if isinstance(wanted_entry, YamlEntry):
             return ConfigBlock(settings_file, yaml_entries.format_yaml_entry(wanted_entry).rstrip(), True)
         return ConfigBlock(settings_file, indent_json(nest_config_values(wanted_entry.values)), True)
-    if agent.file and agent.wanted:
+    if agent.file and agent.build_entries:
         servers = {
-            path: entry_value for path, entry_value in agent.wanted(call).values.items() if GATEWAY in path
+            path: entry_value
+            for path, entry_value in agent.build_entries(call).values.items()
+            if GATEWAY in path
         }
         return (
             ConfigBlock(f"~/{agent.home}/{agent.file}", indent_json(nest_config_values(servers)), True)
@@ -132,9 +134,10 @@ def build_shell_exports(url: str, key: str) -> str:
 
 def build_managed_settings(agent: ConnectableAgent, call: HookInvocation) -> str:
     """Return settings with our hooks that nobody on a machine can take out."""
-    assert agent.wanted is not None
+    assert agent.build_entries is not None
     return json.dumps(
-        {"allowManagedHooksOnly": True, **build_agent_settings(agent.wanted(call), telemetry=True)}, indent=2
+        {"allowManagedHooksOnly": True, **build_agent_settings(agent.build_entries(call), telemetry=True)},
+        indent=2,
     )
 
 
@@ -142,9 +145,9 @@ def build_config_blocks(agent: ConnectableAgent, call: HookInvocation) -> list[C
     blocks = [
         ConfigBlock(f"~/{agent.home}/{own.path}", own.content.rstrip(), False) for own in agent.own(call)
     ]
-    if agent.file and agent.wanted:
+    if agent.file and agent.build_entries:
         # Claude Code's telemetry takes more than pasting; others' needs none here.
-        value = build_agent_settings(agent.wanted(call), telemetry=False)
+        value = build_agent_settings(agent.build_entries(call), telemetry=False)
         blocks.append(ConfigBlock(f"~/{agent.home}/{agent.file}", json.dumps(value, indent=2), True))
     if agent.telemetry:
         table = agent.telemetry(call)

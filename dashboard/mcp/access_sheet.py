@@ -292,7 +292,7 @@ def pack_grant_edits(edits: Iterable[GrantEdit]) -> str:
 
 def list_edit_values(edit: GrantEdit) -> list[Any]:
     until = instants.format_canonical_instant(edit.expires_at) if edit.expires_at else None
-    return [*edit.grant_slot, edit.permission, until, edit.justification, edit.seen]
+    return [*edit.grant_slot, edit.permission, until, edit.justification, edit.seen_version]
 
 
 def unpack_grant_edits(text: str) -> list[GrantEdit]:
@@ -314,7 +314,7 @@ def unpack_grant_edits(text: str) -> list[GrantEdit]:
     except (ValueError, TypeError, RecursionError):
         raise UnprocessableRequest("These changes could not be read. Go back and start again.") from None
     for edit, row in zip(edits, rows, strict=True):
-        texts = (edit.tool_name, edit.justification, edit.seen)
+        texts = (edit.tool_name, edit.justification, edit.seen_version)
         if not all(part is None or isinstance(part, str) for part in texts) or (
             row[4] and not edit.expires_at
         ):
@@ -329,7 +329,7 @@ def add_slot_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
     )
     return [
         edit
-        if edit.seen is not None
+        if edit.seen_version is not None
         else GrantEdit(
             edit.agent_id,
             edit.server_id,

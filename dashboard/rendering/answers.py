@@ -36,7 +36,7 @@ class RenderingNotReady(RenderingUnavailable):
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
     body: bytes | None  # None: too much
-    known: bool = True
+    is_known: bool = True
 
 
 class RenderingCache:
@@ -84,7 +84,7 @@ def read_job_outcome(future: Future[JobResult]) -> CachedAnswer | None:
         return None
     answer = future.result()
     too_long = len(answer.body) > ANSWER_BYTES
-    return CachedAnswer(None if too_long else answer.body, known=bool(answer.facts.get("known", True)))
+    return CachedAnswer(None if too_long else answer.body, is_known=bool(answer.facts.get("known", True)))
 
 
 def answer_size(cached_answer: CachedAnswer) -> int:
@@ -110,7 +110,7 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
             raise RenderingNotReady from None
     if cached_result.body is None:
         raise RenderingTooExpensive
-    return cached_result.body if cached_result.known else None
+    return cached_result.body if cached_result.is_known else None
 
 
 def wait_for_outcome(future: Future[JobResult]) -> CachedAnswer:

@@ -68,7 +68,7 @@ class TimelineQuery:
     def build_query_filters(self, search_result: IndexWalkResult | None) -> TimelineFilters:
         """Return the timeline's filters; `search_result` is what the search for `text` found."""
         ids = None if search_result is None else tuple(search_result.ids)
-        return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found=ids)
+        return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found_ids=ids)
 
     def query_at_position(self, **position: object) -> str:
         """Return the query string of the same filters at another place: `with_place(after=place)`."""

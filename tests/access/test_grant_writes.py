@@ -139,9 +139,11 @@ def test_a_grant_of_an_agent_that_is_gone_can_be_taken_back() -> None:
 
 def test_a_stale_save_is_refused_with_both_versions() -> None:
     seen = version()
-    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen=seen)], actor=BOB, now=NOW)
+    grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen_version=seen)], actor=BOB, now=NOW)
     with pytest.raises(StaleEdit) as refused:
-        grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", seen=seen)], actor=ALICE, now=NOW)
+        grants.apply_grant_edits(
+            [GrantEdit("agent.a", "s", None, "allow", seen_version=seen)], actor=ALICE, now=NOW
+        )
     (clash,) = refused.value.detail["clashes"]
     assert clash["yours"]["permission"] == "allow"
     assert [row["permission"] for row in clash["theirs"]] == ["deny"]
@@ -152,7 +154,7 @@ def test_the_clock_alone_makes_no_version_stale() -> None:
     grant("agent.a", "s", expires_at=NOW + timedelta(seconds=1))
     seen = version()
     assert grants.apply_grant_edits(
-        [GrantEdit("agent.a", "s", None, "allow", seen=seen)], actor=ALICE, now=LATER
+        [GrantEdit("agent.a", "s", None, "allow", seen_version=seen)], actor=ALICE, now=LATER
     )
 
 

@@ -83,7 +83,7 @@ def test_what_is_there_stays_there(machine: Path, odd: str) -> None:
     after = file.read_bytes().decode()
     value = jsonc.load_jsonc_value(after)
     agent = next(name for name, one in MERGED.items() if one == path)
-    events = CONNECTABLE_AGENTS[agent].wanted(HookInvocation((PROGRAM,), URL)).hooks  # type: ignore[misc]
+    events = CONNECTABLE_AGENTS[agent].build_entries(HookInvocation((PROGRAM,), URL)).hooks  # type: ignore[misc]
     assert set(events) <= set(value["hooks"])
     ours = [one for one in commands(value["hooks"]) if merging.is_signalbox_entry({"command": one}, agent)]
     assert all(shlex.split(one)[0] in {PROGRAM, "/bin/sh"} for one in ours)

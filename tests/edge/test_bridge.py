@@ -221,7 +221,7 @@ def test_client_that_leaves_while_queued_reaches_no_thread() -> None:
         one = asyncio.create_task(bridge(scope_of(path=b"/first"), first.receive, first.send))
         await asyncio.to_thread(busy.wait, 5)
         two = asyncio.create_task(bridge(scope_of(path=b"/second"), second.receive, second.send))
-        while len(bridge.places) < 2 or second.parts:
+        while len(bridge.request_limit) < 2 or second.parts:
             await asyncio.sleep(0)
         second.gone.set()
         for _turn in range(10):
@@ -239,7 +239,7 @@ def test_who_finds_the_queue_full_or_the_server_stopping_is_told_to_come_back(wh
     async def run() -> Client:
         bridge = DjangoBridge(echo({}), threads=1, take=whole, who=nobody)
         if why == "full":
-            bridge.places = ConcurrencyLimit(0, "requests")
+            bridge.request_limit = ConcurrencyLimit(0, "requests")
         else:
             bridge.close()
         client = Client()

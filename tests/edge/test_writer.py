@@ -135,14 +135,14 @@ def test_what_a_group_asks_after_its_commit_is_asked_once_and_sees_the_commit() 
     async def work(writer: GroupWriter) -> Any:
         loop = asyncio.get_running_loop()
         jobs = [
-            WriteJob([event("a")], time.monotonic() + 3, 1, loop, loop.create_future(), look=asked)
+            WriteJob([event("a")], time.monotonic() + 3, 1, loop, loop.create_future(), read_back=asked)
             for asked in (look, look, None, broken)
         ]
         with writer._some:  # all in one group
             for job in jobs:
                 writer.enqueue_job(job)
         await asyncio.gather(*(job.answer for job in jobs))
-        return [job.seen for job in jobs]
+        return [job.read_values for job in jobs]
 
     assert with_writer(work) == [4, 4, None, None]
     assert looks == [4]

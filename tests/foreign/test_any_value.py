@@ -208,8 +208,8 @@ def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     assert drawn
     for view in fragments.VIEWS.values():
         assert view.summary(TOLD)
-        view.news(TOLD, [change for change in changes if view.concerns_key(TOLD, change)][::EACH])
-    assert news.VIEW.news(
+        view.draw_changes(TOLD, [change for change in changes if view.concerns_key(TOLD, change)][::EACH])
+    assert news.VIEW.draw_changes(
         TOLD, [change for change in changes if news.VIEW.concerns_key(TOLD, change)][::EACH]
     )
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -79,7 +79,7 @@ def test_a_call_that_fails_when_it_may_have_been_heard_is_not_said_to_be_unsent(
 
 def test_an_approved_call_counts_as_heard_once_it_is_given_to_who_sends_it() -> None:
     x = exchange()
-    x.gone = SimpleNamespace(happened=True, call_on_disconnect=lambda _: contextlib.nullcontext())
+    x.disconnect = SimpleNamespace(happened=True, call_on_disconnect=lambda _: contextlib.nullcontext())
     x.line = SimpleNamespace(is_over=False)
     none = cast(Any, None)
 

@@ -82,7 +82,7 @@ class Client:
             caller_key=SimpleNamespace(name="one"),
             message=parse_mcp_message(BODY),
             line=self.line,
-            gone=self.gone,
+            disconnect=self.gone,
             admission=SimpleNamespace(require_still_allowed=_nothing),
             accepts_event_stream=False,
             caller=GatewayCaller("agent.one"),

@@ -55,7 +55,7 @@ def with_unknown_tables(path: Path) -> None:
 def test_tables_without_a_place_are_named_counted_and_kept(path: Path) -> None:
     with_unknown_tables(path)
     done = brought(path)
-    assert {one.table: one.rows for one in done.outcomes if not one.known} == dict(
+    assert {one.table: one.rows for one in done.outcomes if not one.is_known} == dict(
         zip(UNKNOWN, (2, 1, 2, 1, 1), strict=True)
     )
     assert kept(done, table="cron_jobs")[0]["row"] == {

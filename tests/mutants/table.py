@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "begin: budgets not asked",
         "coordinator/actions/mcp/gateway_calls.py",
-        "caller = replace(attempt.caller, session_id=attempt.place.session_id)",
+        "caller = replace(attempt.caller, session_id=attempt.origin.session_id)",
         "caller = replace(attempt.caller)",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_that_policy_denies_by_now",),
     ),
@@ -1764,7 +1764,7 @@ MUTANTS = (
     Mutant(
         "grants: stale page",
         "coordinator/actions/policy/grants.py",
-        "        and edit.seen != compute_grants_version(current_grants.get(edit.grant_slot, []))\n",
+        "        and edit.seen_version != compute_grants_version(current_grants.get(edit.grant_slot, []))\n",
         "        and False\n",
         ("tests/access/test_grant_writes.py::test_a_stale_save_is_refused_with_both_versions",),
     ),

@@ -160,8 +160,11 @@ def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any
     ],
 )
 def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], chosen: str | None) -> None:
-    asks = next((one.asks for one in KNOWN if one.name == name), ())
-    assert modes.choose_initial_mode(StartableAgent(name, name, ("x",), asks=asks), told, None) == chosen
+    asks = next((one.permission_options for one in KNOWN if one.name == name), ())
+    assert (
+        modes.choose_initial_mode(StartableAgent(name, name, ("x",), permission_options=asks), told, None)
+        == chosen
+    )
 
 
 def test_an_agent_whose_modes_all_review_themselves_is_not_started_by_default() -> None:

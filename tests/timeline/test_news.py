@@ -184,7 +184,7 @@ def test_what_cannot_be_drawn_is_read_by_the_page(session: Session, monkeypatch:
         raise ValueError
 
     view = fragments.LiveView(
-        "timeline", news_module.VIEW.about, news_module.VIEW.beside, fail, draw_session_summary
+        "timeline", news_module.VIEW.about, news_module.VIEW.other_topics, fail, draw_session_summary
     )
     monkeypatch.setitem(fragments.VIEWS, "timeline", view)
     (frame,) = live.render_page_frames(

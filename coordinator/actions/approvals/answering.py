@@ -41,7 +41,7 @@ ANSWERED_BY_ONE = (
 class RequestAnswer:
     """What a person says to a question: one answer for each part, how an agent goes on with its plan, or its option."""
 
-    given: Sequence[GivenAnswer] = ()
+    answers: Sequence[GivenAnswer] = ()
     mode: str = ""
     option: str = ""
 
@@ -82,7 +82,7 @@ def collect_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, A
         chosen = find_chosen_option(asked_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
     if isinstance(asked_question, AskedQuestions):
-        stored = questions.validate_answers(asked_question, answer.given)
+        stored = questions.validate_answers(asked_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
                 seal_secret_text(question, stored_answer)

@@ -86,7 +86,7 @@ class PreparedQuestion:
     does not say that it is another call (`slot`).
     """
 
-    shown: NewPermissionRequest
+    new_request: NewPermissionRequest
     subject: PermissionSubject
     by: Actor
     requester: Requester
@@ -161,8 +161,8 @@ def find_request_denied_by_rules(question: PreparedQuestion, now: datetime) -> P
         denied.filter(
             context__subject_key=question.call,
             context__requested_by=str(question.by),
-            context__session_id=question.shown.session_id,
-            context__agent_id=question.shown.agent_id,
+            context__session_id=question.new_request.session_id,
+            context__agent_id=question.new_request.agent_id,
             created_at__gte=now - DENIED_AGAIN_AFTER,
         )
         .order_by("-id")
@@ -258,22 +258,26 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
             if not is_same_question(earlier, question):
                 raise Conflict("This idempotency_key was already used for a different request.")
             if question.repeat_key is not None and earlier.status == PermissionRequest.Status.PENDING:
-                holding.join_pending_request(earlier, question.shown.waits_until, question.shown.waited_by)
+                holding.join_pending_request(
+                    earlier, question.new_request.waits_until, question.new_request.waited_by
+                )
             return earlier
     if question.repeat_key is not None:
-        waited_by = question.shown.waited_by
+        waited_by = question.new_request.waited_by
         existing_request = holding.find_request_for_call(
             question.repeat_key, question.requester, now, waited_by=waited_by
         )
         if existing_request is not None:
             if existing_request.status == PermissionRequest.Status.PENDING:
-                holding.join_pending_request(existing_request, question.shown.waits_until, waited_by)
+                holding.join_pending_request(existing_request, question.new_request.waits_until, waited_by)
             return existing_request
     twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
         if rules.current_request_state(twin, now).waiting:
-            if question.shown.waited_by is not None:
-                PermissionContext.objects.filter(request=twin).update(waited_by=question.shown.waited_by)
+            if question.new_request.waited_by is not None:
+                PermissionContext.objects.filter(request=twin).update(
+                    waited_by=question.new_request.waited_by
+                )
             return twin
         ending.expire_request(twin, now)
     approval = coverage.find_covering_approval(question.subject, question.requester, now)
@@ -307,7 +311,7 @@ def create_request_row(
     question: PreparedQuestion, now: datetime, denial: Ruling | None = None
 ) -> PermissionRequest:
     """Write a request: pending, approved by its type, or, with a `denial`, denied by a rule."""
-    ask, by, subject = question.shown, question.by, question.shown.subject
+    ask, by, subject = question.new_request, question.by, question.new_request.subject
     auto = denial is None and subject.permission_type in settings.AUTO_APPROVE_TYPES
     is_closed = auto or denial is not None
     status = RequestStatus.AUTO_APPROVED if auto else RequestStatus.PENDING

@@ -39,22 +39,22 @@ class WrittenFile:
     """A file that lies in its place; the row that says so is not written yet."""
 
     name: str  # what the row calls its disk_path
-    place: FilePlace
-    known: FileFingerprint
+    store_name: FilePlace
+    fingerprint: FileFingerprint
     proven: str | None
 
     def delete_written_file(self) -> None:
         """Remove it again: no row will name it."""
-        remove_attachment_file(self.name, self.place)
+        remove_attachment_file(self.name, self.store_name)
 
     def build_stored_file(self, attachment_id: str) -> StoredFile:
         """Return the row that says where the attachment's file lies, unsaved."""
         return StoredFile(
             attachment_id=attachment_id,
-            place=self.place,
-            size_bytes=self.known.size,
-            sha256=self.known.sha256,
-            pieces=self.known.pieces,
+            place=self.store_name,
+            size_bytes=self.fingerprint.size,
+            sha256=self.fingerprint.sha256,
+            pieces=self.fingerprint.pieces,
             proven=self.proven or "",
         )
 
@@ -65,12 +65,12 @@ class PreparedFile:
 
     row: ChatAttachment
     facts: dict[str, Any]  # what its content block says of it
-    kept: WrittenFile | None = None
+    written_file: WrittenFile | None = None
 
     def discard_prepared_file(self) -> None:
         """Remove the bytes again: the message was not written."""
-        if self.kept:
-            self.kept.delete_written_file()
+        if self.written_file:
+            self.written_file.delete_written_file()
 
 
 def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: datetime) -> PreparedFile:
@@ -92,8 +92,12 @@ def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: dat
         digest = hashlib.sha256(head).hexdigest()
     else:
         written_file = store_attachment_file(file, mime_type, most=settings.ATTACHMENT_MAX_BYTES)
-        row.storage_type, row.disk_path, row.size_bytes = DISK, written_file.name, written_file.known.size
-        digest = written_file.known.sha256
+        row.storage_type, row.disk_path, row.size_bytes = (
+            DISK,
+            written_file.name,
+            written_file.fingerprint.size,
+        )
+        digest = written_file.fingerprint.sha256
     return PreparedFile(row, build_attachment_facts(row, digest, size), written_file)
 
 
@@ -145,8 +149,8 @@ def save_attachments(prepared: Iterable[PreparedFile], message: ChatMessage) -> 
     for attachment in prepared:
         attachment.row.message = message
         attachment.row.save(force_insert=True)
-        if attachment.kept:
-            attachment.kept.build_stored_file(attachment.row.pk).save(force_insert=True)
+        if attachment.written_file:
+            attachment.written_file.build_stored_file(attachment.row.pk).save(force_insert=True)
 
 
 def save_stored_files(written_files: Mapping[str, WrittenFile]) -> None:
@@ -185,7 +189,7 @@ def remove_attachment_file(name: str, store_name: str) -> None:
 class OrphanFile:
     """A file that no row names."""
 
-    place: FilePlace
+    store_name: FilePlace
     name: str
 
 
@@ -352,12 +356,12 @@ def remove_orphan_file(orphan: OrphanFile, now: datetime) -> bool:
     with transaction.atomic():
         # Held, so that no move comes to count on this copy before it is gone (moving_attachments).
         if any(
-            attachments.attachment_store_name(row) == orphan.place
+            attachments.attachment_store_name(row) == orphan.store_name
             for row in rows.filter(disk_path=orphan.name)
         ):
             return False
         try:
-            store = stores.find_store(orphan.place)
+            store = stores.find_store(orphan.store_name)
             if now - store.file_modified_at(orphan.name) <= ORPHAN_AFTER:
                 return False
             store.delete(orphan.name)

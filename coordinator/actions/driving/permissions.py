@@ -62,7 +62,7 @@ class PermissionQuestion:
     session_id: str
     run_id: str | None
     tool_call: Mapping[str, Any]
-    known: Sequence[Mapping[str, Any]]
+    known_calls: Sequence[Mapping[str, Any]]
     options: tuple[dict[str, str], ...]
     ask: str | None = None
     elicitation: Mapping[str, Any] | None = None  # the form that is to be filled in, in place of options
@@ -91,7 +91,7 @@ def record_question_call(
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
             drafts.finish_draft(post)
-            for before in question.known:
+            for before in question.known_calls:
                 fields = {**before, **fields}
         driven_call = calls.record_call_permission_request(post, question.call_id, fields)
         post.write_queued_events()

@@ -88,11 +88,11 @@ def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -
 
 def keep_unknown_table(job: ImportJob, name: str, progress: Progress) -> TableOutcome:
     """Keep every row of a table that has no place here."""
-    outcome = TableOutcome(name, job.source.source_row_count(name), known=False)
+    outcome = TableOutcome(name, job.source.source_row_count(name), is_known=False)
     outcome.unreadable += job.source.damage_reports(name)
     for batch in job.source.iterate_row_chunks(name):
         for row in batch:
-            job.kept.add_rejected_row(name, "no such table here", row=to_rejected_row(row))
+            job.rejected_rows.add_rejected_row(name, "no such table here", row=to_rejected_row(row))
         outcome.aside += len(batch)
         progress(name, outcome.aside, outcome.rows)
     return outcome
@@ -111,7 +111,7 @@ def handle_import_errors(job: ImportJob, done: ImportOutcome) -> Iterator[None]:
         if job.write:
             record_import_stop(job, done, message)
         else:
-            job.kept.discard_rejected_rows()
+            job.rejected_rows.discard_rejected_rows()
         raise BadRequest(message) from problem
 
 
@@ -132,7 +132,7 @@ def record_import(job: ImportJob, done: ImportOutcome, stopped: str | None) -> N
         "conflicts": sum(outcome.conflicts.total for outcome in done.outcomes),
         "left_out": sum(outcome.left_out.total for outcome in done.outcomes),
         "kept_aside": {outcome.table: outcome.aside for outcome in done.outcomes if outcome.aside},
-        "unknown_tables": {outcome.table: outcome.rows for outcome in done.outcomes if not outcome.known},
+        "unknown_tables": {outcome.table: outcome.rows for outcome in done.outcomes if not outcome.is_known},
         "replaced": {outcome.table: outcome.replaced for outcome in done.outcomes if outcome.replaced},
         "changed": {
             outcome.table: sum(outcome.changed.values()) for outcome in done.outcomes if outcome.changed
@@ -159,8 +159,8 @@ def build_import_reason(stopped: str | None, damaged: int) -> str | None:
 
 
 def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
-    done.not_kept = job.kept.left_out
-    done.report = job.kept.close_with_report(
+    done.not_kept = job.rejected_rows.left_out
+    done.report = job.rejected_rows.close_with_report(
         {
             "source": str(job.source.path),
             "at": job.now.isoformat(),
@@ -170,4 +170,4 @@ def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None)
             "tables": [outcome.as_report_dict() for outcome in done.outcomes],
         }
     )
-    done.aside = job.kept.kept_at
+    done.aside = job.rejected_rows.kept_at

@@ -241,14 +241,14 @@ class AttachmentImport(TableImport):
 
     def __init__(self, job: ImportJob, table: ImportableTable) -> None:
         super().__init__(job, table)
-        self.kept: dict[str, WrittenFile] = {}  # by name, of the row at hand
+        self.written_files: dict[str, WrittenFile] = {}  # by name, of the row at hand
         self.with_files: list[ImportCandidate] = []  # of the batch at hand
 
     def finish_written_rows(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         """Note by what the copies are known again."""
-        stored_files, self.kept = self.kept, {}
+        stored_files, self.written_files = self.written_files, {}
         attachment_actions.save_stored_files(
             {
                 row_import.row["id"]: stored_files[name]
@@ -285,7 +285,10 @@ class AttachmentImport(TableImport):
                     stored_file = attachment_actions.store_attachment_file(
                         file, str(candidate.row.get("mime_type") or "")
                     )
-                    candidate.row["disk_path"], self.kept[stored_file.name] = stored_file.name, stored_file
+                    candidate.row["disk_path"], self.written_files[stored_file.name] = (
+                        stored_file.name,
+                        stored_file,
+                    )
                 else:
                     while file.read(attachments.CHUNK):
                         pass
@@ -301,7 +304,7 @@ class AttachmentImport(TableImport):
 
     def undo_prepared_row(self, row: Row) -> None:
         """Remove the copy again."""
-        if stored_file := self.kept.pop(row.get("disk_path") or "", None):
+        if stored_file := self.written_files.pop(row.get("disk_path") or "", None):
             stored_file.delete_written_file()
 
 
@@ -338,7 +341,7 @@ class RunImport(TableImport):
     """
 
     placed = frozenset({"parameters"})
-    held = 0
+    held_count = 0
     with_parameters = 0
 
     def adapt_row(self, raw: Row, row: Row) -> None:
@@ -351,7 +354,7 @@ class RunImport(TableImport):
             raw["parameters"] = None
 
     def finish_written_rows(self, written: list[ImportCandidate], candidates: list[ImportCandidate]) -> None:
-        self.held += runs.hold_runs(
+        self.held_count += runs.hold_runs(
             (row_import.row["run_id"] for row_import in written), reason=runs.IMPORTED, now=self.job.now
         )
         run_ids = [
@@ -375,9 +378,9 @@ class RunImport(TableImport):
         super().add_outcome_notes()
         if self.with_parameters:
             self.outcome.notes.append(f"{self.with_parameters} have parameters, which are kept with them.")
-        if self.held:
+        if self.held_count:
             self.outcome.notes.append(
-                f"{self.held} had not ended and are held. Release or stop them on the page Runs."
+                f"{self.held_count} had not ended and are held. Release or stop them on the page Runs."
             )
 
 

@@ -35,7 +35,7 @@ class TableOutcome:
 
     table: str
     rows: int
-    known: bool = True  # that there is such a table here
+    is_known: bool = True  # that there is such a table here
     added: int = 0
     present: int = 0
     replaced: int = 0

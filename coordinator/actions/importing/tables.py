@@ -31,7 +31,7 @@ class ImportJob:
     """What holds for all tables of one import. `write` is False where it is only tried."""
 
     source: SourceDatabase
-    kept: RejectedRows
+    rejected_rows: RejectedRows
     now: datetime
     write: bool
     with_policy: bool
@@ -58,15 +58,15 @@ class TableImport:
         theirs = [column for column in job.source.source_columns(table.name) if column != table.own_id]
         # A column's older name is read where the newer one is not there too.
         old = {name: new for name, new in table.renamed.items() if new not in theirs}
-        self.places = {
+        self.column_places = {
             column: old.get(column, column) for column in theirs if old.get(column, column) in ours
         }
-        self.columns = list(self.places.values())
-        self.homeless = [column for column in theirs if column not in self.places]
+        self.columns = list(self.column_places.values())
+        self.homeless = [column for column in theirs if column not in self.column_places]
         self.outcome = TableOutcome(table.name, job.source.source_row_count(table.name))
         self.outcome.unreadable += job.source.damage_reports(table.name)
         self.homeless_values: Counter[str] = Counter()
-        self.there: Counter[bytes] = Counter()
+        self.existing_digests: Counter[bytes] = Counter()
         self.group: Any = object()
         self.disarmed = 0  # what does not decide here
 
@@ -83,7 +83,7 @@ class TableImport:
                     self.leave_out_row(raw, f"there is no column {missing[0]}")
             return self.outcome
         if not self.table.key and not self.table.group:
-            self.there = self.count_row_digests(self.columns)
+            self.existing_digests = self.count_row_digests(self.columns)
         done, later = 0, []
         for batch in self.job.source.iterate_row_chunks(self.table.name, self.table.group):
             with transaction.atomic():
@@ -145,7 +145,7 @@ class TableImport:
     def build_candidate(self, raw: Row) -> ImportCandidate | None:
         """Return a row as our columns hold it; None for one that cannot be kept, which is told."""
         rest = dict(raw)
-        row = {place: rest.pop(column) for column, place in self.places.items()}
+        row = {place: rest.pop(column) for column, place in self.column_places.items()}
         self.adapt_row(rest, row)
         changes = []
         for name, value in row.items():
@@ -195,7 +195,7 @@ class TableImport:
 
     def keep_row_aside(self, reason: str, **details: Any) -> None:
         self.outcome.aside += 1
-        self.job.kept.add_rejected_row(self.table.name, reason, **details)
+        self.job.rejected_rows.add_rejected_row(self.table.name, reason, **details)
 
     def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
@@ -276,10 +276,10 @@ class TableImport:
         for candidate in candidates:
             if self.table.group and candidate.row[self.table.group] != self.group:
                 self.group = candidate.row[self.table.group]
-                self.there = self.count_row_digests(list(candidate.row), self.group)
-            digest = self.digest_row(candidate.row) if self.there else b""
-            if self.there[digest] > 0:
-                self.there[digest] -= 1
+                self.existing_digests = self.count_row_digests(list(candidate.row), self.group)
+            digest = self.digest_row(candidate.row) if self.existing_digests else b""
+            if self.existing_digests[digest] > 0:
+                self.existing_digests[digest] -= 1
                 self.outcome.present += 1
                 present.append(candidate)
             else:

@@ -362,7 +362,7 @@ class CallAttempt:
     call_id: str
     binding: CallBinding
     caller: GatewayCaller
-    place: CallOrigin
+    origin: CallOrigin
     is_beside: bool = False
 
 
@@ -393,10 +393,10 @@ def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) 
 def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamServer | None, Ruling]:
     """Return the call's server and what policy says of the call at this instant; a denial is audited."""
     binding = attempt.binding
-    caller = replace(attempt.caller, session_id=attempt.place.session_id)  # budgets are asked, too
+    caller = replace(attempt.caller, session_id=attempt.origin.session_id)  # budgets are asked, too
     server = servers.load_upstream_server(binding.server_id)
     if server is None or server.is_off or (server.target is None and not attempt.is_beside):
-        ruling = Ruling(DENY, f"The server {server.fault if server else 'is not registered'}.", "gateway")
+        ruling = Ruling(DENY, f"The server {server.failure if server else 'is not registered'}.", "gateway")
         server = None
     else:
         moment = None
@@ -407,7 +407,7 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
                 server.name,
                 binding.tool,
                 binding.arguments,
-                session_id=attempt.place.session_id or "",
+                session_id=attempt.origin.session_id or "",
                 call_id=attempt.call_id,
                 now=now,
             )
@@ -421,7 +421,7 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
             moment=moment,
         )
     if ruling.decision == DENY:
-        record_call_denial(binding, ruling, attempt.place, now=now)
+        record_call_denial(binding, ruling, attempt.origin, now=now)
     return server, ruling
 
 
@@ -452,7 +452,7 @@ def take_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> 
         request_id,
         actor=attempt.binding.by,
         call=attempt.binding.approval_subject.subject_digest,
-        session_id=attempt.place.session_id or "",
+        session_id=attempt.origin.session_id or "",
         call_id=attempt.call_id,
         now=now,
     )
@@ -556,7 +556,7 @@ def mark_call_running(attempt: CallAttempt, request_id: str, server: UpstreamSer
         if attempt.is_beside:
             own = filter_local_calls(own)
         return bool(own.filter(state=CallState.WAITING).update(**running))
-    build_gateway_call(attempt.call_id, attempt.binding, attempt.place, now, **running).save(
+    build_gateway_call(attempt.call_id, attempt.binding, attempt.origin, now, **running).save(
         force_insert=True
     )
     return True
@@ -600,7 +600,7 @@ def request_local_call_approval(attempt: CallAttempt, ruling: Ruling, *, now: da
     Raises CallCancelled where its client has cancelled it.
     """
     with transaction.atomic():
-        person_request = request_person_approval(attempt.binding, ruling, attempt.place, until=None, now=now)
+        person_request = request_person_approval(attempt.binding, ruling, attempt.origin, until=None, now=now)
         if person_request.status == PermissionRequest.Status.PENDING:
             mark_local_call_waiting(attempt, person_request.request_id, now)
     return person_request
@@ -617,7 +617,7 @@ def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime
         return
     try:
         with transaction.atomic():
-            row = build_gateway_call(call_id, binding, attempt.place, now, state=CallState.WAITING, **waits)
+            row = build_gateway_call(call_id, binding, attempt.origin, now, state=CallState.WAITING, **waits)
             row.save(force_insert=True)
     except IntegrityError:  # it was cancelled before it asked
         raise CallCancelled from None
@@ -667,7 +667,7 @@ def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
     }
     try:
         with transaction.atomic():
-            build_gateway_call(attempt.call_id, attempt.binding, attempt.place, now, **running).save(
+            build_gateway_call(attempt.call_id, attempt.binding, attempt.origin, now, **running).save(
                 force_insert=True
             )
     except IntegrityError:
@@ -704,7 +704,7 @@ def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, n
     call = build_gateway_call(
         attempt.call_id,
         attempt.binding,
-        attempt.place,
+        attempt.origin,
         now,
         state=CallState.WAITING,
         is_task=True,

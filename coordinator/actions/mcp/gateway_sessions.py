@@ -34,7 +34,7 @@ class GatewayClient:
     """A client's session as a request needs it."""
 
     session_id: str
-    door: str
+    endpoint: str
     key_id: int
     agent_id: str
     protocol_version: str

@@ -185,8 +185,8 @@ def require_seen_versions(edits: Sequence[GrantEdit], current_grants: Mapping[Sl
     clashes = [
         (edit, current_grants.get(edit.grant_slot, []))
         for edit in edits
-        if edit.seen is not None
-        and edit.seen != compute_grants_version(current_grants.get(edit.grant_slot, []))
+        if edit.seen_version is not None
+        and edit.seen_version != compute_grants_version(current_grants.get(edit.grant_slot, []))
     ]
     if clashes:
         raise StaleEdit(clashes)

@@ -32,7 +32,7 @@ WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_t
 
 
 class TouchingCall(NamedTuple):
-    """One half of a call, as far as it says what was touched; `given` is the input's beginning, as stored."""
+    """One half of a call, as far as it says what was touched; `named_path` is the input's beginning, as stored."""
 
     event_id: int
     session_id: str
@@ -40,7 +40,7 @@ class TouchingCall(NamedTuple):
     kind: str
     tool_use_id: str | None
     directory: str | None
-    given: str | None
+    named_path: str | None
 
     @property
     def is_nameless_end(self) -> bool:
@@ -48,7 +48,9 @@ class TouchingCall(NamedTuple):
 
     @property
     def touched_paths(self) -> list[str]:
-        return extract_input_paths(self.given if isinstance(self.given, str) else None, self.directory)
+        return extract_input_paths(
+            self.named_path if isinstance(self.named_path, str) else None, self.directory
+        )
 
 
 def record_touches(events: Sequence[int]) -> None:

@@ -294,11 +294,11 @@ def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
     """
     with connection.cursor() as cursor:
         if not piece.final:
-            cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.place, piece.text])
+            cursor.execute(KEEP_PIECE, [session_id, piece.message_id, piece.index, piece.text])
             return None
         cursor.execute(TAKE_PIECES, [session_id, piece.message_id])
         piece_rows = sorted(cursor.fetchall())
-    before = "".join(text for place, text in piece_rows if place < piece.place)
+    before = "".join(text for place, text in piece_rows if place < piece.index)
     return piece.text if piece.text.startswith(before) else before + piece.text
 
 

@@ -47,7 +47,7 @@ class TranscriptOutcome:
     """Counts of an import: new and known events, sessions, tokens; and what was refused."""
 
     added: int = 0
-    known: int = 0
+    known_count: int = 0
     messages: int = 0
     calls: int = 0
     sessions_made: int = 0
@@ -116,7 +116,7 @@ class TranscriptImport:
                 metadata={
                     "files": files,
                     "events_added": outcome.added,
-                    "events_known": outcome.known,
+                    "events_known": outcome.known_count,
                     "sessions_made": outcome.sessions_made,
                     "sessions_added_to": outcome.sessions_added_to,
                     "refused": len(outcome.refused),
@@ -146,7 +146,7 @@ class TranscriptImport:
                     if not self.is_event_recorded(fresh_line, transcript_line, taken_keys)
                 ]
             )
-            self.outcome.known += len(transcript_line.events) - len(fresh)
+            self.outcome.known_count += len(transcript_line.events) - len(fresh)
             new_ids = {id(imported) for imported in fresh}
             known_events += [
                 (fresh_line, transcript_line)
@@ -285,7 +285,7 @@ class TranscriptImport:
         if event.event_type == READ_FROM:
             return
         if outcome.event_id is None:
-            self.outcome.known += 1
+            self.outcome.known_count += 1
             return
         self.outcome.added += 1
         self.outcome.messages += event.event_type == "message"

@@ -71,7 +71,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
         )
         self._making = threading.Lock()
         self._client: Any = None
-        self.rests = StoreCircuitBreaker()
+        self.circuit_breaker = StoreCircuitBreaker()
 
     @property
     def connection(self) -> Any:
@@ -145,15 +145,15 @@ class Bucket(S3Storage):  # type: ignore[misc]
 
         Without `answers`, what comes of it is still to be read (`S3ObjectStream`), and nothing is known before.
         """
-        turn = self.rests.begin_request()
+        turn = self.circuit_breaker.begin_request()
         if turn is None:
             raise StoreUnavailable(self.no_answer_message())
         try:
             yield
             if answers:
-                self.rests.record_success()
+                self.circuit_breaker.record_success()
         except ClientError as problem:
-            self.rests.record_success()
+            self.circuit_breaker.record_success()
             code = s3_error_code(problem)
             if code in GONE:
                 raise FileNotFoundError(code) from None
@@ -163,10 +163,10 @@ class Bucket(S3Storage):  # type: ignore[misc]
         except (BotoCoreError, HTTPError, OSError) as problem:
             if isinstance(problem, StoreUnavailable | FileNotFoundError):
                 raise
-            self.rests.record_silence()
+            self.circuit_breaker.record_silence()
             raise self.build_unavailable_error(problem) from None
         finally:
-            self.rests.end_request(turn)
+            self.circuit_breaker.end_request(turn)
 
     def build_unavailable_error(self, problem: Exception) -> StoreUnavailable:
         """Return the words for a bucket from which nothing came."""

@@ -237,7 +237,7 @@ def print_changes(changes: Sequence[FileChange], home: UserHome) -> None:
         if change.has_effect:
             sys.stdout.write(f"\n{escape_control_characters(change.format_file_diff(home))}\n")
         else:
-            sys.stdout.write(f"{home.shorten_home_path(change.found.path)} needs no change.\n")
+            sys.stdout.write(f"{home.shorten_home_path(change.snapshot.path)} needs no change.\n")
 
 
 def escape_control_characters(text: str) -> str:

@@ -87,8 +87,8 @@ def list_own_entries(path: str, edited_file: EditedFile, settings: ClientSetting
     ):
         telemetry = [agent.telemetry(call)] if agent.telemetry else []
         return [*telemetry, *([agent.toml_value] if agent.toml_value else []), agent.mcp(call)]
-    if agent.wanted is not None and agent.file and path.endswith(os.sep + agent.file):
-        return [agent.wanted(call)]
+    if agent.build_entries is not None and agent.file and path.endswith(os.sep + agent.file):
+        return [agent.build_entries(call)]
     return []
 
 

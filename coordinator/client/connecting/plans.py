@@ -52,7 +52,7 @@ class FileChange:
     """
 
     agent: str
-    found: FileSnapshot
+    snapshot: FileSnapshot
     after: bytes | None
     base: bytes | None = None
     secret: str = ""
@@ -61,33 +61,33 @@ class FileChange:
     @property
     def has_effect(self) -> bool:
         """Say whether anything would change."""
-        return self.after != self.found.content or self.resulting_file_mode != self.found.mode
+        return self.after != self.snapshot.content or self.resulting_file_mode != self.snapshot.mode
 
     @property
     def resulting_file_mode(self) -> int:
         """The mode that the file has then."""
         if self.mode is not None:
             return self.mode
-        return self.found.mode & OWNERS if self.secret else self.found.mode
+        return self.snapshot.mode & OWNERS if self.secret else self.snapshot.mode
 
     def format_file_diff(self, home: UserHome) -> str:
         """Return the change as a unified diff; how lines end is shown where it is not a plain new line.
 
         The key is not shown. A mode that changes is a line of its own.
         """
-        name = home.shorten_home_path(self.found.path)
-        before = "/dev/null" if self.found.content is None else name
+        name = home.shorten_home_path(self.snapshot.path)
+        before = "/dev/null" if self.snapshot.content is None else name
         after = "/dev/null" if self.after is None else name
         lines = difflib.unified_diff(
-            split_diff_lines(self.found.content), split_diff_lines(self.after), before, after
+            split_diff_lines(self.snapshot.content), split_diff_lines(self.after), before, after
         )
         masked_lines = [_KEY.sub("sbx_…", line.rstrip("\n")) for line in lines]
         if (
-            self.resulting_file_mode != self.found.mode
-            and self.found.content is not None
+            self.resulting_file_mode != self.snapshot.mode
+            and self.snapshot.content is not None
             and self.after is not None
         ):
-            masked_lines.append(f"{name}: mode {self.found.mode:o} becomes {self.resulting_file_mode:o}")
+            masked_lines.append(f"{name}: mode {self.snapshot.mode:o} becomes {self.resulting_file_mode:o}")
         return "\n".join(masked_lines)
 
 
@@ -116,13 +116,13 @@ def plan_connect_changes(
     """
     folder, changes = agent.settings_folder(home.home, home.environment), []
     former = former or call
-    if agent.file and agent.wanted:
-        wanted_entries = agent.wanted(call)
+    if agent.file and agent.build_entries:
+        wanted_entries = agent.build_entries(call)
         hooks = {name: entry for name, entry in wanted_entries.hooks.items() if name not in unknown_hooks}
         wanted_entries = replace(wanted_entries, hooks=hooks)
         changes.append(
             plan_merged_settings(
-                os.path.join(folder, agent.file), wanted_entries, agent.wanted(former), edited_files
+                os.path.join(folder, agent.file), wanted_entries, agent.build_entries(former), edited_files
             )
         )
     for own_lines in agent.former_lines:
@@ -134,7 +134,7 @@ def plan_connect_changes(
         changes.append(plan_own_file(agent, os.path.join(folder, agent.plugin), plugin, edited_files))
     for change in changes:
         if change.has_effect:
-            files.require_replaceable_file(change.found)
+            files.require_replaceable_file(change.snapshot)
     return changes
 
 
@@ -336,8 +336,8 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
                 f"{'.'.join(path)} in {home.shorten_home_path(file)} switches all hooks off. Nothing is"
                 " reported or held."
             )
-    if agent.file and agent.wanted:
-        wanted_entries = agent.wanted(call)
+    if agent.file and agent.build_entries:
+        wanted_entries = agent.build_entries(call)
         with suppress(FileRefused, UnreadableSettings):
             text = files.read_file_snapshot(os.path.join(folder, agent.file)).decoded_text
             if text.strip() and merging.has_conflicting_values(text, wanted_entries):
@@ -466,19 +466,19 @@ def apply_file_changes(
         for change in changes:
             # The record comes first: a file that is changed and not in it could never be put back.
             if connects and change.after is not None:
-                edited_files[change.found.path] = build_edited_file(
-                    change, change.after, edited_files.get(change.found.path)
+                edited_files[change.snapshot.path] = build_edited_file(
+                    change, change.after, edited_files.get(change.snapshot.path)
                 )
                 record.save_edited_files(edited_files)
             written_state = (
-                files.replace_unchanged_file(change.found, change.after, change.resulting_file_mode)
+                files.replace_unchanged_file(change.snapshot, change.after, change.resulting_file_mode)
                 if change.has_effect
                 else []
             )
             done.append((change, written_state))
             if connects and written_state:
-                edited_files[change.found.path] = replace(
-                    edited_files[change.found.path], folders=written_state
+                edited_files[change.snapshot.path] = replace(
+                    edited_files[change.snapshot.path], folders=written_state
                 )
                 record.save_edited_files(edited_files)
     except (OSError, FileRefused):
@@ -486,7 +486,7 @@ def apply_file_changes(
         record.save_edited_files(before)
         raise
     if not connects:
-        restored = [(change, edited_files.pop(change.found.path)) for change, _ in done]
+        restored = [(change, edited_files.pop(change.snapshot.path)) for change, _ in done]
         record.save_edited_files(edited_files)
         files.remove_empty_folders(
             [folder for change, was in restored if change.after is None for folder in was.folders]
@@ -494,7 +494,7 @@ def apply_file_changes(
 
 
 def build_edited_file(change: FileChange, after: bytes, existing_file: EditedFile | None) -> EditedFile:
-    mode = existing_file.mode if existing_file else change.found.mode if change.secret else None
+    mode = existing_file.mode if existing_file else change.snapshot.mode if change.secret else None
     return EditedFile(
         change.agent,
         change.base,
@@ -508,8 +508,9 @@ def undo_file_changes(done: list[tuple[FileChange, list[str]]]) -> None:
     for change, written_state in reversed(done):
         if change.has_effect:
             with suppress(OSError, FileRefused):
-                now = files.read_file_snapshot(change.found.path)
+                now = files.read_file_snapshot(change.snapshot.path)
                 files.replace_unchanged_file(
-                    FileSnapshot(now.path, now.target, now.content, change.found.mode), change.found.content
+                    FileSnapshot(now.path, now.target, now.content, change.snapshot.mode),
+                    change.snapshot.content,
                 )
                 files.remove_empty_folders(written_state)

@@ -80,7 +80,7 @@ class ConnectableAgent:
     """An agent: it keeps its settings in `home` (below the person's; `variable` may move it).
 
     `programs` on the PATH and folders in `signs` (`home` unless told otherwise) show that it is on this machine.
-    `file` are the settings that are merged into, below that folder, where it has some; `wanted` says with what,
+    `file` are the settings that are merged into, below that folder, where it has some; `build_entries` says with what,
     `telemetry` which table of the TOML file `mcp_file` sends its telemetry here, `toml_value` which value that file
     is to hold, too, `former_lines` what older versions wrote, `own` which files are ours alone, and `plugin` where the
     server's plugin file goes, which was made for `plugin_of` (this agent, or the one that it is a fork of).
@@ -100,7 +100,7 @@ class ConnectableAgent:
     signs: tuple[str, ...] = ()
     variable: str | None = None
     file: str | None = None
-    wanted: Callable[[HookInvocation], SettingsEntries] | None = None
+    build_entries: Callable[[HookInvocation], SettingsEntries] | None = None
     telemetry: Callable[[HookInvocation], TomlTable] | None = None
     toml_value: TomlValue | None = None
     background: tuple[str, str] | None = None
@@ -585,7 +585,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             home=".claude",
             variable="CLAUDE_CONFIG_DIR",
             file="settings.json",
-            wanted=claude_code_entries,
+            build_entries=claude_code_entries,
             has_status_line=True,
             mcp=claude_code_mcp_entries,
             mcp_file=f"{HOME}.claude.json",
@@ -608,7 +608,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             home=".codex",
             variable="CODEX_HOME",
             file="hooks.json",
-            wanted=codex_entries,
+            build_entries=codex_entries,
             telemetry=codex_telemetry_table,
             toml_value=TomlValue("codex", "thread_unload_delay_secs", CODEX_UNLOADS_AFTER),
             background=("app-server-control/app-server-control.sock", "codex app-server daemon restart"),
@@ -635,7 +635,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             programs=("gemini",),
             home=".gemini",
             file="settings.json",
-            wanted=gemini_entries,
+            build_entries=gemini_entries,
             former_lines=(FormerLines("gemini", ".env", "OTEL_EXPORTER_OTLP_HEADERS"),),
             afterwards=_RESTART.format("Gemini CLI"),
             switches=(
@@ -696,7 +696,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             programs=("qwen",),
             home=".qwen",
             file="settings.json",
-            wanted=qwen_code_entries,
+            build_entries=qwen_code_entries,
             afterwards=_RESTART.format("Qwen Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
             project_switches=((".qwen/settings.json", ("disableAllHooks",), True),),
@@ -728,7 +728,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
             programs=("cursor", "cursor-agent"),
             home=".cursor",
             file="hooks.json",
-            wanted=cursor_entries,
+            build_entries=cursor_entries,
             mcp=cursor_mcp_entries,
             mcp_file="mcp.json",
             afterwards="Restart Cursor. Its settings list the hooks under Hooks.",

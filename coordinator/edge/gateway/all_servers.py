@@ -370,7 +370,7 @@ class AllServers:
             refusal_reason = (
                 "runs beside its agent, and is not called from here"
                 if server.is_local_server
-                else server.fault
+                else server.failure
             )
             problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
             refusal_text = f"Denied: {shown_name} did not run. {problem.detail} An admin can change that."

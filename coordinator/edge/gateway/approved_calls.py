@@ -127,8 +127,8 @@ class ApprovedCallRunner:
         exchange.is_sent = True
         task = self.start_call_job(work)
         left_event = asyncio.Event()
-        with exchange.gone.call_on_disconnect(left_event.set):
-            if exchange.gone.happened:
+        with exchange.disconnect.call_on_disconnect(left_event.set):
+            if exchange.disconnect.happened:
                 left_event.set()
             leaving = asyncio.ensure_future(left_event.wait())
             await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,14 +177,14 @@ class ApprovedCallRunner:
         else:
             await self.record_call_result(record.call_id, response)
             self._records.end_call_record(record, classify_response(response), response)
-        if line is not None and not exchange.gone.happened:
+        if line is not None and not exchange.disconnect.happened:
             if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
                 response, event = await self._notes.add_notes_to_response(
                     record.session_id, through, response, event
                 )
             await send_final_response(line, response, event)
-            if not exchange.gone.happened:
+            if not exchange.disconnect.happened:
                 await self._threads.run_in_thread(
                     gateway_calls.mark_call_delivered, record.call_id, now=timezone.now()
                 )
@@ -231,7 +231,9 @@ class ApprovedCallRunner:
         self._registry.forget_server(server.name)
         registered_server = await self._registry.find_registered_server(server.name)
         if registered_server is None or registered_server.target is None:
-            raise CallNotSent(registered_server.fault if registered_server else "is not registered any more")
+            raise CallNotSent(
+                registered_server.failure if registered_server else "is not registered any more"
+            )
         return registered_server
 
     async def record_call_result(

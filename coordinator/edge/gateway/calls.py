@@ -353,15 +353,15 @@ class ToolCallHandler:
             raise CallNoLongerAllowed(replace(ruling, decision=DENY, reason=CHANGED))
 
     async def forward_until_disconnect(self, exchange: Exchange, record: CallRecord) -> None:
-        if exchange.gone.happened:
+        if exchange.disconnect.happened:
             raise self.record_client_left(record)
         task = asyncio.current_task()
         assert task is not None
-        with exchange.gone.call_on_disconnect(task.cancel):
+        with exchange.disconnect.call_on_disconnect(task.cancel):
             try:
                 await self.forward_call(exchange, record)
             except asyncio.CancelledError:
-                if not exchange.gone.happened or task.uncancel():
+                if not exchange.disconnect.happened or task.uncancel():
                     raise
                 raise self.record_client_left(record) from None
 

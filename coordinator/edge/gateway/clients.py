@@ -65,7 +65,7 @@ class ClientSessions:
         """Return the session as it stands now. Raises NotFound."""
         self._cached_clients.remove_key(build_client_key(client))
         client_session = await self.find_client_session(
-            client.session_id, client.door, client.key_id, client.agent_id
+            client.session_id, client.endpoint, client.key_id, client.agent_id
         )
         return replace(client_session, client=client.client, capabilities=client.capabilities)
 
@@ -112,4 +112,4 @@ class ClientSessions:
 
 
 def build_client_key(client: GatewayClient) -> ClientKey:
-    return client.session_id, client.door, client.key_id, client.agent_id
+    return client.session_id, client.endpoint, client.key_id, client.agent_id

@@ -314,7 +314,9 @@ class CallElicitations:
         exchange = self._exchange
         if exchange.client is None or exchange.message.is_stateless or self._line is None:
             return False
-        return not exchange.gone.happened and elicitation.can_client_ask(exchange.client.capabilities, mode)
+        return not exchange.disconnect.happened and elicitation.can_client_ask(
+            exchange.client.capabilities, mode
+        )
 
     async def refuse_question(self, server_elicitation: ServerElicitation) -> None:
         if server_elicitation.params is None:

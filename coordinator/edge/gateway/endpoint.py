@@ -178,7 +178,7 @@ class GatewayEndpoint:
             server_requests=server_requests,
         )
         self.tasks = GatewayTasks(threads, records, runner, self.registry, self.links.attach_upstream_session)
-        self.beside = LocalCallEndpoint(
+        self.local_calls = LocalCallEndpoint(
             auth,
             bodies=bodies,
             calls=self.calls,
@@ -440,7 +440,7 @@ class GatewayEndpoint:
             await self.refusals.audit_refusal(admission, agent_id, name, problem, is_known_server=False)
             raise problem
         if server.target is None:
-            raise Forbidden(f"The MCP server {server.name} {server.fault}.")
+            raise Forbidden(f"The MCP server {server.name} {server.failure}.")
         return server
 
     async def find_message_session(

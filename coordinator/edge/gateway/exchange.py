@@ -63,7 +63,7 @@ class Exchange:
     message: McpMessage
     server: UpstreamServer
     line: ResponseStream
-    gone: DisconnectWatcher
+    disconnect: DisconnectWatcher
     started: float
     client: GatewayClient | None = None
     program: str = ""

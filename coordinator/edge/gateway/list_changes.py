@@ -50,7 +50,7 @@ class ToolListUpdates:
         changed = asyncio.Event()
         self._listening.add(changed)
         try:
-            with exchange.gone.call_on_disconnect(changed.set):
+            with exchange.disconnect.call_on_disconnect(changed.set):
                 await self.send_list_changes(exchange, changed)
         finally:
             self._listening.discard(changed)
@@ -58,11 +58,11 @@ class ToolListUpdates:
 
     async def send_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
         visible_digest = await self.find_visible_digest(exchange.caller)
-        while not exchange.gone.happened:
+        while not exchange.disconnect.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
                     await changed.wait()
-            if exchange.gone.happened:
+            if exchange.disconnect.happened:
                 return
             if changed.is_set():
                 await asyncio.sleep(SETTLES)

@@ -419,7 +419,7 @@ class LocalCallEndpoint:
                     break
                 ruling = fresh[1]
                 attempt = CallAttempt(
-                    attempt.call_id, fresh[0], attempt.caller, attempt.place, is_beside=True
+                    attempt.call_id, fresh[0], attempt.caller, attempt.origin, is_beside=True
                 )
         return self.deny_local_call(record, CHANGED)
 
@@ -431,9 +431,9 @@ class LocalCallEndpoint:
             topics=[f"permission_requests:{row.pk}", f"gateway_calls:{call_id}"],
             timeout=HELD_FOR,
             still_allowed=exchange.admission.require_still_allowed,
-            disconnect=exchange.gone,
+            disconnect=exchange.disconnect,
         )
-        if exchange.gone.happened:
+        if exchange.disconnect.happened:
             raise ClientDisconnected
         await exchange.admission.require_still_allowed()
         return waited

@@ -56,7 +56,7 @@ class PendingCall:
     exchange: Exchange
     binding: CallBinding
     ruling: Ruling
-    place: CallOrigin
+    origin: CallOrigin
     record: CallRecord
     is_kept: bool = False  # while its line waits, so that its client can cancel it anywhere
     # Sends an approved request that is no call of a tool: its client waits on its line, and nobody comes back for it.
@@ -64,7 +64,7 @@ class PendingCall:
 
     @property
     def call_attempt(self) -> CallAttempt:
-        return CallAttempt(self.record.call_id, self.binding, self.exchange.caller, self.place)
+        return CallAttempt(self.record.call_id, self.binding, self.exchange.caller, self.origin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class PendingCalls:
         self._records = records
         self._runner = runner
         self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
-        self.pulse = ClientKeepAlive()
+        self.keep_alive = ClientKeepAlive()
 
     async def hold_and_answer_call(self, pending_call: PendingCall, state: WaitState | None = None) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
@@ -165,7 +165,7 @@ class PendingCalls:
         is_told = False
         try:
             await self.send_earlier_result(pending_call, gateway_call)
-            is_told = not pending_call.exchange.gone.happened
+            is_told = not pending_call.exchange.disconnect.happened
         finally:
             if not is_told:
                 await self._threads.run_in_thread(gateway_calls.release_call_result, gateway_call.call_id)
@@ -173,7 +173,7 @@ class PendingCalls:
 
     async def send_earlier_result(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
         """Tell how the very same call ended, as far as that is known."""
-        if pending_call.exchange.gone.happened:
+        if pending_call.exchange.disconnect.happened:
             return  # it left meanwhile
         if earlier_call.state == CallState.LOST or earlier_call.result is None:
             unknown_end_text = answers.describe_unknown_end(
@@ -191,7 +191,7 @@ class PendingCalls:
 
     def require_connected_client(self, pending_call: PendingCall) -> None:
         """Raise ClientDisconnected where nobody is there to be told an end: it is for the same call made again."""
-        if pending_call.exchange.gone.happened:
+        if pending_call.exchange.disconnect.happened:
             self._records.end_call_record(
                 pending_call.record, "held", None, "The client went away while the call waited."
             )
@@ -237,7 +237,7 @@ class PendingCalls:
             gateway_calls.request_unless_begun,
             pending_call.binding,
             pending_call.ruling,
-            pending_call.place,
+            pending_call.origin,
             until=until,
             now=timezone.now(),
             known_call=kept_call,
@@ -321,7 +321,7 @@ class PendingCalls:
                 gateway_calls.record_call_denial,
                 pending_call.binding,
                 denial,
-                pending_call.place,
+                pending_call.origin,
                 now=timezone.now(),
             )
             await self.deny_pending_call(pending_call, denial)
@@ -331,8 +331,8 @@ class PendingCalls:
             gateway_calls.is_call_begun, pending_call.record.call_id
         ):
             self._records.restart_call_record(pending_call.record, gateway_calls.new_call_id())
-            pending_call.place = replace(
-                pending_call.place, event_id=await self._records.write_call_begin(pending_call.record)
+            pending_call.origin = replace(
+                pending_call.origin, event_id=await self._records.write_call_begin(pending_call.record)
             )
         return False
 
@@ -375,13 +375,13 @@ class PendingCalls:
         exchange = pending_call.exchange
         if exchange.accepts_event_stream:
             await exchange.line.open_event_stream()
-        with self.pulse.keep_client_alive(exchange, text):
+        with self.keep_alive.keep_client_alive(exchange, text):
             waited = await self._waits.wait_until(
                 check,
                 topics=[topic, f"gateway_calls:{pending_call.record.call_id}"],
                 timeout=patience,
                 still_allowed=exchange.admission.require_still_allowed,
-                disconnect=exchange.gone,
+                disconnect=exchange.disconnect,
             )
         if waited is None:
             self.require_connected_client(pending_call)

@@ -66,7 +66,8 @@ OWN = meters.Histogram(
 class CallRecord:
     """One call on its way. Times in seconds; `began` is on time.perf_counter's clock.
 
-    `told` is the same call as its agent told it, where it did: then that is its beginning, and the end carries its id.
+    `reported_call` is the same call as its agent told it, where it did: then that is its
+    beginning, and the end carries its id.
     `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
     `claimed` is the id that its agent's program says it has there. `marks` are those of its result
     (mcp.gateway.result_marks).
@@ -81,7 +82,7 @@ class CallRecord:
     session_id: str
     at: str
     began: float
-    known: bool
+    is_known: bool
     decided_by: str = ""
     waited: float = 0.0
     upstream: float = 0.0
@@ -93,7 +94,7 @@ class CallRecord:
     is_read: bool = False
     claimed: str = ""
     marks: tuple[str, ...] = ()
-    told: ReportedCall | None = None
+    reported_call: ReportedCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
 
@@ -110,7 +111,7 @@ class CallRecord:
     @property
     def timeline_call_id(self) -> str:
         """Return the id under which the call stands in its timeline."""
-        return self.told.call_id if self.told else self.call_id
+        return self.reported_call.call_id if self.reported_call else self.call_id
 
     @property
     def timeline_tool_name(self) -> str:
@@ -119,7 +120,7 @@ class CallRecord:
             return build_method_name(self.server_id, self.tool)
         own, reported_tool = (
             build_tool_name(self.server_id, self.tool),
-            self.told.tool_name if self.told else "",
+            self.reported_call.tool_name if self.reported_call else "",
         )
         return reported_tool if own in {reported_tool, find_call_behind_gateway(reported_tool)} else own
 
@@ -213,7 +214,7 @@ class CallRecords:
     def begin_read_record(self, exchange: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
         """Note that a request other than a call begins, as `begin` does."""
         record = self.begin_call_record(exchange, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
-        record.is_read = record.known = True
+        record.is_read = record.is_known = True
         return record
 
     def resume_call_record(
@@ -248,9 +249,9 @@ class CallRecords:
         if record.is_begun:
             return
         record.is_begun = True
-        record.told = await self.find_reported_call(record)
-        if record.told is not None and record.told.event_id is not None:
-            record.event_id = record.told.event_id
+        record.reported_call = await self.find_reported_call(record)
+        if record.reported_call is not None and record.reported_call.event_id is not None:
+            record.event_id = record.reported_call.event_id
             return
         outcomes = await self.submit_call_events([self.build_begin_event(record)])
         first = outcomes[0] if outcomes else None
@@ -283,7 +284,7 @@ class CallRecords:
             "reason": record.decided_by or None,
             "source": BY_GATEWAY,
         }
-        if record.told is None:
+        if record.reported_call is None:
             return NewEvent(**values)
         begins = (
             call_start_origin(record.timeline_call_id, arguments),
@@ -308,7 +309,7 @@ class CallRecords:
         record.is_over = True
         if record.timer is not None:
             record.timer.cancel()
-        CALLS.add(record.server_id, record.tool if record.known else "?", "held")
+        CALLS.add(record.server_id, record.tool if record.is_known else "?", "held")
 
     def record_refused_retry(self, record: CallRecord, response: bytes) -> None:
         """Note a refusal of what came with the state of another call: that one stays open, its own try may come."""
@@ -324,7 +325,7 @@ class CallRecords:
         record.is_over = True
         total = time.perf_counter() - record.began
         own = max(0.0, total - record.upstream - record.waited)
-        tool = record.tool if record.known else "?"
+        tool = record.tool if record.is_known else "?"
         CALLS.add(record.server_id, tool, outcome)
         OWN.observe(own, record.server_id)
         upstream_ms = record.upstream * 1000 if record.upstream else None
@@ -348,8 +349,8 @@ class CallRecords:
             await asyncio.wait([record.beginning])
         begins: list[NewEvent] = []
         if self.should_find_reported_call(record):
-            record.told = await self.find_reported_call(record)
-            is_told = record.told is not None and record.told.event_id is not None
+            record.reported_call = await self.find_reported_call(record)
+            is_told = record.reported_call is not None and record.reported_call.event_id is not None
             begins = [] if record.is_begun or is_told else [self.build_begin_event(record)]
             record.is_begun = True
         self.batch_ended_call([*begins, ended()], size)

@@ -97,7 +97,7 @@ class ResponseResumer:
 def can_client_resume(exchange: Exchange) -> bool:
     """Say whether the client gets what its server tells on another stream: it is there, at the server's own door."""
     return (
-        not exchange.gone.happened
+        not exchange.disconnect.happened
         and exchange.client is not None
-        and exchange.client.door == exchange.server.name
+        and exchange.client.endpoint == exchange.server.name
     )

@@ -45,13 +45,13 @@ class ServerStreamRelay:
     async def relay_server_stream(self, exchange: Exchange) -> None:
         """Pass on what the server tells until the client leaves, or may not stay."""
         passing = asyncio.ensure_future(self.relay_stream_answer(exchange))
-        with exchange.gone.call_on_disconnect(passing.cancel):
-            if exchange.gone.happened:
+        with exchange.disconnect.call_on_disconnect(passing.cancel):
+            if exchange.disconnect.happened:
                 passing.cancel()
             try:
                 await passing
             except asyncio.CancelledError:
-                if not exchange.gone.happened:
+                if not exchange.disconnect.happened:
                     raise
         await exchange.line.end_event_stream()
 

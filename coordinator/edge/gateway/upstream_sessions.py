@@ -57,7 +57,7 @@ class UpstreamSessions:
         Raises UpstreamSessionLost at a server's own door, where that is its client's to do, and UpstreamFailed.
         """
         assert exchange.client is not None
-        if exchange.client.door:
+        if exchange.client.endpoint:
             raise await self.end_lost_session(exchange)
         try:
             exchange.client = await self.ensure_upstream_session(exchange, exchange.client)

@@ -159,7 +159,7 @@ class UpstreamClient:
         """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
         `look` raises."""
         if server.target is None:
-            raise UpstreamFailed(server.fault)
+            raise UpstreamFailed(server.failure)
         all_headers = [*headers, *server.headers]
         if session is not None:
             all_headers.append(("Mcp-Session-Id", session))

@@ -55,7 +55,7 @@ class HookWaiter:
     deadline: datetime
     outlasts: bool
     still_allowed: Callable[[], Awaitable[object]]
-    gone: DisconnectWatcher
+    disconnect: DisconnectWatcher
     sent_as: str | None = None
 
 
@@ -118,7 +118,7 @@ class HookApprovalWaiter:
             return settled_call
         for attempt in range(MOST_TRIES):
             now = timezone.now()
-            if waiter.gone.happened:
+            if waiter.disconnect.happened:
                 raise ClientDisconnected
             if waiter.deadline <= now:
                 break
@@ -148,7 +148,7 @@ class HookApprovalWaiter:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
         if "allowed" not in settled:  # no person's verdict
             return True
-        if waiter.gone.happened:  # nobody would hear of it; the call can be made again
+        if waiter.disconnect.happened:  # nobody would hear of it; the call can be made again
             raise ClientDisconnected
         now = timezone.now()
         settled_verdict = await self._threads.run_in_thread(
@@ -175,7 +175,7 @@ class HookApprovalWaiter:
             raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
-        has_caller_gone = waiter.gone.happened
+        has_caller_gone = waiter.disconnect.happened
         if (
             settled is None
             and not has_caller_gone
@@ -229,7 +229,7 @@ class HookApprovalWaiter:
                 topics=[f"permission_requests:{row.pk}", f"events:{call_request.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
                 still_allowed=waiter.still_allowed,
-                disconnect=waiter.gone,
+                disconnect=waiter.disconnect,
             )
         finally:
             self._sharing -= Counter([row.request_id])

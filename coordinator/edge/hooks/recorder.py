@@ -161,14 +161,14 @@ class HookRecorder:
             return None
         if job.is_refused:
             return await self.await_hook_write(hook, self.finish_hook_write(hook, job, key))
-        return job.seen
+        return job.read_values
 
     async def finish_hook_write(self, hook: AgentHook, job: WriteJob, key: KeyIdentity | None) -> Any:
         """Wait for a job that was begun, as `_write` does."""
         try:
-            return raise_for_refusal(await self._writer.wait_for_write(job)).seen
+            return raise_for_refusal(await self._writer.wait_for_write(job)).read_values
         except NotFound:
-            return await self.rewrite_for_new_session(hook, job.items, job.size, key, job.look)
+            return await self.rewrite_for_new_session(hook, job.items, job.size, key, job.read_back)
 
     async def record_dependent_hook(
         self,
@@ -241,8 +241,8 @@ class HookRecorder:
                 # The session was deleted under us: what its agent still does is heard all the same.
                 self._known_sessions.pop((location.by, hook.session), None)
                 written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
-        self.cache_hook_session(hook, location, written.made)
-        return written.seen
+        self.cache_hook_session(hook, location, written.created)
+        return written.read_values
 
     def make_hook_events(
         self,
@@ -350,7 +350,7 @@ class HookRecorder:
             if lost:
                 events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
             try:
-                return (await self.submit_hook_events(size, events, look=look)).seen
+                return (await self.submit_hook_events(size, events, look=look)).read_values
             except NotFound:
                 return await self.rewrite_for_new_session(hook, events, size, key, look)
 
@@ -367,7 +367,7 @@ class HookRecorder:
         )  # it was joined with its runner's
         for event in events:
             event.session_id = hook_session.session_id
-        return (await self.submit_hook_events(size, events, look=look)).seen if events else None
+        return (await self.submit_hook_events(size, events, look=look)).read_values if events else None
 
     @contextlib.contextmanager
     def take_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:

@@ -71,7 +71,7 @@ class DjangoBridge:
         self.application = application
         self.who = who
         self.take = take
-        self.places = ConcurrencyLimit(threads * QUEUED_PER_THREAD, "requests")
+        self.request_limit = ConcurrencyLimit(threads * QUEUED_PER_THREAD, "requests")
         self.pool = FairThreadPool(threads, "django")
         self.downloads = DownloadPool()
 
@@ -98,7 +98,7 @@ class DjangoBridge:
     async def answer_queued_request(
         self, scope: Scope, body: IO[bytes], receive: Receive, send: Send
     ) -> None:
-        with self.places.acquire_slot(CALLER.get()):
+        with self.request_limit.acquire_slot(CALLER.get()):
             await self.run_wsgi_exchange(scope, body, receive, send)
 
     async def run_wsgi_exchange(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
@@ -137,7 +137,7 @@ class WsgiExchange:
     def __init__(self, application: WsgiApplication, environ: dict[str, Any]) -> None:
         self.application = application
         self.environ = environ
-        self.gone = threading.Event()
+        self.disconnected = threading.Event()
         self.status = 500
         self.headers: list[tuple[bytes, bytes]] = []
         self.result: Iterable[bytes] = ()
@@ -149,11 +149,11 @@ class WsgiExchange:
         """Notice that the client went away, until cancelled."""
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.gone.set()
+        self.disconnected.set()
 
     def run_wsgi_application(self) -> None:
         """Call the application; a plain answer is complete afterwards, a streamed one only begun."""
-        if self.gone.is_set():
+        if self.disconnected.is_set():
             raise ClientGone
         self.result = self.application(self.environ, self.start_response)
         self.streaming = bool(getattr(self.result, "streaming", False)) and not self.is_small_response
@@ -185,7 +185,7 @@ class WsgiExchange:
 
     async def send_complete_response(self, send: Send) -> None:
         """Send an answer that is complete; to a HEAD request without its body (Django kept its length)."""
-        if self.gone.is_set():
+        if self.disconnected.is_set():
             return
         body = b"" if self.environ["REQUEST_METHOD"] == "HEAD" else self.body
         await send(self.start_message)
@@ -197,7 +197,7 @@ class WsgiExchange:
         pace, self.begun = ReadingPace(), True
 
         def push_message(message: Message) -> None:
-            if self.gone.is_set():
+            if self.disconnected.is_set():
                 raise ClientGone
             started_at = time.monotonic()
             future = asyncio.run_coroutine_threadsafe(await_send(send(message)), loop)

@@ -30,7 +30,7 @@ class SenderDownloads:
     """What one sender has: its downloads, waiting ones too, and its turns."""
 
     count: int = 0
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LANES_EACH))
+    semaphore: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LANES_EACH))
 
 
 class DownloadPool:
@@ -60,7 +60,7 @@ class DownloadPool:
             )
         share.count += 1
         try:
-            async with share.turns:
+            async with share.semaphore:
                 await asyncio.wrap_future(self.submit_download(work))
         finally:
             share.count -= 1

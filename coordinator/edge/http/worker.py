@@ -48,7 +48,7 @@ class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         super().__init__(worker)
         worker.connections.add(self)
         self.http2: bytearray | None = None  # what a client of HTTP/2 said that is still to be refused
-        self.heard = self.refused = False
+        self.has_received = self.refused = False
         self.no_request: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -66,12 +66,12 @@ class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
         """Take what came. A client that begins to speak HTTP/2 is told why it is not served (edge.grpc_refusal)."""
         if self.http2 is not None:
             self.refuse_http2(data)
-        elif self.req_count <= 1 and not self.heard and data.startswith(grpc_refusal.PREFACE):
+        elif self.req_count <= 1 and not self.has_received and data.startswith(grpc_refusal.PREFACE):
             self.http2 = bytearray()
             self.transport.write(grpc_refusal.build_http2_greeting())
             self.refuse_http2(data[len(grpc_refusal.PREFACE) :])
         else:
-            self.heard = True
+            self.has_received = True
             super().data_received(data)
 
     def refuse_http2(self, data: bytes) -> None:

@@ -244,7 +244,7 @@ class DrivingEndpoint:
             permissions.submit_permission_question, call_request, ruling, ask=question.ask, actor=by, now=now
         )
         row = await self._threads.run_in_thread(put_question)
-        with self._waits.places.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.acquire_slot(admission.caller.name):
             answer = await self._waits.wait_until(
                 lambda: permissions.build_question_answer(row.request_id, question, timezone.now()),
                 topics=[f"permission_requests:{row.pk}"],

@@ -63,8 +63,8 @@ Result = list[Outcome] | bytes | SignalboxError
 class WriteJob:
     """One caller's events, or its `work`. `deadline` is on time.monotonic's clock, `size` in bytes.
 
-    `make` makes the events in the transaction, and `made` is what else it returned; `look` is asked after the commit,
-    and `seen` is what it answered (`WriteResult`).
+    `make` makes the events in the transaction, and `created` is what else it returned; `read_back` is asked after the
+    commit, and `read_values` is what it answered (`WriteResult`).
     """
 
     items: list[NewEvent]
@@ -76,9 +76,9 @@ class WriteJob:
     make_answer: MakeAnswer | None = None
     work: Callable[[], Any] | None = None
     make: MakeEvents | None = None
-    made: Any = None
-    look: Look | None = None
-    seen: Any = None
+    created: Any = None
+    read_back: Look | None = None
+    read_values: Any = None
     prepared: list[PreparedEvent] = field(default_factory=list)
     given_up: bool = False
     begun: bool = False  # in the hands of the database: committed or not, nobody knows yet
@@ -100,12 +100,12 @@ class WriteJob:
 class WriteResult:
     """What became of events: their `outcomes`, what `make` returned beside them, and what `look` saw after the commit.
 
-    `seen` is None, too, where the database did not answer.
+    `read_values` is None, too, where the database did not answer.
     """
 
     outcomes: list[Outcome]
-    made: Any = None
-    seen: Any = None
+    created: Any = None
+    read_values: Any = None
 
 
 @dataclass(slots=True)
@@ -210,9 +210,9 @@ class GroupWriter:
         events. `look` reads what is committed by then. A group asks each once, for all who gave the same.
         """
         loop = asyncio.get_running_loop()
-        job = WriteJob(list(items), deadline, size, loop, loop.create_future(), make=make, look=look)
+        job = WriteJob(list(items), deadline, size, loop, loop.create_future(), make=make, read_back=look)
         outcomes = await self.submit_job_and_wait(job)
-        return WriteResult(outcomes, job.made, job.seen)
+        return WriteResult(outcomes, job.created, job.read_values)
 
     def begin_group_write(
         self, items: list[NewEvent], *, deadline: float, size: int, look: Look | None = None
@@ -222,7 +222,7 @@ class GroupWriter:
         Raises ServiceBusy.
         """
         loop = asyncio.get_running_loop()
-        job = WriteJob(items, deadline, size, loop, loop.create_future(), look=look)
+        job = WriteJob(items, deadline, size, loop, loop.create_future(), read_back=look)
         self.enqueue_job(job)
         return job
 
@@ -241,7 +241,7 @@ class GroupWriter:
     async def wait_for_write(self, job: WriteJob) -> WriteResult:
         """Wait for a job that was begun, and return what became of it. Raises as `record` does."""
         outcomes = await self.wait_for_write_job(job)
-        return WriteResult(outcomes, job.made, job.seen)
+        return WriteResult(outcomes, job.created, job.read_values)
 
     async def perform_in_transaction(self, work: Callable[[], T], *, deadline: float) -> T:
         """Have a small `work` done in the next group's transaction, after its events; return what it returns.
@@ -456,7 +456,7 @@ def make_job_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception
     """Have a job's events made; return what goes wrong with that, the database apart: it is its caller's alone."""
     try:
         with transaction.atomic():
-            job.made, items = make()
+            job.created, items = make()
     except DatabaseError:
         raise
     except Exception as problem:
@@ -482,15 +482,15 @@ def read_after_commit(group: Sequence[WriteJob]) -> None:
     """Answer what jobs ask after the commit, each question once."""
     looks_seen: dict[Look, Any] = {}
     for job in group:
-        if job.look is None:
+        if job.read_back is None:
             continue
-        if job.look not in looks_seen:
+        if job.read_back not in looks_seen:
             try:
-                looks_seen[job.look] = job.look()
+                looks_seen[job.read_back] = job.read_back()
             except DatabaseError as problem:
                 log.warning("What a caller asks after its events cannot be read: %s", str(problem).strip())
-                looks_seen[job.look] = None
-        job.seen = looks_seen[job.look]
+                looks_seen[job.read_back] = None
+        job.read_values = looks_seen[job.read_back]
 
 
 def write_batch(job: WriteJob, now: datetime) -> Result:

@@ -146,7 +146,7 @@ class AccessEndpoint:
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         topics.append("brakes")
         check = functools.partial(find_undenied_verdict, *question)
-        with self._waits.places.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.acquire_slot(admission.caller.name):
             waited = await self._waits.wait_until(
                 check,
                 topics=topics,

@@ -45,7 +45,7 @@ class BrakeGate:
         if first_brake is None or wait <= 0:
             return first_brake
         look = functools.partial(brakes.find_brake_on_call, agents, host)
-        with self._waits.places.acquire_slot(asker):
+        with self._waits.poll_limit.acquire_slot(asker):
             released = await self._waits.wait_until(
                 lambda: True if look() is None else None,
                 topics=["brakes"],

@@ -48,7 +48,7 @@ class ChatEndpoint:
             begin_chat_wait, admission.caller, agent_id, query.get("after", [None])[-1]
         )
         with (
-            self._waits.places.acquire_slot(admission.caller.name),
+            self._waits.poll_limit.acquire_slot(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
         ):
             answer: dict[str, Any] | None = await self._waits.wait_until(

@@ -111,7 +111,7 @@ class LongPollEndpoint:
         timeout: float,
     ) -> dict[str, Any] | None:
         """Wait for an answer; end early, with what the check found meanwhile, if the client goes away."""
-        with self._waits.places.acquire_slot(admission.caller.name):
+        with self._waits.poll_limit.acquire_slot(admission.caller.name):
             return await self._waits.wait_until(
                 check,
                 topics=topics,

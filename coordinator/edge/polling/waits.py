@@ -117,13 +117,13 @@ class WakeUpEvent:
 
 
 class LongPollWaiters:
-    """All waiters of one process. Whoever holds a poll takes one of `places` for it."""
+    """All waiters of one process. Whoever holds a poll takes one of `poll_limit` for it."""
 
     def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._hub = hub
         self._waiting = TopicIndex[WakeUpEvent]()
-        self.places = ConcurrencyLimit(settings.MAX_POLLS, "polls")
+        self.poll_limit = ConcurrencyLimit(settings.MAX_POLLS, "polls")
         self._closing = False
         hub.listeners.append(self.wake_changed_waiters)
 

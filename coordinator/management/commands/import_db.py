@@ -132,7 +132,7 @@ class Command(BaseCommand):
             self.stdout.write(f"The report: {done.report}")
 
     def print_table_outcome(self, outcome: TableOutcome, most: int | None) -> None:
-        if not outcome.known:
+        if not outcome.is_known:
             self.stdout.write(
                 f"note: {outcome.table} has no counterpart here; its {outcome.rows:,} rows are kept aside."
             )

@@ -131,16 +131,16 @@ class Command(BaseCommand):
                 raise UnknownLineKind(TOO_LONG)
             taking.take_transcript_lines(reader.read_line(line.body), location, line.size)
         except UnknownLineKind as problem:
-            self._read.count_unreadable_line(str(problem) if line.whole else UNFINISHED, location)
+            self._read.count_unreadable_line(str(problem) if line.is_complete else UNFINISHED, location)
         self._read.lines += 1
         self._read.bytes += line.size
         self.show_transcript_progress()
 
     def show_transcript_progress(self) -> None:
         read = self._read
-        if time.monotonic() - read.shown < SHOWN_EVERY or not sys.stderr.isatty():
+        if time.monotonic() - read.shown_at < SHOWN_EVERY or not sys.stderr.isatty():
             return
-        read.shown = time.monotonic()
+        read.shown_at = time.monotonic()
         filled = BAR * read.bytes // max(read.of_bytes, 1)
         bar = "#" * filled + "." * (BAR - filled)
         sys.stderr.write(
@@ -181,7 +181,7 @@ class TranscriptProgress:
     def __init__(self, of_bytes: int, of_files: int) -> None:
         self.of_bytes, self.of_files = of_bytes, of_files
         self.files = self.bytes = self.lines = 0
-        self.began, self.shown = time.monotonic(), 0.0
+        self.began, self.shown_at = time.monotonic(), 0.0
         self.not_understood: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 

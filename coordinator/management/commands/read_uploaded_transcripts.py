@@ -86,14 +86,14 @@ class Command(import_transcripts.Command):
                 not_understood=unread,
             )
             os.chdir("/")
-        share = outcome.added / max(outcome.added + outcome.known, 1)
+        share = outcome.added / max(outcome.added + outcome.known_count, 1)
         with transaction.atomic():
             KeyQuotas().add_stored_bytes({f"key:{identity.id}": int(read.bytes * share)}, timezone.now())
         problems = [f"{read.examples[kind]}: {kind} ({count:,} lines)" for kind, count in unread.items()]
         answer = {
             "files": read.files,
             "events_added": outcome.added,
-            "events_known": outcome.known,
+            "events_known": outcome.known_count,
             "sessions_made": outcome.sessions_made,
             "sessions_added_to": outcome.sessions_added_to,
             "problems": (problems + outcome.refused)[:MOST_PROBLEMS],

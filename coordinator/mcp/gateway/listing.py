@@ -56,7 +56,7 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
         listing = build_tool_listing(
             {"tools": [decode_tool_or_none(item) for item in items], "nextCursor": read_next_cursor(result)}
         )
-        positions = {tool.place for tool in listing.left_out}
+        positions = {tool.position for tool in listing.left_out}
         raw = [item for place, item in enumerate(items, 1) if place not in positions]
     except (
         KeyError,

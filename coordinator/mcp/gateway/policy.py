@@ -90,7 +90,7 @@ def judge_gateway_read(
     """
     name = build_method_name(server.name, method)
     if server.is_off:
-        return Ruling(DENY, f"The MCP server {server.name} {server.fault}.", "gateway")
+        return Ruling(DENY, f"The MCP server {server.name} {server.failure}.", "gateway")
     by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
     return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
 
@@ -110,7 +110,7 @@ def judge_server_request(
     the server asks was judged by itself. A question to a person (`elicitation/create`) is judged by rules alone.
     """
     if server.is_off:
-        return Ruling(DENY, f"The MCP server {server.name} {server.fault}.", "gateway")
+        return Ruling(DENY, f"The MCP server {server.name} {server.failure}.", "gateway")
     name = build_method_name(server.name, method)
     by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
     if verdict.is_by_default or method == ELICITATION:

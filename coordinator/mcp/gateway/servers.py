@@ -48,7 +48,7 @@ class KnownTool:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamServer:
-    """One upstream server. Where it has no `target`, `fault` says why, as the end of "The server …".
+    """One upstream server. Where it has no `target`, `failure` says why, as the end of "The server …".
 
     `listing_problem`: why its tools cannot be listed for this caller just now, as the end of "The server …".
     `needs_token`: an access token goes with each request (coordinator.edge.gateway.access_tokens).
@@ -58,7 +58,7 @@ class UpstreamServer:
 
     name: str
     target: UpstreamAddress | None
-    fault: str = ""
+    failure: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     tools: dict[str, KnownTool] = field(default_factory=dict)
     call_seconds: int = CALL_SECONDS
@@ -75,7 +75,7 @@ class UpstreamServer:
     @property
     def is_local_server(self) -> bool:
         """Say whether it can only run beside its agent: nothing says how it would be reached from here."""
-        return self.target is None and self.fault == NOWHERE
+        return self.target is None and self.failure == NOWHERE
 
     @property
     def indistinguishable_servers(self) -> list[str]:

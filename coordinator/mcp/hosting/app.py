@@ -137,9 +137,9 @@ class ClientPost:
 
 async def stream_session_updates(session: StdioSession, receive: Receive, send: Send) -> None:
     """Send a session's news for as long as its client listens; a newer listener takes an older one's place."""
-    if session.news is not None:
-        session.news.put(b"", last=True)
-    stream = session.news = MessageStream()
+    if session.message_stream is not None:
+        session.message_stream.put(b"", last=True)
+    stream = session.message_stream = MessageStream()
     await start_event_stream(send)
     client_gone, sending = (
         asyncio.ensure_future(wait_until_client_gone(receive)),
@@ -150,8 +150,8 @@ async def stream_session_updates(session: StdioSession, receive: Receive, send: 
     finally:
         client_gone.cancel()
         sending.cancel()
-        if session.news is stream:
-            session.news = None
+        if session.message_stream is stream:
+            session.message_stream = None
 
 
 async def send_session_updates(stream: MessageStream, send: Send) -> None:

@@ -45,7 +45,7 @@ class StdioSession:
     id: str
     params: bytes
     asker: str = ""
-    news: MessageStream | None = None
+    message_stream: MessageStream | None = None
     used_at: float = field(default_factory=time.monotonic)
 
 
@@ -181,7 +181,7 @@ class StdioBackend:
         unused = [
             open_session
             for open_session in self._sessions.values()
-            if open_session.news is None and open_session.id not in in_use
+            if open_session.message_stream is None and open_session.id not in in_use
         ]
         if not unused:
             raise ServerNotOffered("Too many clients speak to this server.")
@@ -343,8 +343,8 @@ class StdioBackend:
                     sent_sessions.add(pending.session.id)
                     pending.stream.put(line)
         for session in self._sessions.values():
-            if session.news is not None and session.id not in sent_sessions:
-                session.news.put(line)
+            if session.message_stream is not None and session.id not in sent_sessions:
+                session.message_stream.put(line)
 
     # --- the process ------------------------------------------------------------------------------------
 

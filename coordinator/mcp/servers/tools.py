@@ -42,9 +42,9 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True)
 class SkippedTool:
-    """A tool that is not taken over, and why. `place` is where it stands in its list, from 1."""
+    """A tool that is not taken over, and why. `position` is where it stands in its list, from 1."""
 
-    place: int
+    position: int
     name: str
     reason: str
 

@@ -60,7 +60,7 @@ def decode_sqlite_text(stored: bytes) -> str:
 def convert_row(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None:
     """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
-    for target_column, value in zip(table.places, raw, strict=True):
+    for target_column, value in zip(table.target_columns, raw, strict=True):
         try:
             row.append(convert_row_value(table, target_column, value, odds, raw))
         except OddValue as odd:

@@ -67,12 +67,12 @@ class MovedTable:
     """A table with its columns and its primary key."""
 
     name: str
-    places: tuple[TargetColumn, ...]
+    target_columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
 
     @property
     def column_names(self) -> list[str]:
-        return [place.column.name for place in self.places]
+        return [place.column.name for place in self.target_columns]
 
     @property
     def quoted_columns(self) -> str:

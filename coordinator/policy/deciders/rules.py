@@ -30,14 +30,14 @@ _WILD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class RequestTerms:
-    """What of a request rows are compared with. `whole` are servers of which every tool is asked for at once."""
+    """What of a request rows are compared with. `exact_values` are servers of which every tool is asked for at once."""
 
     permission_type: str = ""
     tools: frozenset[str] = frozenset()
     servers: frozenset[str] = frozenset()
     agents: frozenset[str] = frozenset()
     host: str = ""
-    whole: frozenset[str] = frozenset()
+    exact_values: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class DecidingRuleRow:
             and matches_any_name(self.server, terms.servers)
             and matches_any_name(self.agent, terms.agents)
             and matches_any_name(self.host, {terms.host} - {""})
-            and (matches_any_name(self.tool, terms.tools) or self.can_cover_server_tool(terms.whole))
+            and (matches_any_name(self.tool, terms.tools) or self.can_cover_server_tool(terms.exact_values))
         )
 
     def can_cover_server_tool(self, servers: Iterable[str]) -> bool:

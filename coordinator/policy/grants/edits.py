@@ -32,7 +32,7 @@ Slot = tuple[str, str, str | None]
 class GrantEdit:
     """What one slot shall say: allow, ask, deny, or `inherit`, which ends what it says.
 
-    `seen` is the version its editor looked at. `gives_way` marks a grant that ends with something else than the
+    `seen_version` is the version its editor looked at. `gives_way` marks a grant that ends with something else than the
     clock, such as the approval that made it: like one with an end, it lies on top of what stands (rows_beneath).
     """
 
@@ -42,7 +42,7 @@ class GrantEdit:
     permission: str
     expires_at: datetime | None = None
     justification: str | None = None
-    seen: str | None = None
+    seen_version: str | None = None
     gives_way: bool = False
 
     @property

@@ -121,15 +121,15 @@ class TimelineFilters:
     categories: tuple[str, ...] = ()
     tool: str = ""
     errors: bool = False
-    found: tuple[int, ...] | None = None
+    found_ids: tuple[int, ...] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.categories or self.tool or self.errors or self.found is not None)
+        return bool(self.categories or self.tool or self.errors or self.found_ids is not None)
 
     @property
     def is_selective(self) -> bool:
         """Say whether few events are likely to match, so that sorting them beats walking the timeline."""
-        return self.errors or self.found is not None
+        return self.errors or self.found_ids is not None
 
     def filter_events(self, events: Events) -> Events:
         """Return those of `events` that match."""
@@ -139,8 +139,8 @@ class TimelineFilters:
             events = events.filter(event_type__in=CATEGORIES["calls"], tool_name=self.tool)
         if self.errors:
             events = events.filter(error__isnull=False)
-        if self.found is not None:
-            events = events.filter(id__in=self.found)
+        if self.found_ids is not None:
+            events = events.filter(id__in=self.found_ids)
         return events
 
 
