@@ -112,7 +112,7 @@ def test_events_made_in_the_transaction_are_written_with_what_made_them() -> Non
         )
 
     made, refused, plain = with_writer(work)
-    assert made.made == "made new"
+    assert made.created == "made new"
     assert [isinstance(one, RecordedEvent) for one in (*made.outcomes, *plain.outcomes)] == [True] * 3
     assert isinstance(refused, NotFound)
     assert not Session.objects.filter(pk="spoilt").exists()
