@@ -82,7 +82,7 @@ def env_list(name: str) -> list[str]:
     return [part.strip() for part in env_str(name, "").split(",") if part.strip()]
 
 
-def env_networks(name: str) -> list[str]:
+def env_network_texts(name: str) -> list[str]:
     """Return the comma-separated addresses and networks; host names would have to be looked up, and can lie."""
     for part in env_list(name):
         try:
@@ -230,7 +230,7 @@ OWN_HOST = (
 PUBLIC_URL = env_str(
     "SIGNALBOX_PUBLIC_URL", f"http://{OWN_HOST}:{BIND_PORT}" if OWN_HOST else f"http://{BIND}"
 ).rstrip("/")
-TRUSTED_PROXIES = env_networks("SIGNALBOX_TRUSTED_PROXIES")
+TRUSTED_PROXIES = env_network_texts("SIGNALBOX_TRUSTED_PROXIES")
 
 _public = urlsplit(PUBLIC_URL)
 if _public.scheme not in {"http", "https"} or not _public.hostname or _public.path:
@@ -608,7 +608,7 @@ KEEP_CHAT_DAYS = env_int("SIGNALBOX_KEEP_CHAT_DAYS", 0)
 KEEP_NOTIFICATIONS_DAYS = env_int("SIGNALBOX_KEEP_NOTIFICATIONS_DAYS", 30)
 
 # Networks of our own that people's webhooks may reach all the same; all others that are not public are refused.
-WEBHOOK_NETWORKS = env_networks("SIGNALBOX_WEBHOOK_NETWORKS")
+WEBHOOK_NETWORKS = env_network_texts("SIGNALBOX_WEBHOOK_NETWORKS")
 # The transparency log (coordinator/transparency): its signing key, and where its checkpoints are sent.
 AUDIT_KEY_FILE = Path(env_str("SIGNALBOX_AUDIT_KEY", str(DATA_DIR / "audit_key"))).expanduser().absolute()
 # What seals credentials in the database (coordinator/secrets/keyring.py); empty for the file in the data folder.

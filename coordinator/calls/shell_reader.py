@@ -253,7 +253,7 @@ class ShellReader:
         extra: list[Node] = []
         after: list[tuple[str, list[Node]]] = []
         for redirect in redirects:
-            stdin = self._read_redirect(redirect, redirections, extra, after, depth) or stdin
+            stdin = self._read_redirection_and_input(redirect, redirections, extra, after, depth) or stdin
         if body is not None and body.type == "command":
             self._read_command(body, stdin, depth, redirections, extra)
         else:
@@ -268,7 +268,7 @@ class ShellReader:
                 for statement in nodes:
                     self._walk_and_forget_folder(statement, None, depth)
 
-    def _read_redirect(
+    def _read_redirection_and_input(
         self,
         node: Node,
         redirections: list[Redirection],
@@ -327,7 +327,7 @@ class ShellReader:
             elif kind == "pipeline":
                 after.append(("|", child.children))
             elif kind in {"file_redirect", "herestring_redirect", "heredoc_redirect"}:
-                self._read_redirect(child, redirections, extra, after, depth + 1)
+                self._read_redirection_and_input(child, redirections, extra, after, depth + 1)
             elif kind in _WORDS:
                 extra.append(child)
             elif child.is_named and kind != "heredoc_end":
@@ -354,7 +354,7 @@ class ShellReader:
             if child.type == "variable_assignment":
                 assignments.append(self._read_assignment(child, depth))
             elif child.type.endswith("_redirect"):
-                stdin = self._read_redirect(child, command_redirections, [], [], depth) or stdin
+                stdin = self._read_redirection_and_input(child, command_redirections, [], [], depth) or stdin
             elif child.is_error:
                 self._walk_node(child, depth + 1)
             elif groups and self._continues_word(groups[-1][-1], child):

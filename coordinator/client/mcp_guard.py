@@ -103,7 +103,7 @@ class McpGuard:
             self._requests.handle_client_answer(message, line)
         elif "id" not in message:
             if method in mcp_methods.NOTIFICATIONS and not (
-                method == "notifications/cancelled" and self.cancel_call_before_start(message)
+                method == "notifications/cancelled" and self.cancel_local_call_before_start(message)
             ):
                 self.forward_to_server(line)
         elif use is None:
@@ -194,7 +194,7 @@ class McpGuard:
             call.began = time.monotonic()
             return True
 
-    def cancel_call_before_start(self, message: dict[str, Any]) -> bool:
+    def cancel_local_call_before_start(self, message: dict[str, Any]) -> bool:
         """Ask no more for a call that did not begin; say whether it was one."""
         params = message.get("params")
         number = params.get("requestId") if isinstance(params, dict) else None

@@ -94,7 +94,7 @@ class KeyEnded(Unauthorized):
 LOCAL_PROGRAM = KeyIdentity(id=0, name="local-program", scopes=frozenset(SCOPES))
 
 
-def accepts_unbound_keys() -> bool:
+def accepts_keys_without_agent() -> bool:
     """Say whether this installation still lets keys of scope `agent` in that are bound to no agent."""
     return InstallationSetting.objects.filter(pk=UNBOUND_KEYS, value=ALLOW).exists()
 
@@ -111,4 +111,4 @@ def find_key_problem(key: ApiKey, now: datetime) -> str:
     ends = key.expires_at
     if isinstance(ends, UnreadableText) or (ends is not None and ends <= now):
         return EXPIRED
-    return UNBOUND if is_unbound_agent_key(key) and not accepts_unbound_keys() else ""
+    return UNBOUND if is_unbound_agent_key(key) and not accepts_keys_without_agent() else ""

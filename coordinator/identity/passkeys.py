@@ -109,7 +109,7 @@ def find_address_problem(scheme: str, host: str) -> str:
     return f"Passkeys work only at {relying_party_origin()}. Open Signalbox there."
 
 
-def build_creation_options(
+def build_passkey_creation_options(
     challenge: bytes, *, user_handle: str, username: str, full_name: str, existing: Iterable[Passkey]
 ) -> dict[str, Any]:
     """Return what the browser needs to make a passkey that can sign in without a name."""

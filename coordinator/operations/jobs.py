@@ -100,7 +100,7 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("sessions:figures", timedelta(seconds=5), figures.update_session_figures, alone=True),
     PeriodicJob("sessions:guards", timedelta(seconds=30), guards.count_unguarded_calls, alone=True),
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice, alone=True),
-    PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_new_chat_messages),
+    PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_unindexed_chat_messages),
     PeriodicJob("search:forget", timedelta(hours=1), search.unindex_deleted_events, alone=True),
     PeriodicJob(
         "decisions:send",

@@ -1,16 +1,7 @@
 """The agent programs whose hooks are understood.
 
-A new one is a line here and:
-
-- `coordinator/dialects/NAME.py`: how its hooks are read, which events they make, how a decision looks in its JSON.
-- `coordinator/client/connecting/programs.py`: how `signalbox connect` finds it and what its settings must hold.
-- `coordinator/client/hook_agents.py`: how it is denied a call where the server is away, if its hooks are commands.
-- `dashboard/connections/what_works.py`: what works with it, and the tests that show it. Prints the documents' tables.
-- `coordinator/operations/doctor/shared_user.py`: by what it is known that it runs as this user.
-
-Where it has them: `coordinator/dialects/NAME_transcripts.py` reads its own files, `dashboard/looks/` draws its tools,
-and `coordinator/runner/startable.py` starts it. The rest goes by AGENT_TITLES and by the module's `DIALECT`: the door
-and the guard, the gateway, the forms and the words of pages. Tests compare these places with each other.
+`.docs/develop/howto.md` ("Add an agent dialect") lists the files that a new one needs. The endpoint, its guard, the
+gateway, forms and labels of pages follow from AGENT_TITLES and from the module's `DIALECT`.
 """
 
 from __future__ import annotations

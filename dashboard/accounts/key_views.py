@@ -16,7 +16,7 @@ from coordinator.actions.people import key_binding, key_quotas, keys
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST
-from coordinator.identity.keys import accepts_unbound_keys
+from coordinator.identity.keys import accepts_keys_without_agent
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
 from dashboard.frame import form_refusals as refusals
@@ -63,7 +63,7 @@ def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
         "keys": sorted(rows, key=lambda row: row.revoked_at is not None),
         "form": ApiKeyForm() if api_key else form,
         "made": api_key,
-        "accepts_unbound": accepts_unbound_keys(),
+        "accepts_unbound": accepts_keys_without_agent(),
         "unbound": key_binding.list_unbound_keys(timezone.now()),
         "now": timezone.now(),
         "stored_limit": settings.KEY_BYTES_PER_DAY,

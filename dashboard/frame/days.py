@@ -36,7 +36,7 @@ class DayRange:
         return cls(
             parse_iso_date(data.get("since")),
             parse_iso_date(data.get("until")),
-            zone if find_time_zone(zone) else "UTC",
+            zone if find_zone_by_name(zone) else "UTC",
         )
 
     @property
@@ -53,7 +53,7 @@ class DayRange:
 
     def find_midnight(self, day: date) -> datetime:
         """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
-        return datetime.combine(day, time.min, tzinfo=find_time_zone(self.zone)).astimezone(UTC)
+        return datetime.combine(day, time.min, tzinfo=find_zone_by_name(self.zone)).astimezone(UTC)
 
 
 def parse_iso_date(text: Any) -> date | None:
@@ -63,7 +63,7 @@ def parse_iso_date(text: Any) -> date | None:
         return None
 
 
-def find_time_zone(name: str) -> ZoneInfo | None:
+def find_zone_by_name(name: str) -> ZoneInfo | None:
     """Return a zone by its name; None for what is none, or where this machine has no zones (then UTC will do)."""
     try:
         return ZoneInfo(name)

@@ -106,13 +106,13 @@ def draw_in_full() -> Iterator[None]:
         _whole.reset(token)
 
 
-def is_drawn_in_full() -> bool:
+def should_draw_full_length() -> bool:
     return _whole.get()
 
 
 def shorten_text(text: str) -> tuple[str, bool]:
     """Return as much of `text` as a row shows, and whether that is not all."""
-    if is_drawn_in_full():
+    if should_draw_full_length():
         return text, False
     lines = text.splitlines(keepends=True)
     short = "".join(lines[:SHOW_LINES])[:SHOW_CHARACTERS]
@@ -130,18 +130,18 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
         return build_text_part(text, **options)
     screen = draw_terminal_text(text)
     lines, characters_left = [], SHOW_CHARACTERS
-    for line in screen.lines if is_drawn_in_full() else screen.lines[:SHOW_LINES]:
+    for line in screen.lines if should_draw_full_length() else screen.lines[:SHOW_LINES]:
         if characters_left <= 0:
             break
-        lines.append(line if is_drawn_in_full() else line[:characters_left])
-        characters_left -= 0 if is_drawn_in_full() else len(line)
+        lines.append(line if should_draw_full_length() else line[:characters_left])
+        characters_left -= 0 if should_draw_full_length() else len(line)
     spans = tuple(list_terminal_spans(lines))
     return DisplayPart(
         options.pop("kind", "text"),
         "".join(span.text for span in spans),
         cut=len(lines) < len(screen.lines)
         or characters_left < 0
-        or (screen.is_full and not is_drawn_in_full()),
+        or (screen.is_full and not should_draw_full_length()),
         terminal=spans,
         **options,
     )
@@ -149,9 +149,9 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
 
 def build_diff_part(lines: list[Line], label: str = "Change") -> DisplayPart:
     """Return a diff, shortened to what a row shows. Of a very long one all is shown, but as one text."""
-    if len(lines) > MOST_LINES and is_drawn_in_full():
+    if len(lines) > MOST_LINES and should_draw_full_length():
         return DisplayPart("text", "\n".join(f"{sign} {line}" for sign, line in lines), label=label)
-    if is_drawn_in_full():
+    if should_draw_full_length():
         return DisplayPart("diff", lines, label=label)
     shown_lines: list[Line] = []
     characters_left = SHOW_CHARACTERS
@@ -274,7 +274,7 @@ def format_fact_value(value: Any) -> str:
 
 
 def build_json_part(value: Any, label: str = "") -> DisplayPart:
-    if is_drawn_in_full():
+    if should_draw_full_length():
         text, complete = json_text.format_json(hide_long_base64(value)), True
     else:
         text, complete = json_text.format_json_beginning(value, most=SHOW_CHARACTERS)

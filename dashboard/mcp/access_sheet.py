@@ -32,7 +32,7 @@ from coordinator.policy.grants.access import (
     uncovered_grants,
 )
 from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 
 CHOICES = ((INHERIT, "Inherit"), (ALLOW, "Allow"), (ASK, "Ask"), (DENY, "Deny"))
 MOST_LINES = 600
@@ -255,7 +255,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
 
 def find_form_zone(form: Mapping[str, Any]) -> ZoneInfo:
     """Return the zone of the browser that sent a form; UTC where it sent none, as without JavaScript."""
-    return find_time_zone(str(form.get("zone") or "UTC")) or ZoneInfo("UTC")
+    return find_zone_by_name(str(form.get("zone") or "UTC")) or ZoneInfo("UTC")
 
 
 def parse_posted_slot(text: str) -> tuple[str, str, str | None, str, str | None]:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.models import Agent, Session, UsageDay
 from coordinator.models.agent_names import list_agent_names
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 from dashboard.usage.activity import build_activity_context, build_agent_week, describe_duration_bound
 from dashboard.usage.charts import build_small_chart
 
@@ -32,7 +32,7 @@ def activity_chart() -> dict[str, Any]:
 @register.inclusion_tag("costs/_agent_week.html", takes_context=True)
 def agent_week(context: Context, agent: Agent) -> dict[str, Any]:
     """Draw an agent's calls of the last seven days, by hour and by tool, in the zone that the page is asked for in."""
-    zone = find_time_zone(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
+    zone = find_zone_by_name(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
     return build_agent_week(list_agent_names(agent.pk), timezone.now(), zone) | {"agent": agent}
 
 

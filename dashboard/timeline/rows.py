@@ -37,9 +37,9 @@ from dashboard.looks.parts import (
     build_json_part,
     build_output_parts,
     build_text_part,
-    is_drawn_in_full,
     is_image_block,
     shorten_text,
+    should_draw_full_length,
 )
 from dashboard.text import markdown
 
@@ -284,7 +284,7 @@ def build_message_blocks(content: Any) -> Iterable[MessageBlock]:
 
 
 def build_message_text_block(text: str) -> MessageBlock:
-    short = text if is_drawn_in_full() or len(text) <= MESSAGE_CHARACTERS else shorten_text(text)[0]
+    short = text if should_draw_full_length() or len(text) <= MESSAGE_CHARACTERS else shorten_text(text)[0]
     return MessageBlock(text=short, cut=len(short) < len(text))
 
 

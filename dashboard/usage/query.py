@@ -14,7 +14,7 @@ from django.http import QueryDict
 from coordinator.lib import instants
 from coordinator.models import ModelRequestUsage
 from coordinator.usage.reading import DIMENSIONS, TokenUsage, load_usage_by_dimensions
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 
 PERIODS = (1, 7, 30, 90, 365)  # days
 HEAT_MAP_DAYS = 365  # the period that is shown as a map of days, too
@@ -44,7 +44,7 @@ class UsageQuery:
             int(days) if days in {str(period) for period in PERIODS} else 7,
             by if by in DIMENSIONS else "model",
             measure if measure in MEASURES else "cost",
-            zone if zone and find_time_zone(zone) else "UTC",
+            zone if zone and find_zone_by_name(zone) else "UTC",
             parse_day(day),
         )
 
@@ -67,7 +67,7 @@ class UsageQuery:
 
     @property
     def time_zone(self) -> ZoneInfo:
-        return find_time_zone(self.zone) or ZoneInfo("UTC")
+        return find_zone_by_name(self.zone) or ZoneInfo("UTC")
 
     def list_slots(self, now: datetime) -> list[str]:
         """Return the days or, of one day, the hours of the period, up to now, as their columns are called."""

@@ -277,8 +277,8 @@ def test_messages_are_found_by_their_words_and_forgotten_with_them():
 
 def test_messages_of_other_programs_are_found_after_housekeeping():
     add_messages(3)
-    assert chat_search.index_new_chat_messages() == 3
-    assert chat_search.index_new_chat_messages() == 0
+    assert chat_search.index_unindexed_chat_messages() == 3
+    assert chat_search.index_unindexed_chat_messages() == 0
     assert "number 2" in found('"number 2"').replace("<mark>", "").replace("</mark>", "")
 
 

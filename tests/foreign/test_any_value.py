@@ -82,7 +82,7 @@ def fill() -> None:
     assert sum(taken) > len(taken) // 2
     events.adopt_all_events(timezone.now())
     search.index_new_events()
-    chat_search.index_new_chat_messages()
+    chat_search.index_unindexed_chat_messages()
 
 
 @pytest.fixture(autouse=True)

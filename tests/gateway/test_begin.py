@@ -561,7 +561,7 @@ def test_a_call_beside_its_agent_is_its_caller_s(other: dict[str, Any]) -> None:
     own = {"key_id": 1, "agent_id": "agent.one"}
     with pytest.raises(NotFound):
         gateway_calls.end_local_call("sbx-1", **own | other, now=NOW)
-    assert gateway_calls.cancel_call_before_start("sbx-1", BY, **own | other, now=NOW) is None
+    assert gateway_calls.cancel_local_call_before_start("sbx-1", BY, **own | other, now=NOW) is None
     assert GatewayCall.objects.get().state == CallState.RUNNING
     gateway_calls.end_local_call("sbx-1", **own, now=NOW)
     with pytest.raises(Conflict):
@@ -589,7 +589,7 @@ def test_an_id_beside_an_agent_is_one_call_s() -> None:
 def test_a_cancelled_call_is_not_asked_about_again() -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
     own = {"key_id": 1, "agent_id": "agent.one"}
-    assert gateway_calls.cancel_call_before_start("sbx-1", BY, **own, now=NOW) is None
+    assert gateway_calls.cancel_local_call_before_start("sbx-1", BY, **own, now=NOW) is None
     with pytest.raises(gateway_calls.CallCancelled):
         gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     with pytest.raises(gateway_calls.CallCancelled):

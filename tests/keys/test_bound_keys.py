@@ -20,7 +20,7 @@ from coordinator.errors import Conflict, Forbidden, Unauthorized, UnprocessableR
 from coordinator.identity import ownership
 from coordinator.identity.actors import key_actor_by_name as key_actor
 from coordinator.identity.actors import system_actor
-from coordinator.identity.keys import accepts_unbound_keys
+from coordinator.identity.keys import accepts_keys_without_agent
 from coordinator.models import (
     Agent,
     ApiKey,
@@ -73,7 +73,7 @@ def spoke(row: ApiKey) -> None:
 
 
 def test_a_new_installation_makes_no_unbound_key_of_scope_agent() -> None:
-    assert not accepts_unbound_keys()
+    assert not accepts_keys_without_agent()
     for scopes in (["agent"], ["agent", "operator"]):
         with pytest.raises(UnprocessableRequest, match="bound to an agent"):
             keys.issue_api_key(name="k", scopes=scopes, actor=BY, now=NOW)
@@ -153,10 +153,10 @@ def migrate() -> None:
 
 def test_upgrading_goes_on_accepting_unbound_keys_only_where_there_are_keys() -> None:
     migrate()
-    assert not accepts_unbound_keys()
+    assert not accepts_keys_without_agent()
     ApiKey.objects.create(name="k", prefix="p", key_hash="h", scopes=["agent"], created_at=NOW)
     migrate()
-    assert accepts_unbound_keys()
+    assert accepts_keys_without_agent()
 
 
 def test_a_button_binds_each_key_to_the_agents_it_has_spoken_for() -> None:
@@ -175,7 +175,7 @@ def test_a_button_binds_each_key_to_the_agents_it_has_spoken_for() -> None:
     answer = admin.post(f"{URL}bind/", follow=True).content.decode()
     assert "2 of 3 keys were bound" in answer
     assert "Bind keys" not in answer
-    assert not accepts_unbound_keys()
+    assert not accepts_keys_without_agent()
     old.refresh_from_db()
     one.refresh_from_db()
     assert (old.agent_ids, one.agent_id) == (["agent.b", "claude-code"], "agent.one")
@@ -200,14 +200,14 @@ def test_nothing_is_bound_where_its_audit_row_cannot_be_written(monkeypatch: pyt
     with pytest.raises(RuntimeError):
         key_binding.bind_unbound_keys(actor=BY, now=NOW)
     row.refresh_from_db()
-    assert (row.agent_ids, accepts_unbound_keys()) == (None, True)
+    assert (row.agent_ids, accepts_keys_without_agent()) == (None, True)
 
 
 @pytest.mark.parametrize("name", ["viewer", "approver"])
 def test_only_administrators_bind_keys(name: str) -> None:
     unbound_key()
     assert signed_in(name).post(f"{URL}bind/").status_code == 403
-    assert accepts_unbound_keys()
+    assert accepts_keys_without_agent()
 
 
 # --- keys bound to several --------------------------------------------------------------------------------

@@ -760,7 +760,7 @@ MUTANTS = (
     Mutant(
         "key: unbound",
         "coordinator/identity/keys.py",
-        'return UNBOUND if is_unbound_agent_key(key) and not accepts_unbound_keys() else ""',
+        'return UNBOUND if is_unbound_agent_key(key) and not accepts_keys_without_agent() else ""',
         'return ""',
         ("tests/keys/test_bound_keys.py::test_an_unbound_key_that_is_there_all_the_same_is_refused",),
     ),

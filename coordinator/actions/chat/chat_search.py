@@ -21,7 +21,7 @@ def index_chat_body(message: ChatMessage) -> None:
     chat_words.index_chat_message(message.pk, " ".join(search_words[: count_fitting_words(search_words)]))
 
 
-def index_new_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
+def index_unindexed_chat_messages(now: datetime | None = None) -> int:  # a job is told the time  # noqa: ARG001
     """Index messages that other programs wrote; return how many. One whose id is no text cannot be named."""
     done = left_out = 0
     while rows := list(find_unindexed_messages(left_out)):
@@ -38,7 +38,7 @@ def rebuild_chat_index() -> int:
     """Empty the index and build it from all messages, in one transaction; return how many."""
     with transaction.atomic():
         chat_words.clear_chat_index()
-        return index_new_chat_messages()
+        return index_unindexed_chat_messages()
 
 
 def find_unindexed_messages(left_out: int) -> Any:

@@ -83,7 +83,7 @@ def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -
     for name in job.source.unknown_source_tables:
         done.outcomes.append(keep_unknown_table(job, name, progress))
     events.adopt_all_events(job.now)
-    chat_search.index_new_chat_messages(job.now)
+    chat_search.index_unindexed_chat_messages(job.now)
 
 
 def keep_unknown_table(job: ImportJob, name: str, progress: Progress) -> TableOutcome:

@@ -623,7 +623,7 @@ def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime
         raise CallCancelled from None
 
 
-def cancel_call_before_start(
+def cancel_local_call_before_start(
     call_id: str, actor: Actor, *, key_id: int, agent_id: str, keeps_card: bool = False, now: datetime
 ) -> GatewayCall | None:
     """Cancel a call that its agent's own machine has not sent; return it, or None where there is nothing to cancel.
@@ -873,7 +873,7 @@ def reopen_server_question(call_id: str, round_: int, *, now: datetime) -> None:
 
 def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin, *, now: datetime) -> None:
     """Write a call that policy denied into the audit log."""
-    if denials.should_skip_denial_entry(DENIED, binding.by, now):
+    if denials.should_skip_denial_over_quota(DENIED, binding.by, now):
         return
     audit.record_audit_entry(
         DENIED,

@@ -256,7 +256,7 @@ def claim_access_token(
     else:
         if not row.problem:
             row.problem = "The sign-in has ended." if access_token else NEVER_SIGNED_IN
-            note_sign_in_needed(row.pk, row.problem, now)
+            record_required_sign_in(row.pk, row.problem, now)
         raise SignInNeeded(describe_needed_sign_in(authorization, row))
     is_free = (
         Q(renewing_until__isnull=True)
@@ -295,11 +295,11 @@ def finish_token_renewal(
         row.renewing_until = None
         row.save(update_fields=["renewing_until"])
     if isinstance(issued, GrantRejected):
-        note_sign_in_needed(row.pk, str(issued), now)
+        record_required_sign_in(row.pk, str(issued), now)
     raise SignInNeeded(f"No access token for the server {renewal.server_id} was issued: {issued}")
 
 
-def note_sign_in_needed(token_id: int, problem: str, now: datetime, *, scopes: str = "") -> None:
+def record_required_sign_in(token_id: int, problem: str, now: datetime, *, scopes: str = "") -> None:
     """Note why somebody has to sign in again, once, and the `scopes` that are to be asked for then."""
     with transaction.atomic():
         row = McpAccessToken.objects.select_for_update().filter(pk=token_id, problem__isnull=True).first()

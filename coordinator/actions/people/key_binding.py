@@ -23,7 +23,7 @@ from coordinator.identity.keys import (
     ALLOW,
     REFUSE,
     UNBOUND_KEYS,
-    accepts_unbound_keys,
+    accepts_keys_without_agent,
     find_key_problem,
     is_unbound_agent_key,
 )
@@ -86,7 +86,7 @@ def create_bound_key(
 
 def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     """Return the keys in force that are bound to no agent, by name. None where such keys are refused."""
-    if not accepts_unbound_keys():
+    if not accepts_keys_without_agent():
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
     unbound = [row for row in rows if is_unbound_agent_key(row) and not find_key_problem(row, now)]

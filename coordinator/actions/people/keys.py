@@ -22,7 +22,13 @@ from coordinator.engine import locks
 from coordinator.errors import Conflict, NotFound, TooManyRequests, Unauthorized, UnprocessableRequest
 from coordinator.identity import session_keys
 from coordinator.identity.actors import Actor, system_actor
-from coordinator.identity.keys import UNKNOWN, KeyEnded, KeyIdentity, accepts_unbound_keys, find_key_problem
+from coordinator.identity.keys import (
+    UNKNOWN,
+    KeyEnded,
+    KeyIdentity,
+    accepts_keys_without_agent,
+    find_key_problem,
+)
 from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, RevokedKey
 
@@ -81,7 +87,7 @@ def issue_api_key(
         raise UnprocessableRequest(f"Choose from these scopes: {', '.join(SCOPES)}.")
     if expires_at is not None and expires_at <= now:
         raise UnprocessableRequest("The expiry date is in the past.")
-    if not agent_id and SPEAK_AS_AGENTS & set(wanted_scopes) and not accepts_unbound_keys():
+    if not agent_id and SPEAK_AS_AGENTS & set(wanted_scopes) and not accepts_keys_without_agent():
         raise UnprocessableRequest(
             "A key of scope agent must be bound to an agent. Choose one, or make one for this key."
         )

@@ -90,7 +90,7 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
     require_room_for_passkey(len(existing))
     challenge = create_challenge(Purpose.ADD, browser, address, now, user=user)
     own_passkeys = [row for row in existing if row.rp_id == passkeys.relying_party_id()]
-    return passkeys.build_creation_options(
+    return passkeys.build_passkey_creation_options(
         challenge,
         user_handle=find_user_handle(user, existing),
         username=user.username,
@@ -189,7 +189,7 @@ def begin_joining_with_passkey(
 ) -> dict[str, object]:
     """Return what the browser of somebody invited needs to make a passkey. Raises Conflict where none can work."""
     require_passkeys_possible()
-    return passkeys.build_creation_options(
+    return passkeys.build_passkey_creation_options(
         create_challenge(Purpose.ADD, browser, address, now),
         user_handle=handle,
         username=username,

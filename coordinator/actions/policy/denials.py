@@ -53,7 +53,7 @@ def record_denials(denials: Sequence[AccessDenial], *, omitted_count: int = 0, n
             )
 
 
-def should_skip_denial_entry(event: str, actor: Actor, now: datetime) -> bool:
+def should_skip_denial_over_quota(event: str, actor: Actor, now: datetime) -> bool:
     """Say whether a denial need not be written: of a key that has reached its quota, one a minute is.
 
     Nothing has run. What was allowed is always written: then it is all that is left of it.

@@ -47,7 +47,7 @@ class JsonNode:
     begins: list[int] = field(default_factory=list)
     comma: bool = False
 
-    def find_item_index(self, step: str | int) -> int | None:
+    def find_member_or_element_index(self, step: str | int) -> int | None:
         """Return the place of a member (of several of one name the last, which counts) or of an element."""
         if isinstance(step, int):
             return step if self.kind == "array" and 0 <= step < len(self.items) else None
@@ -141,7 +141,7 @@ class JsoncParser:
 def find_jsonc_node(root: JsonNode, path: Path) -> JsonNode | None:
     """Return the value at the path, or None."""
     for step in path:
-        at = root.find_item_index(step)
+        at = root.find_member_or_element_index(step)
         if at is None:
             return None
         root = root.items[at]
@@ -157,7 +157,7 @@ def set_jsonc_value(text: str, path: Sequence[str], value: Any) -> str:
     for depth, key in enumerate(path):
         if node.kind != "object":
             raise UnreadableSettings(f"{'.'.join(path[:depth]) or 'the whole'} is not an object")
-        at = node.find_item_index(key)
+        at = node.find_member_or_element_index(key)
         if at is None:
             for missing in reversed(path[depth + 1 :]):
                 value = {missing: value}
@@ -187,7 +187,7 @@ def remove_jsonc_item(text: str, path: Path) -> str:
     """Return the text without the member or element at the path. Comments around it stay."""
     root = parse_jsonc(text)
     node = find_jsonc_node(root, path[:-1])
-    at = node.find_item_index(path[-1]) if node is not None else None
+    at = node.find_member_or_element_index(path[-1]) if node is not None else None
     if node is None or at is None:
         return text
     begin, end = node.begins[at], node.items[at].end

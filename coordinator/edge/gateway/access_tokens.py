@@ -68,7 +68,7 @@ class AccessTokens:
     async def note_rejected_token(self, token: StoredToken) -> None:
         """Note that a server does not take a token that was just issued."""
         await self._threads.run_in_thread(
-            mcp_sign_ins.note_sign_in_needed,
+            mcp_sign_ins.record_required_sign_in,
             token.token_id,
             "The server rejected a new access token.",
             timezone.now(),
@@ -79,7 +79,7 @@ class AccessTokens:
         challenge = answer.headers.get("www-authenticate", "")
         if "insufficient_scope" in challenge:
             await self._threads.run_in_thread(
-                mcp_sign_ins.note_sign_in_needed,
+                mcp_sign_ins.record_required_sign_in,
                 token.token_id,
                 "The server wants more than this sign-in allows.",
                 timezone.now(),

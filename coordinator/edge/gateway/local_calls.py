@@ -204,7 +204,7 @@ class LocalCallEndpoint:
         reason = decode_local_body(raw, CallCancellation).reason
         agent_id = resolve_agent_id(admission, get_request_headers(scope))
         call = await self._threads.run_in_thread(
-            gateway_calls.cancel_call_before_start,
+            gateway_calls.cancel_local_call_before_start,
             call_id[:500],
             admission.caller.caller_actor,
             key_id=admission.caller.id,

@@ -40,7 +40,7 @@ def check_claude_code_connection(url: str, key: str, *, actor: Actor) -> Iterato
             lambda: post_trial_hook(url, key, claude_id, "UserPromptSubmit", prompt="A trial."),
         ),
         ("Find it written as an event", lambda: find_trial_event(claude_id)),
-        ("Find it in the feed for open pages", lambda: check_trial_in_feed(claude_id)),
+        ("Find it in the feed for open pages", lambda: require_trial_in_feed(claude_id)),
         ("Ask what policy decides about a call", lambda: request_trial_decision(url, key, claude_id)),
         ("Send tokens as telemetry", lambda: send_trial_tokens(url, key, claude_id)),
     ]
@@ -119,7 +119,7 @@ def find_trial_event(claude_id: str) -> str:
     return f"Event {trial_event.pk} of session {trial_event.session_id}"
 
 
-def check_trial_in_feed(claude_id: str) -> str:
+def require_trial_in_feed(claude_id: str) -> str:
     session_id = Session.objects.filter(executor_session_id=claude_id).values_list("pk", flat=True)[:1]
     if poll_for_result(lambda: Change.objects.filter(topic="events", parent__in=session_id).first()) is None:
         raise TrialStepFailed(

@@ -11,7 +11,7 @@ from django.conf import settings
 from coordinator.actions import notifications, search
 from coordinator.actions.notifications import push
 from coordinator.actions.people import key_binding, key_quotas, setup
-from coordinator.identity.keys import accepts_unbound_keys
+from coordinator.identity.keys import accepts_keys_without_agent
 from coordinator.lib.times import format_rough_duration
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands, credentials, open_database
@@ -92,7 +92,7 @@ def check_expiring_keys(now: datetime) -> CheckResult:
 
 
 def check_unbound_keys(now: datetime) -> CheckResult:
-    if not accepts_unbound_keys():
+    if not accepts_keys_without_agent():
         return passed_check("agents' keys", "each is bound to the agents that it speaks for")
     unbound = [row.key.name for row in key_binding.list_unbound_keys(now)]
     message = (

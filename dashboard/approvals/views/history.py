@@ -18,7 +18,7 @@ from coordinator.policy.requests.verdicts import export_permission_request
 from dashboard.approvals.cards import CardMember, load_request_agents
 from dashboard.approvals.filters import PermissionRequestFilter
 from dashboard.approvals.statistics import compute_approval_statistics as count
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.choices import list_recent_values
@@ -68,7 +68,7 @@ def show_approval_statistics(request: HtmxHttpRequest) -> HttpResponse:
     day_text = request.GET.get("days", "")
     days = int(day_text) if day_text in {str(period) for period in PERIODS} else 30
     zone_name = request.GET.get("zone", "")
-    zone = find_time_zone(zone_name) if zone_name else None
+    zone = find_zone_by_name(zone_name) if zone_name else None
     context = {
         "figures": count(timezone.now(), days, zone),
         "periods": PERIODS,

@@ -28,7 +28,7 @@ from dashboard.approvals.verdicts import (
     decide_each_request,
     parse_chosen_requests,
 )
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.templatetags.signalbox import count_of
@@ -166,7 +166,7 @@ def find_snooze_end(said: str, zone: str, now: datetime) -> datetime:
 
 def find_tomorrow_morning(now: datetime, zone: str) -> datetime:
     """Return nine o'clock of the next day where the person is; in UTC where their browser names no zone."""
-    there = now.astimezone(find_time_zone(zone or "UTC") or find_time_zone("UTC"))
+    there = now.astimezone(find_zone_by_name(zone or "UTC") or find_zone_by_name("UTC"))
     return datetime.combine(there.date() + timedelta(days=1), MORNING, tzinfo=there.tzinfo)
 
 
