@@ -176,11 +176,11 @@ class QuestionServer:
 class OpenQuestion:
     """One call about which a person is asked, and the state of that."""
 
-    def __init__(self, server: QuestionServer, number: Any, asked: dict[str, Any], token: Any) -> None:
+    def __init__(self, server: QuestionServer, number: Any, question: dict[str, Any], token: Any) -> None:
         self.ended, self.cancelled = threading.Event(), threading.Event()
         self._server = server
         self._number = number
-        self._question = asked
+        self._question = question
         self._token = token
         self._id = os.urandom(16).hex()
         self._connection: SingleRequestConnection | None = None

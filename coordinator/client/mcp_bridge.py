@@ -37,10 +37,10 @@ LOST = "No answer says how the call ended ({}), so it may have run. Check whethe
 class GatewayRequestFailed(Exception):
     """There is no answer; says why. `sent`: the request may have arrived. `answer_body`: the gateway's own answer."""
 
-    def __init__(self, text: str, *, sent: bool = False, told: bytes | None = None) -> None:
+    def __init__(self, text: str, *, sent: bool = False, answer_body: bytes | None = None) -> None:
         super().__init__(text)
         self.sent = sent
-        self.answer_body = told
+        self.answer_body = answer_body
 
 
 class GatewayBridge:
@@ -236,7 +236,7 @@ class GatewayBridge:
             with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
                 body = answer.read(MAX_LINE_BYTES)
             explanation = f"Signalbox is not ready ({answer.status}{gateway_error_detail(body)})"
-            raise GatewayRequestFailed(explanation, told=body if is_jsonrpc_body(body) else None)
+            raise GatewayRequestFailed(explanation, answer_body=body if is_jsonrpc_body(body) else None)
         return connection, answer
 
     def build_gateway_headers(self, key: str, message: dict[str, Any], session: str | None) -> dict[str, str]:

@@ -50,28 +50,28 @@ class OpenCodeTranscriptReader:
         if isinstance(about := fields.get("session"), dict):
             self.remember_opencode_session(about)
             return []
-        session, name, told = (
+        session, name, contents = (
             find_text_field(fields, "session"),
             find_text_field(fields, "id"),
             decode_column_json(fields.get("data")),
         )
-        role = told.get("role")
+        role = contents.get("role")
         if session is None or name is None or role not in {"user", "assistant"}:
             raise UnknownLineKind(f"role {role:.60}" if isinstance(role, str) else "no role")
-        at = opencode_timestamp(told.get("time"), "created") or format_milliseconds(fields.get("at"))
+        at = opencode_timestamp(contents.get("time"), "created") or format_milliseconds(fields.get("at"))
         record = TranscriptRecord(
             session,
             make_event_origin(session, "message", name),
             at,
-            turn=find_text_field(told, "parentID") or name,
-            model=find_text_field(told, "modelID"),
+            turn=find_text_field(contents, "parentID") or name,
+            model=find_text_field(contents, "modelID"),
         )
         listed = fields.get("parts")
         parts = [part for part in listed if isinstance(part, dict)] if isinstance(listed, list) else []
         events = list(
             read_opencode_prompt(parts, record)
             if role == "user"
-            else read_opencode_answer(told, parts, record)
+            else read_opencode_answer(contents, parts, record)
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
@@ -229,14 +229,14 @@ def count_opencode_tokens(reported: Any) -> dict[str, int]:
     """Return the tokens of a request. Thoughts are counted beside the output where the total says so."""
     tokens = reported if isinstance(reported, dict) else {}
     cache = tokens.get("cache") if isinstance(tokens.get("cache"), dict) else {}
-    input_tokens, said_, thought = (
+    input_tokens, output_tokens, thought = (
         count_or_zero(tokens.get(name)) for name in ("input", "output", "reasoning")
     )
     read, written = (count_or_zero((cache or {}).get(name)) for name in ("read", "write"))
-    apart = count_or_zero(tokens.get("total")) >= input_tokens + said_ + thought + read + written
+    apart = count_or_zero(tokens.get("total")) >= input_tokens + output_tokens + thought + read + written
     return {
         "input_tokens": input_tokens,
-        "output_tokens": said_ + (thought if apart else 0),
+        "output_tokens": output_tokens + (thought if apart else 0),
         "cache_read_tokens": read,
         "cache_write_tokens": written,
     }

@@ -21,7 +21,7 @@ class SessionCommands:
 
     def __init__(
         self,
-        known: RememberedSession,
+        remembered_session: RememberedSession,
         folder: str,
         tell: Tell,
         *,
@@ -30,7 +30,7 @@ class SessionCommands:
     ) -> None:
         self._talk = talk
         self._is_at_work = is_at_work
-        self._remembered_session = known
+        self._remembered_session = remembered_session
         self._folder = folder
         self._tell = tell
         self._under_way = 0

@@ -48,13 +48,13 @@ class AgentLines:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        room: Callable[[], Awaitable[None]],
+        wait_for_capacity: Callable[[], Awaitable[None]],
         garbage: Callable[[str], None],
         tail: OutputTail,
     ) -> None:
         self._reader = reader
         self._writer = writer
-        self._wait_for_capacity = room
+        self._wait_for_capacity = wait_for_capacity
         self._garbage = garbage
         self._tail = tail
         self._lines = MessageLines()

@@ -64,13 +64,13 @@ class UpdateOutbox:
         self,
         server: SignalboxServer,
         order: RunnerOrder,
-        room: OutboxCapacity,
+        capacity: OutboxCapacity,
         refused: Callable[[ServerRefused], None] = lambda _problem: None,
     ) -> None:
         self._server = server
         self._session_id = order.session_id
         self._run_id = order.run_id
-        self._capacity = room
+        self._capacity = capacity
         self._waiting: deque[QueuedUpdate] = deque()
         self._on_the_way = 0  # the first so many of those may not change any more
         self._first = order.next_number  # the number of the first that waits; 0: not known yet

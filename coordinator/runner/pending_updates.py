@@ -14,8 +14,8 @@ TOO_MUCH = "The agent reported too much before its session was open: the rest wa
 class PendingUpdates:
     """The updates of one opening, in order."""
 
-    def __init__(self, room: OutboxCapacity) -> None:
-        self._capacity = room
+    def __init__(self, capacity: OutboxCapacity) -> None:
+        self._capacity = capacity
         self._updates: list[dict[str, Any]] = []
         self._size = 0
         self._is_cut = False

@@ -38,7 +38,7 @@ class AgentProcess:
         *,
         mark: str,
         handler: Handler,
-        room: Callable[[], Awaitable[None]],
+        wait_for_capacity: Callable[[], Awaitable[None]],
         garbage: Callable[[str], None],
     ) -> None:
         assert process.stdin is not None
@@ -49,7 +49,11 @@ class AgentProcess:
         self._mark = mark
         self._output_tail = OutputTail()
         self._lines = AgentLines(
-            process.stdout, process.stdin, room=room, garbage=garbage, tail=self._output_tail
+            process.stdout,
+            process.stdin,
+            wait_for_capacity=wait_for_capacity,
+            garbage=garbage,
+            tail=self._output_tail,
         )
         self._connection = Connection(handler, self._lines)
         self._errors = asyncio.create_task(self._collect_error_output())
@@ -65,7 +69,7 @@ class AgentProcess:
         directory: str,
         env: Mapping[str, str],
         handler: Handler,
-        room: Callable[[], Awaitable[None]],
+        wait_for_capacity: Callable[[], Awaitable[None]],
         garbage: Callable[[str], None],
     ) -> AgentProcess:
         """Start the agent in a directory. Raises AgentFailed."""
@@ -73,7 +77,15 @@ class AgentProcess:
             process = await guard.start_guarded_process(agent.command, directory=directory, env=env)
         except OSError as problem:
             raise AgentFailed(f"{agent.title} cannot be started: {problem}") from None
-        return cls(agent, guard, process, mark=env[MARK], handler=handler, room=room, garbage=garbage)
+        return cls(
+            agent,
+            guard,
+            process,
+            mark=env[MARK],
+            handler=handler,
+            wait_for_capacity=wait_for_capacity,
+            garbage=garbage,
+        )
 
     @property
     def last_error_output(self) -> str:

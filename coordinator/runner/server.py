@@ -77,9 +77,9 @@ class SignalboxServer:
             "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience
         )
 
-    async def bind_agent_session(self, session_id: str, **said: Any) -> None:
+    async def bind_agent_session(self, session_id: str, **fields: Any) -> None:
         """Say by which id the agent knows the session, and where it works. Raises ServerRefused."""
-        await self.request_until_answered("POST", f"/sessions/{quote(session_id, safe='')}/bind", said)
+        await self.request_until_answered("POST", f"/sessions/{quote(session_id, safe='')}/bind", fields)
 
     async def fetch_session(self, session_id: str) -> dict[str, Any]:
         """Return a session's row. Raises ServerRefused."""

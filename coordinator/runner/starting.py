@@ -55,7 +55,7 @@ async def start_agent_conversation(
         directory=directory,
         env=env,
         handler=client.handle_agent_message,
-        room=around.capacity.wait_for_capacity,
+        wait_for_capacity=around.capacity.wait_for_capacity,
         garbage=unknown,
     )
     conversation = AgentConversation(

@@ -180,12 +180,12 @@ class SandboxChild:
     """One running child process and the socket to it."""
 
     def __init__(self, module: str, limits: Limits) -> None:
-        self.socket, theirs = socket.socketpair()
-        with theirs:
+        self.socket, child_socket = socket.socketpair()
+        with child_socket:
             self.process = subprocess.Popen(  # noqa: S603 # our own interpreter and module
                 [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, encode_limits(limits)],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=child_socket.fileno(),
+                stdout=child_socket.fileno(),
                 stderr=subprocess.DEVNULL,
                 env={},
                 cwd="/",

@@ -228,12 +228,12 @@ def count_fitting_words(words: Sequence[str]) -> int:
     """Return how many of the words every engine's index can hold for one event."""
     if 4 * sum(map(len, words)) + _BYTES_BESIDE * len(words) < MOST_WORD_BYTES:
         return len(words)
-    left, seen = MOST_WORD_BYTES, set[str]()
+    left, seen_words = MOST_WORD_BYTES, set[str]()
     for number, word in enumerate(words):
-        left -= 2 if word in seen else len(word.encode()) + _BYTES_BESIDE
+        left -= 2 if word in seen_words else len(word.encode()) + _BYTES_BESIDE
         if left < 0:
             return number
-        seen.add(word)
+        seen_words.add(word)
     return len(words)
 
 

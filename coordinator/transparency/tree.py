@@ -1,6 +1,6 @@
 """The log's tree as the database holds it: leaf hashes, and the hashes of every 256 of them, of every 256 of those, …
 
-What is kept of the inner nodes (AuditNode) only saves time: all of it follows from the leaves, and `Tree(kept=False)`
+What is kept of the inner nodes (AuditNode) only saves time: all of it follows from the leaves, and `LogTree(stores_nodes=False)`
 does without it.
 """
 
@@ -20,10 +20,10 @@ class MissingLeaf(Exception):
 
 
 class LogTree:
-    """Reads subtrees; remembers the rows that it has read. `kept=False` computes everything from the leaves."""
+    """Reads subtrees; remembers the rows that it has read. `stores_nodes=False` computes everything from the leaves."""
 
-    def __init__(self, *, kept: bool = True) -> None:
-        self._stores_nodes = kept
+    def __init__(self, *, stores_nodes: bool = True) -> None:
+        self._stores_nodes = stores_nodes
         self._rows: OrderedDict[tuple[int, int], list[bytes]] = OrderedDict()
 
     def compute_subtree_hash(self, level: int, position: int) -> bytes:

@@ -107,14 +107,14 @@ def build_turns(
     models: Collection[str] = (),
 ) -> list[TurnTotals]:
     """Return the turns that these requests, oldest first, belong to; `models` as in `is_of_conversation`."""
-    turns: list[TurnTotals] = []
+    turn_totals: list[TurnTotals] = []
     previous_number, model, before_us = -1, "", 0
     for row in rows:
         number = bisect_right(prompts, row.at_us)
-        if not turns or number != previous_number:
-            turns.append(TurnTotals(row.at_us, TokenUsage(), model=model))
+        if not turn_totals or number != previous_number:
+            turn_totals.append(TurnTotals(row.at_us, TokenUsage(), model=model))
             previous_number = number
-        turn = turns[-1]
+        turn = turn_totals[-1]
         turn = replace(turn, usage=turn.usage + row_usage(row))
         if is_of_conversation(row, models):
             turn = replace(
@@ -125,8 +125,8 @@ def build_turns(
                 compactions=turn.compactions + count_between(compactions, before_us, row.at_us),
             )
             model, before_us = row.model, row.at_us
-        turns[-1] = turn
-    return turns
+        turn_totals[-1] = turn
+    return turn_totals
 
 
 def build_context_fills(

@@ -290,21 +290,26 @@ def build_waiting_request(row: Sequence[Any]) -> WaitingRequest:
 
 
 def filter_waiting_requests(
-    waiting: Iterable[WaitingRequest], wanted: InboxArrangement, snoozed: Mapping[str, datetime], person: str
+    waiting: Iterable[WaitingRequest],
+    arrangement: InboxArrangement,
+    snoozed: Mapping[str, datetime],
+    person: str,
 ) -> list[WaitingRequest]:
-    wanted_values = [(name, getattr(wanted, name)) for name in ("tool", "agent", "session", "type", "host")]
+    wanted_values = [
+        (name, getattr(arrangement, name)) for name in ("tool", "agent", "session", "type", "host")
+    ]
     chosen = [(name, value) for name, value in wanted_values if value]
     return [
         waiting_request
         for waiting_request in waiting
         if (not chosen or all(getattr(waiting_request, name) == value for name, value in chosen))
-        and (waiting_request.name in snoozed) is bool(wanted.snoozed)
-        and matches_assignment(waiting_request, wanted.taken, person)
+        and (waiting_request.name in snoozed) is bool(arrangement.snoozed)
+        and matches_assignment(waiting_request, arrangement.taken, person)
     ]
 
 
-def matches_assignment(request: WaitingRequest, taken: str, person: str) -> bool:
-    return not taken or request.taken_by == (person if taken == "me" else "")
+def matches_assignment(request: WaitingRequest, assignment: str, person: str) -> bool:
+    return not assignment or request.taken_by == (person if assignment == "me" else "")
 
 
 def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
@@ -335,11 +340,11 @@ def take_turns_by_owner(
 ) -> list[WaitingRequest]:
     """Return the same with owners taking turns, each in the order in which its own stand."""
     before: Counter[Hashable] = Counter()
-    turns = []
+    ordered = []
     for waiting_request in waiting:
-        turns.append((before[whose(waiting_request)], waiting_request))
+        ordered.append((before[whose(waiting_request)], waiting_request))
         before[whose(waiting_request)] += 1
-    return [one for _, one in sorted(turns, key=lambda pair: (pair[0], pair[1].pk))]
+    return [one for _, one in sorted(ordered, key=lambda pair: (pair[0], pair[1].pk))]
 
 
 def group_equal_calls(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
@@ -356,15 +361,15 @@ def find_group_name(request: WaitingRequest, group: str) -> str:
     return "" if group == "same" else getattr(request, group) or ""
 
 
-def load_page_requests(page: Page[list[WaitingRequest]], shown: Sequence[str]) -> list[PermissionRequest]:
+def load_page_requests(page: Page[list[WaitingRequest]], shown_ids: Sequence[str]) -> list[PermissionRequest]:
     ids = [waiting_request.pk for alike in page.object_list for waiting_request in alike]
     permission_requests = PermissionRequest.objects.with_triage().filter(
-        Q(pk__in=ids) | Q(request_id__in=shown)
+        Q(pk__in=ids) | Q(request_id__in=shown_ids)
     )
-    keys: list[str | int] = [*shown, *ids]
-    place = {name: place for place, name in enumerate(keys)}
+    keys: list[str | int] = [*shown_ids, *ids]
+    position = {name: position for position, name in enumerate(keys)}
     return sorted(
-        permission_requests, key=lambda row: place.get(row.request_id, place.get(row.pk, len(place)))
+        permission_requests, key=lambda row: position.get(row.request_id, position.get(row.pk, len(position)))
     )
 
 

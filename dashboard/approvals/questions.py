@@ -84,11 +84,11 @@ class QuestionField:
     def initial_places(self) -> list[int]:
         """Return which choices are chosen at first: those that the asker calls the default."""
         initial = self.question.initial
-        wanted = initial if isinstance(initial, list) else [] if initial is None else [initial]
+        initial_values = initial if isinstance(initial, list) else [] if initial is None else [initial]
         return [
             place
             for place, choice in enumerate(self.question.choices)
-            if any(choice.value is value or choice.value == value for value in wanted)
+            if any(choice.value is value or choice.value == value for value in initial_values)
         ]
 
 
@@ -152,8 +152,8 @@ class AnswerLine:
 
 def build_question_display(row: PermissionRequest) -> QuestionDisplay | None:
     """Return what a request asks; None where it is approved or denied like any other."""
-    asked = question_requests.find_asked(row)
-    return None if asked is None else QuestionDisplay(asked)
+    question_set = question_requests.find_asked(row)
+    return None if question_set is None else QuestionDisplay(question_set)
 
 
 def list_answer_lines(row: PermissionRequest) -> list[AnswerLine]:
@@ -246,33 +246,33 @@ def parse_offset(text: str) -> tzinfo | None:
         return None
 
 
-def answer_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
+def answer_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
     """Answer one request after the other, as `AnswerForm` has cleaned what was said of them."""
     decided: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
-    for request_id in said["ids"]:
+    for request_id in form["ids"]:
         try:
-            decided[request_id] = answer_one_request(request_id, said, user)
+            decided[request_id] = answer_one_request(request_id, form, user)
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
     return DecisionOutcome(decided, {}, refusals)
 
 
 def answer_one_request(
-    request_id: str, said: Mapping[str, Any], user: User | AnonymousUser
+    request_id: str, form: Mapping[str, Any], user: User | AnonymousUser
 ) -> PermissionRequest:
-    if said["verdict"] == "denied":
+    if form["verdict"] == "denied":
         return approvals.decide_request(
             request_id,
             person=user,
             verdict="denied",
-            judged=said["seen"].get(request_id),
-            reason=said["reason"],
+            judged=form["seen"].get(request_id),
+            reason=form["reason"],
         )
-    if request_id not in said["seen"]:
+    if request_id not in form["seen"]:
         raise BadRequest(NOT_SHOWN)
     return approvals.answer_request(
-        request_id, said["answer"], person=user, judged=said["seen"][request_id], reason=said["reason"]
+        request_id, form["answer"], person=user, judged=form["seen"][request_id], reason=form["reason"]
     )
 
 

@@ -59,8 +59,8 @@ def list_chosen_requests(
     return listed
 
 
-def explain_undecidable_request(member: CardMember, seen: str) -> str:
+def explain_undecidable_request(member: CardMember, seen_version: str) -> str:
     """Return why a request is not decided with the others; nothing where it is."""
     if not member.request_state.waiting:
         return member.state_description[:1].upper() + member.state_description[1:]
-    return member.refusal_reason or (CHANGED if seen != member.shown_digest else "")
+    return member.refusal_reason or (CHANGED if seen_version != member.shown_digest else "")

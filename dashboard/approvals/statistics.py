@@ -198,10 +198,10 @@ def build_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
     return [CountBar(label, counts[label], 100 * counts[label] / most if most else 0) for label, _ in AGES]
 
 
-def build_plugin_bars(asked: Mapping[tuple[str, str], int]) -> list[CountBar]:
+def build_plugin_bars(request_counts: Mapping[tuple[str, str], int]) -> list[CountBar]:
     totals: Counter[str] = Counter()
     outcomes: Counter[tuple[str, str]] = Counter()
-    for (plugin, status), number in asked.items():
+    for (plugin, status), number in request_counts.items():
         totals[plugin] += number
         outcomes[plugin, normalize_outcome(status)] += number
     most = max(totals.values(), default=1)
@@ -241,5 +241,5 @@ def build_median_columns(
     return build_day_columns(heights, now.astimezone(settings.LOCAL_ZONE).date(), days), tallest
 
 
-def describe_day_median(found: timedelta, decisions: int) -> str:
-    return f"{format_duration(found)}, {count_of(decisions, 'decision')}"
+def describe_day_median(median: timedelta, decisions: int) -> str:
+    return f"{format_duration(median)}, {count_of(decisions, 'decision')}"

@@ -90,14 +90,14 @@ class DecisionOutcome:
     refusals: Mapping[str, str]
 
 
-def decide_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
+def decide_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> DecisionOutcome:
     """Decide one request after the other, as `DecisionForm` has cleaned what was said of them."""
     decided: dict[str, PermissionRequest] = {}
     voted: dict[str, PermissionRequest] = {}
     refusals: dict[str, str] = {}
-    for request_id in said["decides"]:
+    for request_id in form["decides"]:
         try:
-            row = decide_one_request(request_id, said, user)
+            row = decide_one_request(request_id, form, user)
         except SignalboxError as refusal:
             refusals[request_id] = str(refusal.detail)
         else:
@@ -106,21 +106,21 @@ def decide_each_request(said: Mapping[str, Any], user: User | AnonymousUser) -> 
 
 
 def decide_one_request(
-    request_id: str, said: Mapping[str, Any], user: User | AnonymousUser
+    request_id: str, form: Mapping[str, Any], user: User | AnonymousUser
 ) -> PermissionRequest:
-    approves = said["verdict"] == "approved"
-    if approves and request_id not in said["seen"]:
+    approves = form["verdict"] == "approved"
+    if approves and request_id not in form["seen"]:
         raise BadRequest(NOT_SHOWN)
     return tool_calls.decide_call_with_additions(
         request_id,
         person=user,
-        verdict=said["verdict"],
-        reason=said["reason"],
-        validity=said["validity"],
-        scope=said["scope"],
-        judged=said["seen"].get(request_id),
-        grant=said["grant"] and approves,
-        additions=said["additions"],
+        verdict=form["verdict"],
+        reason=form["reason"],
+        validity=form["validity"],
+        scope=form["scope"],
+        judged=form["seen"].get(request_id),
+        grant=form["grant"] and approves,
+        additions=form["additions"],
     )
 
 

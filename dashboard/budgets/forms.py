@@ -59,6 +59,6 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
         names = list_offered_agents().union(people[:MOST_OFFERED])
         lately = UsageDay.objects.order_by("-day", "-id")[:LATELY_USED_ROWS]
-        for places in lately.values_list("hostname", "project_dir", "model"):
-            names.update(place for place in places if place)
+        for used_names in lately.values_list("hostname", "project_dir", "model"):
+            names.update(place for place in used_names if place)
         return sorted(names)

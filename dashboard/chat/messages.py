@@ -262,9 +262,9 @@ def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageV
     ids = [message.pk for message in messages]
     parents = ChatBranch.objects.filter(pk__in=ids, parent_id__isnull=False).values("parent_id")
     rows = ChatBranch.objects.filter(parent_id__in=parents).order_by("branch_index", "message_id")
-    places: dict[str, list[str]] = {}
+    message_ids: dict[str, list[str]] = {}
     for pk, parent in rows.values_list("pk", "parent_id"):
-        places.setdefault(parent or "", []).append(pk)
+        message_ids.setdefault(parent or "", []).append(pk)
     agents = {message.pk: message.agent_id for message in messages}
     return {
         pk: MessageVersion(
@@ -272,7 +272,7 @@ def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageV
             len(versions),
             f"{reverse('chat:thread', args=[agents[pk]])}?{urlencode({'message': parent})}",
         )
-        for parent, versions in places.items()
+        for parent, versions in message_ids.items()
         if len(versions) > 1
         for number, pk in enumerate(versions, 1)
         if pk in agents

@@ -60,8 +60,12 @@ def load_chat_rows(person: User | AnonymousUser, now: datetime | None = None) ->
 
 def may_have_unread_messages(last: ChatMessage, read: chat.MessagePosition | None, joined: datetime) -> bool:
     """Say whether there can be anything unread; most threads are read to their end, and need no count."""
-    place = chat.message_position(last)
-    return place.at > joined if read is None else (place.at, place.message_id) > (read.at, read.message_id)
+    position = chat.message_position(last)
+    return (
+        position.at > joined
+        if read is None
+        else (position.at, position.message_id) > (read.at, read.message_id)
+    )
 
 
 def last_message_sort_key(row: ChatRow) -> tuple[bool, float]:

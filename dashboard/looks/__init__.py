@@ -32,16 +32,20 @@ def build_call_display(
     input_value = tool_input.value if tool_input else None
     output_value = tool_output.value if tool_output else None
     draw = FAMILIES.get(name.lower().replace("_", "").replace("-", ""))
-    look = None
+    find_display = None
     if name.startswith("mcp__"):
-        look = mcp.display_mcp_call(name, input_value, output_value)
+        find_display = mcp.display_mcp_call(name, input_value, output_value)
     elif draw and isinstance(input_value, dict):
-        look = draw(name, input_value, output_value)
-    if look is None:
-        look = build_default_display(name, input_value, output_value)
+        find_display = draw(name, input_value, output_value)
+    if find_display is None:
+        find_display = build_default_display(name, input_value, output_value)
     if error is not None:
-        look = replace(look, outputs=[build_error_part(error), *look.outputs], note=first_text_line(error))
-    return look
+        find_display = replace(
+            find_display,
+            outputs=[build_error_part(error), *find_display.outputs],
+            note=first_text_line(error),
+        )
+    return find_display
 
 
 def build_default_display(name: str, tool_input: Any, output: Any) -> CallDisplay:

@@ -38,8 +38,8 @@ def build_judged_parts(value: Any) -> list[DisplayPart]:
 class InputFields:
     """The fields of an input. What is drawn, or said elsewhere, is taken out; then what is left is drawn, too."""
 
-    def __init__(self, given: Mapping[str, Any], *, exact: bool = False) -> None:
-        self.left = dict(given)
+    def __init__(self, tool_input: Mapping[str, Any], *, exact: bool = False) -> None:
+        self.left = dict(tool_input)
         self.exact = exact
 
     def take_text(self, *names: str) -> str:

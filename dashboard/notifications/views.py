@@ -32,7 +32,9 @@ def show_notification_settings(request: HtmxHttpRequest) -> HttpResponse:
     return render_notification_settings(request, None)
 
 
-def render_notification_settings(request: HtmxHttpRequest, made: NotificationTarget | None) -> HttpResponse:
+def render_notification_settings(
+    request: HtmxHttpRequest, new_target: NotificationTarget | None
+) -> HttpResponse:
     name = request.user.get_username()
     page_url = reverse("approvals:notifications")
     page_of_log = load_keyset_page(log.list_sent_notifications(name), request.GET, log.PAGE)
@@ -44,7 +46,7 @@ def render_notification_settings(request: HtmxHttpRequest, made: NotificationTar
         "count_label": page_of_log.count_label,
         "test_is_due": any(log.is_test_pending(row) for row in page_of_log.rows),
         "kinds": list_address_kinds(),
-        "made": made,
+        "made": new_target,
         "services": apprise_services.COMMON,
         "abouts": NotificationTarget.About.choices,
         "quiet": load_quiet_state(name, timezone.now()),

@@ -65,15 +65,15 @@ class TrialView:
 
 def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
     """Return what a page shows of a trial; `is_open`: of something that does not hold yet."""
-    tally = trial.tally
+    counts = trial.tally
     return TrialView(
-        tally.calls,
+        counts.calls,
         [
             replace(count, now=now)
-            for count, now in zip(build_trial_counts(tally.then, {}, is_open=False), tally.now, strict=True)
+            for count, now in zip(build_trial_counts(counts.then, {}, is_open=False), counts.now, strict=True)
         ],
-        TrialCount("answered differently", tally.then[CHANGED], build_trial_query(changed="1")),
-        build_trial_tables(tally, is_open=is_open),
+        TrialCount("answered differently", counts.then[CHANGED], build_trial_query(changed="1")),
+        build_trial_tables(counts, is_open=is_open),
         [*WORDS.values(), *(["Changed"] if is_open else [])],
         instants.from_microseconds(trial.oldest_us) if trial.oldest_us else None,
         round(trial.trial_progress, 3),
@@ -81,13 +81,13 @@ def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
     )
 
 
-def build_trial_tables(tally: DecisionCounts, *, is_open: bool) -> list[TrialTable]:
+def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTable]:
     def busiest_first_key(item: tuple[str, list[int]]) -> tuple[bool, int, str]:
         return (item[0] == OTHERS, -sum(item[1][:CHANGED]), item[0])
 
-    by = dict(sorted(tally.by.items(), key=lambda item: decider_sort_key(item[0])))
-    agents = dict(sorted(tally.agents.items(), key=busiest_first_key))
-    weeks = dict(sorted(tally.weeks.items(), reverse=True))
+    by = dict(sorted(counts.by.items(), key=lambda item: decider_sort_key(item[0])))
+    agents = dict(sorted(counts.agents.items(), key=busiest_first_key))
+    weeks = dict(sorted(counts.weeks.items(), reverse=True))
     return [
         build_trial_table("What decides", "by", by, is_open=is_open),
         build_trial_table("Agent", "agent", agents, is_open=is_open),

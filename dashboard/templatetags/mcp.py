@@ -36,10 +36,10 @@ def why_url(slot: Slot) -> str:
 
 
 @register.filter
-def tool_names(turns: Sequence[VerdictChange]) -> str:
+def tool_names(verdict_changes: Sequence[VerdictChange]) -> str:
     """Return the first few tools by name and how many more there are."""
-    names = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in turns[:NAMED])
-    return names if len(turns) <= NAMED else f"{names} and {len(turns) - NAMED} more"
+    names = ", ".join(f"{turn.server_id} {turn.tool_name}" for turn in verdict_changes[:NAMED])
+    return names if len(verdict_changes) <= NAMED else f"{names} and {len(verdict_changes) - NAMED} more"
 
 
 @register.simple_tag

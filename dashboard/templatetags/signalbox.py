@@ -260,9 +260,9 @@ def filesize(value: int | None) -> str:
 
 
 @register.filter
-def at(held: Mapping[str, Any], key: str) -> Any:
+def at(mapping: Mapping[str, Any], key: str) -> Any:
     """Return what a dictionary holds under a key; empty where it holds nothing there."""
-    return held.get(key, "")
+    return mapping.get(key, "")
 
 
 @register.filter

@@ -56,10 +56,12 @@ def load_open_calls(session_id: str) -> list[OpenCall]:
 def build_open_call(row: DrivenCall, program: str) -> OpenCall:
     call = SPEECH.call(row.told, program)
     masked_input = mask_secrets(call.tool_input)
-    look = build_call_display(call.tool, StoredValue(masked_input, 0) if masked_input else None, None, None)
+    call_display = build_call_display(
+        call.tool, StoredValue(masked_input, 0) if masked_input else None, None, None
+    )
     output = mask_secrets(row.output or "")
     return OpenCall(
-        look, instants.parse_instant(row.began_at), output[-MOST_OUTPUT:], row.event_id is not None
+        call_display, instants.parse_instant(row.began_at), output[-MOST_OUTPUT:], row.event_id is not None
     )
 
 

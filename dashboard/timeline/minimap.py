@@ -142,10 +142,10 @@ def compute_frame(slices: Sequence[MinimapSlice], frame: tuple[int, int] | None)
 
 
 def compute_minimap_percent(slices: Sequence[MinimapSlice], at_us: int) -> float:
-    here = next(
+    slot = next(
         (current_slice for current_slice in reversed(slices) if current_slice.slot.from_us <= at_us),
         slices[0],
     )
-    span = here.slot.to_us - here.slot.from_us
-    share = min(max((at_us - here.slot.from_us) / span, 0), 1) if span else 0
-    return here.x + share * here.width
+    span = slot.slot.to_us - slot.slot.from_us
+    share = min(max((at_us - slot.slot.from_us) / span, 0), 1) if span else 0
+    return slot.x + share * slot.width

@@ -51,7 +51,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def observe(recorder: HookRecorder, number: int) -> Any:
     """Have the hook of this number written; return what was looked at then."""
     hook = AgentHook("Setup", "claude-1", {"number": number}, "2026-11-21T10:00:00.000000+00:00")
-    return await recorder.record_hook(hook, SessionLocation(), 10, look=lambda: "seen")
+    return await recorder.record_hook(hook, SessionLocation(), 10, read_back=lambda: "seen")
 
 
 def with_recorder(work: Callable[[HookRecorder], Awaitable[Any]]) -> Any:

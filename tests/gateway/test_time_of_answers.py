@@ -76,7 +76,7 @@ def test_a_call_whose_server_was_slow_to_connect_is_looked_at_before_it_is_sent(
             )
             try:
                 (
-                    await HttpClient().send_http_request(target, "POST", [], b"{}", within=5, look=braked)
+                    await HttpClient().send_http_request(target, "POST", [], b"{}", within=5, recheck=braked)
                 ).close()
             finally:
                 async with asyncio.timeout(5):

@@ -20,6 +20,40 @@ PARTICIPLE = re.compile(
 )
 # Words that the glossary replaces, as parts of a function's or a class's name.
 REPLACED = {"anew", "heard", "leftover", "pulse", "tallies", "told", "waking"}
+# Words that the glossary replaces, as the whole name of an argument or a variable.
+SAYS_NOTHING = {
+    *(
+        "anew",
+        "asked",
+        "beside",
+        "came",
+        "fault",
+        "found",
+        "given",
+        "gone",
+        "heard",
+        "held",
+        "kept",
+        "known",
+        "look",
+    ),
+    *(
+        "made",
+        "meant",
+        "mine",
+        "one",
+        "ours",
+        "room",
+        "said",
+        "seen",
+        "shown",
+        "taken",
+        "tally",
+        "theirs",
+        "told",
+    ),
+    "wanted",
+}
 # Template tags and filters, and what a template's paginator is asked for by name.
 NAMED_BY_OTHERS = {"capped", "coloured", "elapsed"}
 # One name for two classes: a model and the program or the part of Django that it stands for.
@@ -90,3 +124,32 @@ def test_most_names_have_two_words_are_unique_and_public() -> None:
     assert sum("_" in name.strip("_") for name in names) / len(names) >= LEAST_OF_TWO_WORDS
     assert len(set(names)) / len(names) >= LEAST_UNIQUE
     assert sum(name.startswith("_") for name in names) / len(names) <= MOST_PRIVATE
+
+
+def named_in(node: Function) -> set[str]:
+    """Return the names of a function's arguments and variables."""
+    arguments = node.args
+    named = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    named |= {argument.arg for argument in (arguments.vararg, arguments.kwarg) if argument}
+    short = {
+        id(name)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.comprehension)
+        for name in ast.walk(inner.target)
+    }
+    return named | {
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and id(inner) not in short
+    }
+
+
+def test_arguments_and_variables_are_named_by_what_they_hold() -> None:
+    """One line of a comprehension may be shorter."""
+    found = [
+        f"{path}:{node.lineno}: {node.name}: {name}"
+        for path, node in functions()
+        for name in named_in(node)
+        if name.strip("_") in SAYS_NOTHING
+    ]
+    assert found == []

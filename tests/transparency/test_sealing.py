@@ -139,7 +139,7 @@ def test_inner_nodes_that_are_kept_are_those_that_follow_from_the_leaves(write: 
     leaves = [bytes(leaf.leaf_hash or b"") for leaf in AuditLeaf.objects.order_by("leaf_index")]
     tree = lambda level, position: merkle.fold_hashes(leaves[position << level : (position + 1) << level])  # noqa: E731
     assert bytes(made.root_hash) == merkle.compute_tree_root(tree, number)
-    assert sealing.tree.LogTree(kept=False).compute_root_hash(number) == bytes(made.root_hash)
+    assert sealing.tree.LogTree(stores_nodes=False).compute_root_hash(number) == bytes(made.root_hash)
 
 
 def test_the_job_seals_what_the_log_has(write: Write) -> None:

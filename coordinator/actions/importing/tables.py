@@ -54,15 +54,19 @@ class TableImport:
     def __init__(self, job: ImportJob, table: ImportableTable) -> None:
         self.job, self.table = job, table
         self.kinds = values.load_model_columns(table.name)
-        ours = set(rows.read_table_columns(table.name)) & set(self.kinds)
-        theirs = [column for column in job.source.source_columns(table.name) if column != table.own_id]
+        own_columns = set(rows.read_table_columns(table.name)) & set(self.kinds)
+        foreign_columns = [
+            column for column in job.source.source_columns(table.name) if column != table.own_id
+        ]
         # A column's older name is read where the newer one is not there too.
-        old = {name: new for name, new in table.renamed.items() if new not in theirs}
+        old = {name: new for name, new in table.renamed.items() if new not in foreign_columns}
         self.column_places = {
-            column: old.get(column, column) for column in theirs if old.get(column, column) in ours
+            column: old.get(column, column)
+            for column in foreign_columns
+            if old.get(column, column) in own_columns
         }
         self.columns = list(self.column_places.values())
-        self.homeless = [column for column in theirs if column not in self.column_places]
+        self.homeless = [column for column in foreign_columns if column not in self.column_places]
         self.outcome = TableOutcome(table.name, job.source.source_row_count(table.name))
         self.outcome.unreadable += job.source.damage_reports(table.name)
         self.homeless_values: Counter[str] = Counter()

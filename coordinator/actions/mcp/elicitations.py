@@ -77,8 +77,8 @@ class ElicitationRequest:
     @property
     def tool_input(self) -> dict[str, Any]:
         """Return what the card shows: the question, and the server that asks it."""
-        asked = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
-        return asked | {"server": self.server.name}
+        elicited = {name: value for name, value in self.params.items() if name in FORM_FIELDS}
+        return elicited | {"server": self.server.name}
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,11 +107,12 @@ class ApprovedCallRunner:
         record: CallRecord,
         binding: CallBinding,
         state: ContinuationState | None = None,
-        said: dict[str, Any] | None = None,
+        state_fields: dict[str, Any] | None = None,
     ) -> None:
-        """Send the call of a task, for which nobody waits on a line; with `state`, with what the client `said`."""
+        """Send the call of a task, for which nobody waits on a line; with `state`, with what the client sent
+        (`state_fields`)."""
         body = (
-            add_input_responses(exchange.message, state.inner, said or {})
+            add_input_responses(exchange.message, state.inner, state_fields or {})
             if state
             else strip_request_state(exchange.message, None)
         )
@@ -204,11 +205,11 @@ class ApprovedCallRunner:
     async def send_approved_call(
         self, exchange: Exchange, body: bytes, line: ResponseStream | None
     ) -> tuple[bytes, bytes | None]:
-        look = functools.partial(self.require_no_call_brake, exchange)
+        recheck = functools.partial(self.require_no_call_brake, exchange)
         try:
             exchange.server = await self.reload_server(exchange.server)
             await self.require_no_call_brake(exchange)
-            response, event, _ = await self._sending.send_upstream_call(exchange, body, line, look)
+            response, event, _ = await self._sending.send_upstream_call(exchange, body, line, recheck)
         except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
             raise CallNotSent("was not asked: the database did not answer") from problem
         except UpstreamSessionLost:

@@ -371,11 +371,11 @@ class ToolCallHandler:
 
     async def forward_call(self, exchange: Exchange, record: CallRecord) -> None:
         exchange.is_sent = True
-        look = functools.partial(self.recheck_allowance, exchange, record)
+        recheck = functools.partial(self.recheck_allowance, exchange, record)
         try:
             with record.measure_server_time(exchange):
                 response, event, status = await self._sending.send_upstream_call(
-                    exchange, exchange.message.raw, exchange.line, look
+                    exchange, exchange.message.raw, exchange.line, recheck
                 )
         except StreamLeftOpen:
             await exchange.line.end_event_stream()

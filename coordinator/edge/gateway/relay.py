@@ -123,7 +123,9 @@ class MessageRelay:
         if brake is not None:
             raise RequestStoppedByBrake(brake)
 
-    async def send_and_relay_answer(self, exchange: Exchange, change: Any, look: Look | None) -> bytes | None:
+    async def send_and_relay_answer(
+        self, exchange: Exchange, change: Any, recheck: Look | None
+    ) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
             checked = await self._server_requests.replace_refused_input(exchange, body, exchange.line)
             if change is None:
@@ -131,7 +133,7 @@ class MessageRelay:
             changed_body: bytes = await change(exchange, checked)
             return changed_body
 
-        answer = await self.send_upstream_message(exchange, look)
+        answer = await self.send_upstream_message(exchange, recheck)
         try:
             async with self._server_requests.open_stream(exchange, exchange.line) as requests:
                 response, event = await read_response(
@@ -151,14 +153,14 @@ class MessageRelay:
         await send_final_response(exchange.line, response, event, answer.status)
         return response
 
-    async def send_upstream_message(self, exchange: Exchange, look: Look | None = None) -> UpstreamAnswer:
-        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `look` raises."""
+    async def send_upstream_message(self, exchange: Exchange, recheck: Look | None = None) -> UpstreamAnswer:
+        """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `recheck` raises."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         session = link.upstream_session if link else None
         try:
-            if look is not None:
+            if recheck is not None:
                 return await self._upstreams.send_call_when_ready(
-                    exchange, exchange.message.raw, session=session, look=look
+                    exchange, exchange.message.raw, session=session, recheck=recheck
                 )
             return await self._upstreams.send_client_message(exchange, exchange.message.raw, session=session)
         except UpstreamSessionForgotten:

@@ -68,45 +68,45 @@ class UpstreamSender:
         self._resuming = ResponseResumer(upstreams)
 
     async def send_upstream_call(
-        self, exchange: Exchange, body: bytes, line: ResponseStream | None, look: Look
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: Look
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call that may run, and what its server tells before the response to the line, within its limits.
 
         Returns the response, the event in which it came if in one, and the status. Nothing runs in a session that the
-        server forgot, so the call is sent once more in a new one, once `look` has found that it still may. Where the
+        server forgot, so the call is sent once more in a new one, once `recheck` has found that it still may. Where the
         stream ends before the response, the rest is asked for. Raises UpstreamFailed (LeftOpen where the client asks
-        for the rest itself), SessionOver, Busy, and what `look` raises.
+        for the rest itself), SessionOver, Busy, and what `recheck` raises.
         """
         await self._limiter.require_call_within_limits(exchange)
-        send = functools.partial(self.send_call_and_answers, exchange, body, line, look)
+        send = functools.partial(self.send_call_and_answers, exchange, body, line, recheck)
         response, event, status = await self._limiter.watch_upstream(exchange, send)
         response, event = await self._limiter.limit_result(exchange, response, event)
         return response, event, status
 
     async def send_call_and_answers(
-        self, exchange: Exchange, body: bytes, line: ResponseStream | None, look: Look
+        self, exchange: Exchange, body: bytes, line: ResponseStream | None, recheck: Look
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call, and the answers of people to what its server asks in the middle of it."""
         try:
-            answer = await self.try_upstream_call(exchange, body, line, look)
+            answer = await self.try_upstream_call(exchange, body, line, recheck)
         except UpstreamSessionForgotten:
             await self._links.renew_upstream_session(exchange)
-            await look()
-            answer = await self.try_upstream_call(exchange, body, line, look)
+            await recheck()
+            answer = await self.try_upstream_call(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
             required = parse_required_input(answer[0]) if exchange.client is None else None
             if required is None or await self.leaves_to_client(exchange, required, answer[0]):
                 break
             if required.has_other_requests:  # which its client answers, and not together with people
-                await look()
+                await recheck()
                 answer = await self.try_upstream_call(
-                    exchange, body, line, look, is_retry=True, as_client=True
+                    exchange, body, line, recheck, is_retry=True, as_client=True
                 )
                 break
             responses = await self._elicitations.answer_required_input(exchange, line, required)
-            await look()
+            await recheck()
             retry = required.build_retry(body, responses)
-            answer = await self.try_upstream_call(exchange, retry, line, look, is_retry=True)
+            answer = await self.try_upstream_call(exchange, retry, line, recheck, is_retry=True)
         await self._tasks.record_task_owner(exchange, answer[0])
         response, event = await self._server_requests.replace_refused_event(
             exchange, answer[0], answer[1], line
@@ -126,7 +126,7 @@ class UpstreamSender:
         exchange: Exchange,
         body: bytes,
         line: ResponseStream | None,
-        look: Look,
+        recheck: Look,
         *,
         is_retry: bool = False,
         as_client: bool = False,
@@ -139,7 +139,7 @@ class UpstreamSender:
             exchange,
             ids.set_call_ids(body) if ids else body,
             session=find_upstream_session(exchange),
-            look=look,
+            recheck=recheck,
         )
         changes: dict[str, Any] = (
             {}

@@ -89,21 +89,21 @@ class UpstreamClient:
         self._tokens = AccessTokens(threads, self.http)
 
     async def send_call_when_ready(
-        self, exchange: Exchange, body: bytes, *, session: str | None, look: Look
+        self, exchange: Exchange, body: bytes, *, session: str | None, recheck: Look
     ) -> UpstreamAnswer:
-        """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `look` raises.
+        """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `recheck` raises.
 
         Close the answer. A server that has to be started first, or connected to for a moment, gets the call only once
-        `look` has found, after that wait, that it still may.
+        `recheck` has found, after that wait, that it still may.
         """
         for _ in range(MOST_STARTS):
             answer = await self.send_client_message(
-                exchange, body, session=session, when_ready=True, look=look
+                exchange, body, session=session, when_ready=True, recheck=recheck
             )
             if answer.status != STARTED or not exchange.server.is_stdio:
                 return answer
             answer.close()
-            await look()
+            await recheck()
         raise UpstreamFailed("ends as soon as it is started")
 
     async def send_client_message(
@@ -114,9 +114,9 @@ class UpstreamClient:
         session: str | None,
         method: str = "POST",
         when_ready: bool = False,
-        look: Look | None = None,
+        recheck: Look | None = None,
     ) -> UpstreamAnswer:
-        """Send a client's message to its server. Raises UpstreamFailed, and what `look` raises. Close the answer."""
+        """Send a client's message to its server. Raises UpstreamFailed, and what `recheck` raises. Close the answer."""
         passed = build_upstream_headers(exchange, method)
         passed_headers = [(name.decode(), value.decode("latin-1")) for name, value in passed.items()]
         if method == "POST":
@@ -140,7 +140,7 @@ class UpstreamClient:
             session=session,
             caller=exchange.agent_id,
             method=method,
-            look=look,
+            recheck=recheck,
             within=exchange.call_seconds,
         )
 
@@ -153,11 +153,11 @@ class UpstreamClient:
         session: str | None,
         caller: str,
         method: str = "POST",
-        look: Look | None = None,
+        recheck: Look | None = None,
         within: int | None = None,
     ) -> UpstreamAnswer:
         """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
-        `look` raises."""
+        `recheck` raises."""
         if server.target is None:
             raise UpstreamFailed(server.failure)
         all_headers = [*headers, *server.headers]
@@ -169,11 +169,16 @@ class UpstreamClient:
             all_headers.append((ASKER, hash_agent_id(caller)))
         if server.needs_token:
             answer = await self.send_with_token(
-                server, method, all_headers, body, caller=caller, look=look, within=within
+                server, method, all_headers, body, caller=caller, recheck=recheck, within=within
             )
         else:
             answer = await self.http.send_http_request(
-                server.target, method, all_headers, body, within=within or server.call_seconds, look=look
+                server.target,
+                method,
+                all_headers,
+                body,
+                within=within or server.call_seconds,
+                recheck=recheck,
             )
         answer.share = self.answers.reserve_answer(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
@@ -204,7 +209,7 @@ class UpstreamClient:
         body: bytes,
         *,
         caller: str,
-        look: Look | None,
+        recheck: Look | None,
         within: int | None = None,
     ) -> UpstreamAnswer:
         """Send a message with the caller's access token, and once more with a new one where the server rejects it.
@@ -215,15 +220,15 @@ class UpstreamClient:
         headers = [pair for pair in headers if pair[0].lower() != "authorization"]
         token = await self._tokens.find_access_token(server, caller)
         for is_last in (False, True):
-            if look is not None:
-                await look()  # finding a token may have taken its time
+            if recheck is not None:
+                await recheck()  # finding a token may have taken its time
             answer = await self.http.send_http_request(
                 server.target,
                 method,
                 [*headers, ("Authorization", f"Bearer {token.access_token}")],
                 body,
                 within=within or server.call_seconds,
-                look=look,
+                recheck=recheck,
             )
             if answer.status == 403:
                 await self._tokens.note_missing_scope(token, answer)

@@ -355,9 +355,9 @@ class HookEndpoint:
         elif is_readable_call:  # a brake holds the calls, too, of a key that has reached its quota
             refusals = (QuotaReached,)
         with contextlib.suppress(*refusals):
-            look = brakes.load_active_brakes if is_readable_call else None
+            read_back = brakes.load_active_brakes if is_readable_call else None
             active_brakes: tuple[ActiveBrake, ...] | None = await self._recorder.record_hook(
-                request.hook, request.where, request.size, ruling, look=look
+                request.hook, request.where, request.size, ruling, read_back=read_back
             )
             return active_brakes
         return None

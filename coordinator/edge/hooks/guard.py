@@ -151,10 +151,10 @@ class HookGuard:
         prompts = call.hook.name in self._dialect.prompts
         if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
             return None
-        asks = call.ruling.decision == ASK
+        asks_in_terminal = call.ruling.decision == ASK
         is_certain = can_be_redelivered(call.delivery.sent_as, call.ruling)
-        holds = b"yes" if is_certain else b"ask" if asks else b"no"
-        return [*self.build_call_headers(call), (HOLDS, holds)]
+        pending_value = b"yes" if is_certain else b"ask" if asks_in_terminal else b"no"
+        return [*self.build_call_headers(call), (HOLDS, pending_value)]
 
     def build_call_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
         """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""

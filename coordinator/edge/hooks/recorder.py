@@ -115,11 +115,11 @@ class HookRecorder:
         size: int,
         ruling: Ruling = NO_OPINION,
         *,
-        look: Look | None = None,
+        read_back: Look | None = None,
     ) -> Any:
         """Have the hook written, with what policy says of it; returns when it is, or a moment later.
 
-        Returns what `look` read after the commit, None where it is not written yet. Raises what it was refused for
+        Returns what `read_back` read after the commit, None where it is not written yet. Raises what it was refused for
         by then.
         """
         cached_session = self.get_cached_session(hook, location)
@@ -130,26 +130,31 @@ class HookRecorder:
             return await self.await_hook_write(
                 hook,
                 self.record_dependent_hook(
-                    hook, location, size, ruling, look=look, known_session=cached_session
+                    hook, location, size, ruling, read_back=read_back, known_session=cached_session
                 ),
             )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
-            return await self.write_hook_now(hook, events, size, location.by, look)
+            return await self.write_hook_now(hook, events, size, location.by, read_back)
         return await self.await_hook_write(
-            hook, self.write_events_with_losses(hook, events, size, location.by, look)
+            hook, self.write_events_with_losses(hook, events, size, location.by, read_back)
         )
 
     async def write_hook_now(
-        self, hook: AgentHook, events: list[NewEvent], size: int, key: KeyIdentity | None, look: Look | None
+        self,
+        hook: AgentHook,
+        events: list[NewEvent],
+        size: int,
+        key: KeyIdentity | None,
+        read_back: Look | None,
     ) -> Any:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
             job = self._writer.begin_group_write(
-                events, deadline=time.monotonic() + WRITE_WITHIN, size=size, look=look
+                events, deadline=time.monotonic() + WRITE_WITHIN, size=size, read_back=read_back
             )
         except (ServiceBusy, QuotaReached):
             return await self.await_hook_write(
-                hook, self.write_events_with_losses(hook, events, size, key, look)
+                hook, self.write_events_with_losses(hook, events, size, key, read_back)
             )
         is_answered = False
         try:
@@ -177,7 +182,7 @@ class HookRecorder:
         size: int,
         ruling: Ruling,
         *,
-        look: Look | None,
+        read_back: Look | None,
         known_session: KnownSession | None,
     ) -> Any:
         """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
@@ -191,13 +196,13 @@ class HookRecorder:
                 known_session is not None
                 and (events := self.build_independent_events(hook, known_session, ruling)) is not None
             ):
-                return await self.write_events_with_losses(hook, events, size, location.by, look)
+                return await self.write_events_with_losses(hook, events, size, location.by, read_back)
         finding = asyncio.get_running_loop().create_future()
         if known_session is None:
             self._finding.setdefault(key, finding)
         try:
             return await self.find_session_and_write(
-                hook, location, size=size, ruling=ruling, known_session=known_session, look=look
+                hook, location, size=size, ruling=ruling, known_session=known_session, read_back=read_back
             )
         finally:
             finding.set_result(None)
@@ -228,19 +233,21 @@ class HookRecorder:
         size: int,
         ruling: Ruling,
         known_session: KnownSession | None,
-        look: Look | None,
+        read_back: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
         with self.take_lost_hooks(hook) as lost:
             make = functools.partial(self.make_hook_events, hook, location, ruling, lost)
             try:
                 written = await self.submit_hook_events(
-                    size, make=functools.partial(make, known_session), look=look
+                    size, make=functools.partial(make, known_session), read_back=read_back
                 )
             except NotFound:
                 # The session was deleted under us: what its agent still does is heard all the same.
                 self._known_sessions.pop((location.by, hook.session), None)
-                written = await self.submit_hook_events(size, make=functools.partial(make, None), look=look)
+                written = await self.submit_hook_events(
+                    size, make=functools.partial(make, None), read_back=read_back
+                )
         self.cache_hook_session(hook, location, written.created)
         return written.read_values
 
@@ -335,9 +342,9 @@ class HookRecorder:
         events: list[NewEvent],
         size: int,
         key: KeyIdentity | None,
-        look: Look | None = None,
+        read_back: Look | None = None,
     ) -> Any:
-        """Write, first of all what was lost before; return what `look` saw. Raises ServiceBusy, and Invalid.
+        """Write, first of all what was lost before; return what `read_back` saw. Raises ServiceBusy, and Invalid.
 
         What the runner tells that drives the agent is left to it.
         """
@@ -350,12 +357,17 @@ class HookRecorder:
             if lost:
                 events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
             try:
-                return (await self.submit_hook_events(size, events, look=look)).read_values
+                return (await self.submit_hook_events(size, events, read_back=read_back)).read_values
             except NotFound:
-                return await self.rewrite_for_new_session(hook, events, size, key, look)
+                return await self.rewrite_for_new_session(hook, events, size, key, read_back)
 
     async def rewrite_for_new_session(
-        self, hook: AgentHook, events: list[NewEvent], size: int, key: KeyIdentity | None, look: Look | None
+        self,
+        hook: AgentHook,
+        events: list[NewEvent],
+        size: int,
+        key: KeyIdentity | None,
+        read_back: Look | None,
     ) -> Any:
         """Write what the session was deleted under: what its agent still does is heard all the same."""
         known_session = self._known_sessions.pop((key, hook.session), None)
@@ -367,7 +379,9 @@ class HookRecorder:
         )  # it was joined with its runner's
         for event in events:
             event.session_id = hook_session.session_id
-        return (await self.submit_hook_events(size, events, look=look)).read_values if events else None
+        return (
+            (await self.submit_hook_events(size, events, read_back=read_back)).read_values if events else None
+        )
 
     @contextlib.contextmanager
     def take_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
@@ -390,12 +404,14 @@ class HookRecorder:
         events: Sequence[NewEvent] = (),
         *,
         make: MakeEvents | None = None,
-        look: Look | None = None,
+        read_back: Look | None = None,
     ) -> WriteResult:
         """Write. Raises NotFound where the session is gone, ServiceBusy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
         return raise_for_refusal(
-            await self._writer.write_and_read_back(events, deadline=deadline, size=size, make=make, look=look)
+            await self._writer.write_and_read_back(
+                events, deadline=deadline, size=size, make=make, read_back=read_back
+            )
         )
 
     def build_recorded_events(

@@ -202,27 +202,29 @@ class GroupWriter:
         deadline: float,
         size: int,
         make: MakeEvents | None = None,
-        look: Look | None = None,
+        read_back: Look | None = None,
     ) -> WriteResult:
         """Have the events written, those `items` or those that `make` makes; raises as `submit` and `perform` do.
 
         `make` runs in the transaction and may be called twice; it returns whatever its caller wants to know, and the
-        events. `look` reads what is committed by then. A group asks each once, for all who gave the same.
+        events. `read_back` reads what is committed by then. A group asks each once, for all who gave the same.
         """
         loop = asyncio.get_running_loop()
-        job = WriteJob(list(items), deadline, size, loop, loop.create_future(), make=make, read_back=look)
+        job = WriteJob(
+            list(items), deadline, size, loop, loop.create_future(), make=make, read_back=read_back
+        )
         outcomes = await self.submit_job_and_wait(job)
         return WriteResult(outcomes, job.created, job.read_values)
 
     def begin_group_write(
-        self, items: list[NewEvent], *, deadline: float, size: int, look: Look | None = None
+        self, items: list[NewEvent], *, deadline: float, size: int, read_back: Look | None = None
     ) -> WriteJob:
         """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait.
 
         Raises ServiceBusy.
         """
         loop = asyncio.get_running_loop()
-        job = WriteJob(items, deadline, size, loop, loop.create_future(), read_back=look)
+        job = WriteJob(items, deadline, size, loop, loop.create_future(), read_back=read_back)
         self.enqueue_job(job)
         return job
 

@@ -44,12 +44,12 @@ class BrakeGate:
         first_brake = brakes.select_first_brake(await self._in_force.get_fresh_value(), agents, host)
         if first_brake is None or wait <= 0:
             return first_brake
-        look = functools.partial(brakes.find_brake_on_call, agents, host)
+        find_brake = functools.partial(brakes.find_brake_on_call, agents, host)
         with self._waits.poll_limit.acquire_slot(asker):
             released = await self._waits.wait_until(
-                lambda: True if look() is None else None,
+                lambda: True if find_brake() is None else None,
                 topics=["brakes"],
                 timeout=wait,
                 still_allowed=still_allowed,
             )
-        return None if released else await self._threads.run_in_thread(look)
+        return None if released else await self._threads.run_in_thread(find_brake)

@@ -20,14 +20,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         startup.require_database()
-        found = migrating.judge_pending_migrations()
-        if not found:
+        findings = migrating.judge_pending_migrations()
+        if not findings:
             self.stdout.write("No migration is pending.")
             return
-        for finding in found:
+        for finding in findings:
             word = "safe  " if finding.safe else self.style.ERROR("UNSAFE")
             self.stdout.write(f"{word}  {finding.migration}: {finding.operation}: {finding.why}")
-        if not migrating.select_unsafe_findings(found):
+        if not migrating.select_unsafe_findings(findings):
             self.stdout.write("All of them can be applied while servers of the previous version run.")
             return
         self.stdout.write("Stop every server of the previous version, then start the new ones.")

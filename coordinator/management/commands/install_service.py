@@ -40,14 +40,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Do what remains to be done; with --dry-run only print it."""
-        wanted = build_service_from_options(options)
+        installed = build_service_from_options(options)
         if options["delete_data"] and not options["remove"]:
             raise CommandError("--delete-data needs --remove.")
         if options["remove"]:
-            steps = service.generate_removal_steps(wanted, delete_data=options["delete_data"])
+            steps = service.generate_removal_steps(installed, delete_data=options["delete_data"])
         else:
-            service.require_installable(wanted)
-            steps = service.generate_install_steps(wanted)
+            service.require_installable(installed)
+            steps = service.generate_install_steps(installed)
         dry = options["dry_run"]
         if not dry and os.geteuid() != 0:
             raise CommandError("Only root may do this. Use sudo, or --dry-run to see what it would do.")
@@ -55,7 +55,9 @@ class Command(BaseCommand):
         if not done:
             self.stdout.write("There is nothing to do.")
         if not dry:
-            self.print_service_next_steps(wanted, removed=options["remove"], with_data=options["delete_data"])
+            self.print_service_next_steps(
+                installed, removed=options["remove"], with_data=options["delete_data"]
+            )
 
     def run_service_steps(self, steps: list[Step], *, dry: bool) -> int:
         for step, act in steps:
@@ -64,26 +66,26 @@ class Command(BaseCommand):
                 act()
         return len(steps)
 
-    def print_service_next_steps(self, service: SystemdService, *, removed: bool, with_data: bool) -> None:
+    def print_service_next_steps(self, installed: SystemdService, *, removed: bool, with_data: bool) -> None:
         if removed:
             next_steps = (
                 ""
                 if with_data
-                else f" {service.data}, {service.settings} and the user {service.name} are kept."
+                else f" {installed.data}, {installed.settings} and the user {installed.name} are kept."
             )
-            self.stdout.write(f"{service.unit_path.name} is removed.{next_steps}")
+            self.stdout.write(f"{installed.unit_path.name} is removed.{next_steps}")
             return
         if not Path("/run/systemd/system").exists():
             self.stdout.write(
-                f"systemd does not run here, so nothing was started. The unit is {service.unit_path}."
+                f"systemd does not run here, so nothing was started. The unit is {installed.unit_path}."
             )
             return
         manage = shlex.join(service.manage_command)
         self.stdout.write(
-            f"Signalbox runs as {service.name}. The link for the first administrator: journalctl -u {service.name}\n"
+            f"Signalbox runs as {installed.name}. The link for the first administrator: journalctl -u {installed.name}\n"
             f"Commands need its user and settings:\n"
-            f"  systemd-run --quiet --pipe --wait --collect --uid={service.name} "
-            f"-p WorkingDirectory={service.code} -p EnvironmentFile={service.settings} "
+            f"  systemd-run --quiet --pipe --wait --collect --uid={installed.name} "
+            f"-p WorkingDirectory={service.code} -p EnvironmentFile={installed.settings} "
             f"-p Environment=SIGNALBOX_MCP_LAUNCHER={service.mcp_folder} {manage} doctor"
         )
 

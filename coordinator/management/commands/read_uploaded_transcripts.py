@@ -64,7 +64,7 @@ class Command(import_transcripts.Command):
         with tempfile.TemporaryDirectory(dir=settings.DATA_DIR, prefix="transcripts-") as folder:
             unpack_transcripts(Path(folder))
             os.chdir(folder)  # so that places are named as on the machine
-            found = transcripts.find_transcripts(Path("."), program.is_one)
+            transcript_files = transcripts.find_transcripts(Path("."), program.is_one)
             taking = TranscriptImport(
                 now=timezone.now(),
                 write=True,
@@ -73,9 +73,11 @@ class Command(import_transcripts.Command):
                 hostname=options["host"] or None,
                 key=identity,
             )
-            self._read = import_transcripts.TranscriptProgress(sum(file.size for file in found), len(found))
+            self._read = import_transcripts.TranscriptProgress(
+                sum(file.size for file in transcript_files), len(transcript_files)
+            )
             kinds: dict[str, str] = {}
-            for file in found:
+            for file in transcript_files:
                 self.import_transcript_file(program, file, taking, kinds)
             read = self._read
             unread = {kind: count for kind, count in read.not_understood.items() if kind != UNFINISHED}

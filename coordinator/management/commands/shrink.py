@@ -32,10 +32,11 @@ class Command(BaseCommand):
         try:
             if options["dry_run"]:
                 shrinking.require_sqlite()
-                room = shrinking.measure_file_room()
+                file_room = shrinking.measure_file_room()
                 self.stdout.write(
-                    f"{sizes.format_byte_count(room.free)} are free, {sizes.format_byte_count(room.used)} in use."
-                    f" Writers would wait for about {room.wait_seconds:.1f} s. Nothing was changed (--dry-run)."
+                    f"{sizes.format_byte_count(file_room.free)} are free, "
+                    f"{sizes.format_byte_count(file_room.used)} in use."
+                    f" Writers would wait for about {file_room.wait_seconds:.1f} s. Nothing was changed (--dry-run)."
                 )
                 return
             outcome = shrinking.shrink_sqlite_file(options["longest_wait"])

@@ -33,13 +33,13 @@ class ServerProcess:
     def __init__(
         self,
         process: Process,
-        heard: Callable[[bytes], None],
+        on_output: Callable[[bytes], None],
         ended: Callable[[int, str], None],
         environment: Mapping[str, str],
     ) -> None:
         self._process = process
         self._environment = environment
-        self._on_output = heard
+        self._on_output = on_output
         self._ended = ended
         self._words = b""
         self._writing = asyncio.Lock()

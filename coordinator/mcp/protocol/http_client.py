@@ -99,15 +99,15 @@ class HttpClient:
         body: bytes = b"",
         *,
         within: float,
-        look: Look | None = None,
+        recheck: Look | None = None,
     ) -> UpstreamAnswer:
         """Send a request and return its answer when its headers are there, within so many seconds.
 
-        Where connecting took a moment nothing is sent before `look` has found that it still may be. Raises
-        UpstreamFailed, and what `look` raises. Close the answer.
+        Where connecting took a moment nothing is sent before `recheck` has found that it still may be. Raises
+        UpstreamFailed, and what `recheck` raises. Close the answer.
         """
         head = build_request_head(target, method, headers, body)
-        connection = self.take_idle_connection(target) or await self.connect_and_recheck(target, look)
+        connection = self.take_idle_connection(target) or await self.connect_and_recheck(target, recheck)
         try:
             async with asyncio.timeout(within):
                 connection.writer.write(head + body)
@@ -151,12 +151,12 @@ class HttpClient:
                 connection.close()
         self._idle.clear()
 
-    async def connect_and_recheck(self, target: UpstreamAddress, look: Look | None) -> HttpConnection:
+    async def connect_and_recheck(self, target: UpstreamAddress, recheck: Look | None) -> HttpConnection:
         started_at = time.monotonic()
         connection = await self.connect_to_target(target)
-        if look is not None and time.monotonic() - started_at > LOOK_HOLDS:
+        if recheck is not None and time.monotonic() - started_at > LOOK_HOLDS:
             try:
-                await look()
+                await recheck()
             except BaseException:
                 connection.close()
                 raise

@@ -640,11 +640,11 @@ def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]
 
 def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the content that an MCP server is sent: each field that was answered, in its own type."""
-    answered = read_stored_answers(questions, stored)
-    if answered is None:
+    form_content = read_stored_answers(questions, stored)
+    if form_content is None:
         return None
     content: dict[str, Any] = {}
-    for question, chosen, text in answered:
+    for question, chosen, text in form_content:
         values = [choice.label if choice.value is None else choice.value for choice in chosen]
         if question.is_multiple and values:
             content[question.key] = values

@@ -316,33 +316,33 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
     return result
 
 
-def match_words(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+def match_words(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether the operands begin with the wanted words. A word behind an unknown option may be its value."""
     result, index = Match.YES, 0
     for item in parsed.items:
-        if index == len(wanted):
+        if index == len(expected):
             break
         if item.kind != OPERAND:
             continue
         text = item.word.text
         if text is None or item.word.is_deceptive:
             return Match.MAYBE
-        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in wanted[index]):
+        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in expected[index]):
             index += 1
         elif item.word.is_pattern:
             return Match.MAYBE
         elif not item.may_be_value:
             return Match.NO
-    return result if index == len(wanted) else Match.NO
+    return result if index == len(expected) else Match.NO
 
 
-def match_options(wanted: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+def match_options(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether each of the wanted options is given, in one of its forms."""
     unknown = any(
         item.word.text is None for item in parsed.items if item.kind == OPERAND and not item.after_dashes
     )
     result = Match.YES
-    for alternatives in wanted:
+    for alternatives in expected:
         if any(is_option_given(option_name, parsed.items) for option_name in alternatives):
             continue
         if not unknown:

@@ -148,8 +148,8 @@ class CallHistoryReader:
         Newest first, in two queries.
         """
         refusal = Q()
-        for begins, holds in self.refusals:
-            refusal |= Q(error__startswith=begins, error__contains=holds)
+        for begins, holds_until in self.refusals:
+            refusal |= Q(error__startswith=begins, error__contains=holds_until)
         if not refusal:
             return []
         ends = Event.objects.filter(refusal, id__lt=before, id__gte=floor, event_type="post_tool")

@@ -232,12 +232,16 @@ class RuleSuggestion:
         if description is None:
             return 0.0
         programs = {command.program for command in description.commands if command.program}
-        wanted = {
+        allowed_commands = {
             next(word for word in line.split() if "=" not in word).rpartition("/")[2]
             for line in self.runs.splitlines()
         }
-        shared = len(programs & wanted) / len(programs | wanted) if programs | wanted else 1.0
-        if (programs or wanted) and not shared:
+        shared = (
+            len(programs & allowed_commands) / len(programs | allowed_commands)
+            if programs | allowed_commands
+            else 1.0
+        )
+        if (programs or allowed_commands) and not shared:
             return 0.0
         hosts = {address.host for address in description.addresses if address.host}
         is_same_site = any(

@@ -169,8 +169,8 @@ class RuleTrial:
     @classmethod
     def trial_from_values(cls, values: Any) -> RuleTrial:
         """Return the trial that `as_values` told of. Raises ValueError or TypeError for anything else."""
-        first, last, before, oldest, tally = values
-        return cls(first, last, before, DecisionCounts(*tally), oldest)
+        first, last, before, oldest, counts = values
+        return cls(first, last, before, DecisionCounts(*counts), oldest)
 
     def trial_as_values(self) -> list[Any]:
         """Return the trial as JSON can carry it."""

@@ -96,8 +96,8 @@ def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
     decided, voted = len(outcome.decided), len(outcome.voted)
     sentences = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
     if voted:
-        which = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
-        sentences.append(f"{which} recorded. One more person must approve.")
+        subject = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
+        sentences.append(f"{subject} recorded. One more person must approve.")
     return " ".join(sentences)
 
 

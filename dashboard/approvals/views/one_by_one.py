@@ -29,10 +29,12 @@ def show_one_request(request: HtmxHttpRequest) -> HttpResponse:
 
     With `session` it is that session's requests alone, whatever else the person has chosen for the inbox.
     """
-    return render_one_request(request, after=request.GET.get("after", ""), shown=request.GET.get("shown", ""))
+    return render_one_request(
+        request, after=request.GET.get("after", ""), shown_id=request.GET.get("shown", "")
+    )
 
 
-def render_one_request(request: HtmxHttpRequest, *, after: str, shown: str = "") -> HttpResponse:
+def render_one_request(request: HtmxHttpRequest, *, after: str, shown_id: str = "") -> HttpResponse:
     now, session_id = timezone.now(), followed_session_id(request)
     arrangement = (
         InboxArrangement(session=session_id)
@@ -40,11 +42,11 @@ def render_one_request(request: HtmxHttpRequest, *, after: str, shown: str = "")
         else replace(load_inbox_arrangement(request), all="")
     )
     rights = DecisionRights.for_person(request.user, now)
-    found = load_next_request(now, arrangement, rights, after=after, shown_id=shown)
+    next_request = load_next_request(now, arrangement, rights, after=after, shown_id=shown_id)
     template = "approvals/_one_by_one.html" if wants_fragment(request) else "approvals/one_by_one.html"
     context = {
-        "card": found.card,
-        "left": found.left_count,
+        "card": next_request.card,
+        "left": next_request.left_count,
         "after": after,
         "narrowed": arrangement.has_filters,
         "followed_session": session_id,

@@ -156,18 +156,18 @@ def apply_triage_action(request: HtmxHttpRequest, ids: Sequence[str], now: datet
     return f"{count_of(number, 'request')} snoozed. Deadlines still apply.", True
 
 
-def find_snooze_end(said: str, zone: str, now: datetime) -> datetime:
-    if said in SNOOZES:
-        return now + SNOOZES[said]
-    if said != "snooze-tomorrow":
+def find_snooze_end(form: str, zone: str, now: datetime) -> datetime:
+    if form in SNOOZES:
+        return now + SNOOZES[form]
+    if form != "snooze-tomorrow":
         raise BadRequest("Choose what to do with the requests.")
     return find_tomorrow_morning(now, zone)
 
 
 def find_tomorrow_morning(now: datetime, zone: str) -> datetime:
     """Return nine o'clock of the next day where the person is; in UTC where their browser names no zone."""
-    there = now.astimezone(find_zone_by_name(zone or "UTC") or find_zone_by_name("UTC"))
-    return datetime.combine(there.date() + timedelta(days=1), MORNING, tzinfo=there.tzinfo)
+    local_now = now.astimezone(find_zone_by_name(zone or "UTC") or find_zone_by_name("UTC"))
+    return datetime.combine(local_now.date() + timedelta(days=1), MORNING, tzinfo=local_now.tzinfo)
 
 
 def answer_triage_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:

@@ -125,7 +125,7 @@ def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def render_listed_tools(
-    request: HtmxHttpRequest, agent_id: str, listed: str, chosen: set[tuple[str, str]], fault: str = ""
+    request: HtmxHttpRequest, agent_id: str, listed: str, chosen: set[tuple[str, str]], error: str = ""
 ) -> HttpResponse:
     tools = find_gateway_tools(agent_id) if agent_id else []
     servers: dict[str, list[VisibleTool]] = {}
@@ -145,9 +145,9 @@ def render_listed_tools(
         "chosen": {json.dumps(list(pair)) for pair in chosen},
         "more": max(0, len(tools) - MAX_TOOLS_ON_PAGE),
         "row": AgentToolListing.objects.filter(pk=agent_id).first(),
-        "fault": fault,
+        "fault": error,
     }
-    return render(request, "mcp/shown.html", context, status=422 if fault else 200)
+    return render(request, "mcp/shown.html", context, status=422 if error else 200)
 
 
 @require_POST

@@ -92,8 +92,10 @@ def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[Dis
         stored = getattr(event, column)
         return [build_json_part(stored.value)] if stored else []
     start, end = (event, None) if event.event_type == "pre_tool" else (None, event)
-    look = TimelineRowDisplay(CallRow(event.event_position, start, end, may_run=False), base, 0).call_display
-    return look.inputs if column == "tool_input" else look.outputs
+    call_display = TimelineRowDisplay(
+        CallRow(event.event_position, start, end, may_run=False), base, 0
+    ).call_display
+    return call_display.inputs if column == "tool_input" else call_display.outputs
 
 
 def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
