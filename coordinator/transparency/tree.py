@@ -1,7 +1,7 @@
 """The log's tree as the database holds it: leaf hashes, and the hashes of every 256 of them, of every 256 of those, …
 
-What is kept of the inner nodes (AuditNode) only saves time: all of it follows from the leaves, and `LogTree(stores_nodes=False)`
-does without it.
+What is kept of the inner nodes (AuditNode) only saves time: all of it follows from the leaves, and
+`LogTree(stores_nodes=False)` does without it.
 """
 
 from __future__ import annotations

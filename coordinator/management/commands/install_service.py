@@ -80,13 +80,14 @@ class Command(BaseCommand):
                 f"systemd does not run here, so nothing was started. The unit is {installed.unit_path}."
             )
             return
-        manage = shlex.join(service.manage_command)
+        manage = shlex.join(installed.manage_command)
         self.stdout.write(
-            f"Signalbox runs as {installed.name}. The link for the first administrator: journalctl -u {installed.name}\n"
+            f"Signalbox runs as {installed.name}. The link for the first administrator: "
+            f"journalctl -u {installed.name}\n"
             f"Commands need its user and settings:\n"
             f"  systemd-run --quiet --pipe --wait --collect --uid={installed.name} "
-            f"-p WorkingDirectory={service.code} -p EnvironmentFile={installed.settings} "
-            f"-p Environment=SIGNALBOX_MCP_LAUNCHER={service.mcp_folder} {manage} doctor"
+            f"-p WorkingDirectory={installed.code} -p EnvironmentFile={installed.settings} "
+            f"-p Environment=SIGNALBOX_MCP_LAUNCHER={installed.mcp_folder} {manage} doctor"
         )
 
 
