@@ -129,7 +129,7 @@ def note_unplaced_fields(
             f"{found_file.name} was imported without {names}, for which there is no place here."
         )
         outcome.aside += 1
-        job.kept.add_rejected_row(
+        job.rejected_rows.add_rejected_row(
             outcome.table, "no place here", key=found_file.name, values=mask_file_values(found_file.unplaced)
         )
     if kind is BLUEPRINTS:
@@ -149,7 +149,7 @@ def leave_out_file(job: ImportJob, outcome: TableOutcome, found_file: BlueprintF
 
 def keep_file_aside(job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str) -> None:
     outcome.aside += 1
-    job.kept.add_rejected_row(
+    job.rejected_rows.add_rejected_row(
         outcome.table, reason, row={"folder": found_file.name, **mask_file_values(found_file.raw)}
     )
 
