@@ -34,7 +34,7 @@ from coordinator.policy.requests.questions import (
     Question,
 )
 from dashboard.approvals.verdicts import MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
-from dashboard.frame.days import find_time_zone
+from dashboard.frame.days import find_zone_by_name
 from dashboard.looks.parts import DisplayPart, build_text_part
 
 ANSWER = "answered"
@@ -226,7 +226,7 @@ def read_given_answer(data: Any, index: int) -> GivenAnswer:
 def add_time_zone(text: str, zone: str) -> str:
     """Return a time as a browser sends it with its zone, by name or as an offset; any other text as it is."""
     local_time = parse_time(text)
-    tzinfo = find_time_zone(zone) or parse_offset(zone)
+    tzinfo = find_zone_by_name(zone) or parse_offset(zone)
     if local_time is None or local_time.tzinfo or tzinfo is None:
         return text
     return local_time.replace(tzinfo=tzinfo).isoformat()

@@ -122,10 +122,12 @@ def request_approval(
     return row
 
 
-def take_approval(question: ServerRequestQuestion, asked: Ruling, request_id: str, now: datetime) -> str:
+def take_approval(
+    question: ServerRequestQuestion, asked_ruling: Ruling, request_id: str, now: datetime
+) -> str:
     """Take the approval for this request; return why it may not pass, or nothing where it may, once.
 
-    `asked` is the ruling by which a person was asked.
+    `asked_ruling` is the ruling by which a person was asked.
     """
     row = rules.find_permission_request(request_id)
     if row.status == PermissionRequest.Status.DENIED:
@@ -141,12 +143,12 @@ def take_approval(question: ServerRequestQuestion, asked: Ruling, request_id: st
         )
         if ruling.decision == DENY:
             return f"{ruling.reason.rstrip('.')}."
-        if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked):
+        if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked_ruling):
             return POLICY_CHANGED
         is_taken = approvals.consume_request_verdict(
             request_id,
             actor=question.actor,
-            call=question.build_binding(asked).approval_subject.subject_digest,
+            call=question.build_binding(asked_ruling).approval_subject.subject_digest,
             session_id=question.session_id,
             call_id=question.call_id,
             now=now,

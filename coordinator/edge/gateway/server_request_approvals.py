@@ -92,7 +92,7 @@ class ServerRequestApprovals:
             with exchange.call_timeouts.pause_timeouts(patience):
                 row = await self.wait_for_decision(exchange, line, card, patience)
             is_decided = row is not None
-            if exchange.gone.happened and line is not None:
+            if exchange.disconnect.happened and line is not None:
                 return STREAM_OVER
             if row is None:
                 reason = NOT_IN_TIME
@@ -168,7 +168,7 @@ class ServerRequestApprovals:
                 topics=[f"permission_requests:{card.pk}"],
                 timeout=patience,
                 still_allowed=exchange.admission.require_still_allowed,
-                disconnect=exchange.gone if line is not None else None,
+                disconnect=exchange.disconnect if line is not None else None,
             )
 
 

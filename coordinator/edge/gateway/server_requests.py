@@ -421,7 +421,7 @@ class ServerRequestStream:
     async def send_to_client(self, request: ServerRequest) -> bool:
         """Send a request on; say whether its client is still there."""
         assert self._line is not None
-        if self._exchange.gone.happened or self._line.is_over:
+        if self._exchange.disconnect.happened or self._line.is_over:
             return False
         try:
             await self._line.open_event_stream()

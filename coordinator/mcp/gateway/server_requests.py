@@ -91,14 +91,14 @@ def rebuild_required_input(response: bytes) -> bytes | None:
         fields = _fields(response)
         results = select_members(fields, "result")
         result = _fields(fields["result"])
-        asked = select_members(result, "inputrequests")
+        server_request = select_members(result, "inputrequests")
         requests = _decode(result["inputRequests"])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None
     is_plain = isinstance(requests, dict) and all(
         isinstance(request, dict) and request.keys() <= {"method", "params"} for request in requests.values()
     )
-    if len(results) != 1 or len(asked) != 1 or not is_plain:
+    if len(results) != 1 or len(server_request) != 1 or not is_plain:
         return None
     result["inputRequests"] = msgspec.Raw(_encode(requests))
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
