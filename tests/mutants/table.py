@@ -1053,7 +1053,7 @@ MUTANTS = (
     Mutant(
         "server requests: an approval counts though policy is another",
         "coordinator/actions/mcp/server_request_approvals.py",
-        "if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked):",
+        "if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked_ruling):",
         "if False:",
         (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_once_policy_is_another",),
     ),
