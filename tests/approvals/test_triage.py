@@ -145,6 +145,7 @@ def test_a_snoozed_request_leaves_one_persons_inbox_and_comes_back_by_itself(sig
     assert (targets(alice), targets(bob), targets(alice, "?snoozed=1")) == ([], ["a"], ["a"])
     html = alice.get(f"{URL}?group=same").content.decode()
     assert "You snoozed 1 request" in html
+    assert "0 requests wait" in html  # what a screen reader hears agrees with the badge
     assert 'data-returns="' in html
     RequestSnooze.objects.update(until=timezone.now())
     assert targets(alice, "?group=same") == ["a"]
