@@ -134,11 +134,25 @@ def has_required_requests(message: dict[str, Any]) -> bool:
 
 
 def select_required_requests(message: dict[str, Any]) -> list[Any]:
-    results = [value for name, value in message.items() if name.casefold() == "result"]
+    """Return the requests in a result, by their names, and in an error the addresses that a person is to open."""
+    addresses = [
+        {
+            str(number): {"method": ELICITATION, "params": question}
+            for number, question in enumerate(questions)
+        }
+        if isinstance(questions, list)
+        else questions
+        for error in select_members([message], "error")
+        for questions in select_members(select_members([error], "data"), "elicitations")
+    ]
+    return select_members(select_members([message], "result"), "inputrequests") + addresses
+
+
+def select_members(values: list[Any], folded_name: str) -> list[Any]:
     return [
-        value
-        for result in results
-        if isinstance(result, dict)
-        for name, value in result.items()
-        if name.casefold() == "inputrequests"
+        inner
+        for value in values
+        if isinstance(value, dict)
+        for name, inner in value.items()
+        if name.casefold() == folded_name
     ]

@@ -157,6 +157,18 @@ def test_what_a_result_asks_of_the_client_is_judged(agent: Agent, box: Signalbox
     assert len(asked(box)) == 1
 
 
+def test_an_error_that_has_a_person_open_an_address_is_judged(agent: Agent, box: Signalbox) -> None:
+    question = {"mode": "url", "url": "https://shop.example/", "message": "m", "elicitationId": "1"}
+    error = {"code": -32042, "message": "Open it.", "data": {"elicitations": [question]}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})
+    agent.send("tools/call", 1, name="ask", arguments={"line": line})
+    assert agent.told(1)["error"] == error
+    assert [json.loads(one["arguments"]) for one in asked(box)] == [question]
+    deny(box)
+    agent.send("tools/call", 2, name="ask", arguments={"line": line.replace('"id": 1', '"id": 2')})
+    assert agent.told(2)["error"]["code"] == -32012
+
+
 @pytest.mark.parametrize(
     "asks",
     [

@@ -27,17 +27,21 @@ ITS_ID = "question-1"
 class Asking(ThreadingHTTPServer):
     """`question` is what it asks, once `release` is set. `answers` is what came back, `began` that it was asked.
 
-    `beside`: what it asks in the same result. `stays_open`: its own stream lasts until it is `answered`.
+    `beside`: what it asks in the same result. `event`: what it sends in place of its question on a stream, and `error`
+    in place of its answer; `asks` is the text of what it asks in a result. `stays_open`: its own
+    stream lasts until it is `answered`.
     """
 
     daemon_threads = True
     question: Json
     answers: list[Json]
+    error: Json | None
 
     def reset(self, question: Json) -> None:
         """Ask this from now on, at once."""
         self.question, self.answers = question, []
         self.beside: Json = {}
+        self.event, self.error, self.asks = b"", None, ""
         self.stays_open = False
         self.release, self.began, self.answered = threading.Event(), threading.Event(), threading.Event()
         self.release.set()
@@ -67,6 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
     def ask(self, message: Json) -> None:
         self.server.began.set()
         self.server.release.wait(PATIENCE)
+        if self.server.error is not None:
+            body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": self.server.error}).encode()
+            self.reply(200, body, "application/json")
+            return
         params = message["params"]
         if "io.modelcontextprotocol/protocolVersion" in params.get("_meta", {}):
             result = {
@@ -76,7 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
             if params.get("inputResponses"):
                 self.server.answers.append(params["inputResponses"]["q"])
                 result = {"resultType": "complete", **_done(message["method"])}
-            self.reply(200, _response(message, result), "application/json")
+            body = _response(message, result)
+            if self.server.asks:
+                body = body.replace(json.dumps(result["inputRequests"]).encode(), self.server.asks.encode())
+            self.reply(200, body, "application/json")
             return
         self.open_stream()
         self.tell({"jsonrpc": "2.0", "id": ITS_ID, **self.server.question})
@@ -102,7 +113,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def tell(self, message: Json) -> None:
-        self.wfile.write(b"data: " + json.dumps(message).encode() + b"\n\n")
+        sent = self.server.event if self.server.event and "id" in message else json.dumps(message).encode()
+        self.wfile.write(b"data: " + sent + b"\n\n")
         self.wfile.flush()
 
     def reply(self, status: int, body: bytes, media_type: str = "text/plain") -> None:

@@ -175,3 +175,66 @@ def test_the_approval_of_a_read_is_bound_to_its_bytes(box: Served) -> None:
         ((target,),) = box.sql("SELECT target_resource FROM permission_requests ORDER BY id DESC LIMIT 1")
         bound.add(target)
     assert len(bound) == 2
+
+
+@pytest.mark.parametrize("accepts_events", [True, False])
+def test_a_read_whose_client_waits_no_longer_is_for_the_same_read_made_again(
+    box: Served, server: Obliging, accepts_events: bool
+) -> None:
+    """Codex gives up after a while, and so do clients that take no events: they are told so before."""
+    wire = Wire(box, server="obliging", name="codex-mcp-client")
+    wire.initialize()
+    accept = "application/json, text/event-stream" if accepts_events else "application/json"
+    answer = wire.post(wire.message("resources/read", READ), Accept=accept)
+    error = wire.response(answer)["error"]
+    (request_id,) = pending(box)
+    assert error["code"] == DENIED
+    assert (
+        f"Waiting for approval: resources/read was not sent yet. A person decides at {box.url}"
+        in error["message"]
+    )
+    assert request_id in error["message"]
+    assert not server.heard("resources/read")
+    decide(box, request_id)
+    assert not server.heard("resources/read")
+    assert "SECRET" in str(wire.ask("resources/read", READ))
+    assert len(server.heard("resources/read")) == 1
+
+
+def test_a_read_with_the_id_of_one_that_waits_waits_for_its_own_approval(
+    box: Served, server: Obliging
+) -> None:
+    wire = begun(box)
+    first = wire.message("resources/read", READ)
+    other = first | {"params": {"uri": "file:///other"}}
+    waiting = InBackground(lambda: wire.response(wire.post(first)))
+    (request_id,) = pending(box)
+    second = InBackground(lambda: wire.response(wire.post(other)))
+    pending(box, 2)
+    decide(box, request_id)
+    assert "result" in waiting.result()
+    assert [message["params"] for message, _, _ in server.heard("resources/read")] == [READ]
+    decide(box, pending(box)[0], "denied")
+    assert "error" in second.result()
+    assert len(server.heard("resources/read")) == 1
+
+
+@pytest.mark.parametrize("method", ASKED)
+def test_nothing_is_read_by_a_grant_that_has_expired(box: Served, server: Obliging, method: str) -> None:
+    box.sql("DELETE FROM tool_rules")
+    box.sql("UPDATE mcp_servers SET default_policy = 'opt-in' WHERE name = 'obliging'")
+    grant(box, AGENT, "run", "allow", server="obliging")
+    box.sql(
+        "INSERT INTO mcp_access_control (entry_type, agent_id, server_id, permission, granted_at, expires_at)"
+        " VALUES ('server_grant', ?, 'obliging', 'allow', ?, ?)",
+        (AGENT, LONG_AGO, LONG_AGO),
+    )
+    assert wire_error(begun(box), method)["code"] == DENIED
+    assert not server.heard(method)
+    box.sql("UPDATE mcp_access_control SET expires_at = NULL WHERE entry_type = 'server_grant'")
+    assert "result" in begun(box).response(begun(box).send(method, ASKED[method]))
+
+
+def wire_error(wire: Wire, method: str) -> dict[str, Any]:
+    error: dict[str, Any] = wire.response(wire.send(method, ASKED[method]))["error"]
+    return error

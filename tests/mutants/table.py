@@ -1117,6 +1117,24 @@ MUTANTS = (
         (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
     ),
     Mutant(
+        "server requests: an error that has a person open an address passes",
+        "coordinator/mcp/gateway/server_requests.py",
+        "            required += list_required_addresses(raw)\n",
+        "            pass\n",
+        (
+            "tests/gateway/test_odd_server_requests.py::test_an_error_that_has_a_person_open_an_address_is_a_question",
+        ),
+    ),
+    Mutant(
+        "server requests: one with a member twice passes",
+        "coordinator/mcp/gateway/server_requests.py",
+        " in FREE_METHODS and not has_repeated_member(data):",
+        " in FREE_METHODS:",
+        (
+            "tests/gateway/test_odd_server_requests.py::test_an_odd_request_on_a_stream_does_not_reach_the_client",
+        ),
+    ),
+    Mutant(
         "server requests: those on the server's own stream pass",
         "coordinator/edge/gateway/server_stream.py",
         "            if data and await requests.take_server_message(data):",

@@ -6,11 +6,14 @@ Until 2025-11-25 each is a request on a stream to the client. Since 2026-07-28 t
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from coordinator.client.mcp_lines import require_unique_keys
+from coordinator.lib import json_bounds
 from coordinator.mcp.gateway.elicitation import FORM_FIELDS, decode_message
 from coordinator.policy.requests.questions import ELICITATION
 
@@ -61,22 +64,23 @@ def parse_server_request(data: bytes) -> ServerRequest | None:
     number = decode_number(folded["id"])
     if len(folded) != len(fields):  # clients disagree about which of two members counts
         return ServerRequest(UNREADABLE, {}, number)
-    method = decode_text(folded["method"])
-    if method in FREE_METHODS:
+    if decode_text(folded["method"]) in FREE_METHODS and not has_repeated_member(data):
         return None
     value = decode_message(data)
-    if value is None:
+    if value is None or has_repeated_member(data):
         return ServerRequest(UNREADABLE, {}, number)
     return build_server_request({name.casefold(): inner for name, inner in value.items()}, number)
 
 
 def find_required_requests(response: bytes) -> list[ServerRequest]:
-    """Return what the result of a request asks of the client."""
+    """Return what the response to a request asks of the client: in a result, or addresses to open in an error."""
     required: list[ServerRequest] = []
     try:
         for raw in select_members(_fields(response), "result"):
             for requests in select_members(_fields(raw), "inputrequests"):
                 required += list_required_requests(requests)
+        for raw in select_members(_fields(response), "error"):
+            required += list_required_addresses(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return required  # a result that is no object asks nothing
     return required
@@ -106,12 +110,30 @@ def rebuild_required_input(response: bytes) -> bytes | None:
 
 def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:
     value = decode_message(b'{"requests":' + bytes(raw) + b"}")
-    if value is None:
+    if value is None or has_repeated_member(bytes(raw)):
         return [ServerRequest(UNREADABLE, {})]
     requests = value["requests"]
     if not isinstance(requests, dict):
         return []
     return [build_required_request(request) for request in requests.values() if isinstance(request, dict)]
+
+
+def list_required_addresses(raw: msgspec.Raw) -> list[ServerRequest]:
+    """Return the questions in an error of 2025-11-25 that says that a person must open addresses first."""
+    error = decode_message(bytes(raw))
+    if error is None:
+        return [ServerRequest(UNREADABLE, {})] if b"elicit" in bytes(raw).lower() else []
+    questions = [
+        question
+        for data_name, data in error.items()
+        if data_name.casefold() == "data" and isinstance(data, dict)
+        for name, value in data.items()
+        if name.casefold() == "elicitations" and isinstance(value, list)
+        for question in value
+    ]
+    return [
+        ServerRequest(ELICITATION, question if isinstance(question, dict) else {}) for question in questions
+    ]
 
 
 def build_required_request(request: dict[str, Any]) -> ServerRequest:
@@ -126,6 +148,16 @@ def build_server_request(members: dict[str, Any], number: Any) -> ServerRequest:
     if not isinstance(method, str):
         return ServerRequest(UNREADABLE, {}, number)
     return ServerRequest(method, params if isinstance(params, dict) else {}, number)
+
+
+def has_repeated_member(data: bytes) -> bool:
+    """Say whether an object in a message has a member twice, or cannot be read: clients disagree about that."""
+    try:
+        json_bounds.require_json_bounds(data)
+        json.loads(data, object_pairs_hook=require_unique_keys)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def select_members(fields: dict[str, msgspec.Raw], folded_name: str) -> list[msgspec.Raw]:
