@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import MappingProxyType
 from urllib.parse import quote, urlencode
 
 from coordinator.lib import instants
+from coordinator.models.agent_names import label_agents
 from coordinator.policy.suggestions.history import NOBODY
 from coordinator.policy.suggestions.trials import (
     CHANGED,
@@ -90,7 +92,7 @@ def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTa
     weeks = dict(sorted(counts.weeks.items(), reverse=True))
     return [
         build_trial_table("What decides", "by", by, is_open=is_open),
-        build_trial_table("Agent", "agent", agents, is_open=is_open),
+        build_trial_table("Agent", "agent", agents, label_agents(), is_open=is_open),
         build_trial_table("Week from", "week", weeks, is_open=is_open),
     ]
 
@@ -103,10 +105,17 @@ def decider_sort_key(by: str) -> tuple[int, int, str]:
     return (2 if by == NOTHING else 1, 0, by)
 
 
-def build_trial_table(title: str, name: str, rows: Mapping[str, list[int]], *, is_open: bool) -> TrialTable:
+def build_trial_table(
+    title: str,
+    name: str,
+    rows: Mapping[str, list[int]],
+    labels: Mapping[str, str] = MappingProxyType({}),
+    *,
+    is_open: bool,
+) -> TrialTable:
     lines = [
         TrialTableLine(
-            format_trial_label(name, value),
+            labels.get(value) or format_trial_label(name, value),
             build_trial_counts(row, {} if value == OTHERS else {name: value}, is_open=is_open),
         )
         for value, row in rows.items()

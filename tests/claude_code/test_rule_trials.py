@@ -16,7 +16,7 @@ from django.test import Client
 from coordinator.actions.policy import tool_rules
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.models import Event, EventContext, Grant, McpServer
+from coordinator.models import Agent, Event, EventContext, Grant, McpServer
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.tool_rules import DecisionRule
@@ -25,6 +25,7 @@ from coordinator.policy.suggestions.history import BIGGEST_ID, WalkTimeLimit
 from coordinator.policy.suggestions.search import SuggestionSearch
 from coordinator.policy.suggestions.trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from dashboard.rules import question
+from dashboard.rules.counts import build_trial_tables
 from tests.claude_code.recorded import NOW, SHOP, agent, called, ran, reader, rejected_in_the_terminal
 from tests.people import signed_in
 
@@ -330,3 +331,12 @@ def test_a_question_about_rules_keeps_the_program_that_a_rule_is_for() -> None:
     carried = QueryDict(mutable=True)
     carried["rules"] = asked.packed_rules
     assert question.parse_trial_form(carried).rules == (DecisionRule(1, "Bash", "deny", program="codex"),)
+
+
+def test_counts_and_calls_say_whose_they_are_by_the_agents_name() -> None:
+    ran("make", by=agent("agent.tester"))
+    Agent.objects.filter(pk="agent.tester").update(name="The tester")
+    trial, _ = walked([])
+    tables = {table.title: table for table in build_trial_tables(trial.tally, is_open=True)}
+    assert [line.name for line in tables["Agent"].lines] == ["The tester"]
+    assert "The tester" in signed_in("viewer").get("/ui/rules/calls/").content.decode()
