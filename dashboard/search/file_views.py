@@ -13,9 +13,10 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.lib.storable import parse_database_id
-from coordinator.models.agent_names import list_agent_choices
+from coordinator.models.agent_names import list_agent_choices, resolve_agent_names
 from coordinator.search import files
 from coordinator.search.progress import load_indexing_progress
+from coordinator.sessions import titles
 from coordinator.sessions.timeline import StoredValue
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -48,6 +49,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         agent=query_values["agent"],
         before=parse_database_id(before),
     )
+    sessions = [touch.event.session for touch in file_touches.touches]
     context = {
         "asked": query_values,
         "files": named_files[:MOST_SHOWN],
@@ -55,6 +57,8 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         "most_files": files.MOST_FILES,
         "all_meant": len(named_files) < files.MOST_FILES,
         "rows": [build_file_touch_row(touch) for touch in file_touches.touches],
+        "agents_by_name": resolve_agent_names(session.agent_name for session in sessions),
+        "titles": titles.load_session_titles(session.pk for session in sessions),
         "coming": load_indexing_progress(),
         "older": build_query_with(request.GET, before=str(file_touches.before))
         if file_touches.before

@@ -14,7 +14,7 @@ from coordinator.actions.search.indexing import iterate_index_steps
 from coordinator.actions.sessions import sessions
 from coordinator.actions.upkeep import pruning
 from coordinator.identity.actors import system_actor
-from coordinator.models import EventContext, Session
+from coordinator.models import Agent, EventContext, Session, SessionTitle
 from coordinator.search import files
 from coordinator.search.paths import MOST_PATHS, READ_UP_TO, extract_input_paths
 from coordinator.search.progress import IndexingProgress, load_indexing_progress
@@ -181,6 +181,19 @@ def test_the_page_links_to_calls_and_sessions(session: Session) -> None:
     assert "/srv/app/src/app.py" in body
     assert '<span class="plus">+2</span>' in body
     assert "/ui/sessions/?file=%2Fsrv%2Fapp%2Fsrc%2Fapp.py" in body
+
+
+def test_a_call_says_whose_it_was_and_in_which_session_by_their_names(session: Session) -> None:
+    Agent.objects.create(id="agent.tester", name="The tester", default_engine_id="mind.x")
+    Session.objects.filter(pk=session.pk).update(agent_name="tester")
+    SessionTitle.objects.create(
+        session=session, title="Round the totals", source="person", set_at=session.created_at
+    )
+    add_events(session, called("Edit", APP, use="a"))
+    index_new()
+    body = " ".join(signed_in("viewer").get("/ui/files/", {"path": "app.py"}).content.decode().split())
+    assert '<a class="plain tall" href="/ui/agents/of/agent.tester/" title="tester">The tester</a>' in body
+    assert "Round the totals" in body
 
 
 def test_a_failed_call_says_so(session: Session) -> None:
