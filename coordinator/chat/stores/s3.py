@@ -187,7 +187,7 @@ class S3ObjectStream:
         self._bucket, self._body = bucket, body
 
     def read(self, size: int, /) -> bytes:
-        circuit_breaker, until = self._bucket.rests, time.monotonic() + READ_WITHIN
+        circuit_breaker, until = self._bucket.circuit_breaker, time.monotonic() + READ_WITHIN
         received_bytes = bytearray()
         try:
             while len(received_bytes) < size and (

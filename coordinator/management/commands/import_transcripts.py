@@ -163,7 +163,7 @@ class Command(BaseCommand):
             f" {outcome.sessions_made:,} new and {outcome.sessions_added_to:,} known sessions;"
             f" {outcome.input_tokens:,} tokens in, {outcome.output_tokens:,} out"
         )
-        self.stdout.write(f"known     {outcome.known:,} events")
+        self.stdout.write(f"known     {outcome.known_count:,} events")
         kinds = [
             f"{number:,} lines: {kind}, first at {read.examples[kind]}"
             for kind, number in read.not_understood.most_common()
