@@ -46,6 +46,7 @@ _CLOSED = re.compile(r"</([a-z][a-z0-9_-]{0,40})>")
 _NEVER_CLOSED = {"br", "hr", "img"}
 _LINE_MARK = re.compile(r"^[ \t]{0,8}(?:#{1,6}\s+|>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+)+")
 _RULE = re.compile(r"^[\s=_*|:+-]{2,}$")
+_BLOCK_END = re.compile(r"(?<=[^\s.:;,!?…])\n")
 _TABLE_ROW = re.compile(r"^[ \t]{0,8}\|.*\|[ \t]*$", re.MULTILINE)
 _STRONG = re.compile(r"(\*\*|~~)(?=\S)([^\n]{1,300}?\S|\S)\1")
 _EMPHASIS = re.compile(r"(?<![\w*])([*_])(?=\S)([^*_\n]{1,300}?)(?<=\S)\1(?![\w*])")
@@ -92,11 +93,13 @@ def shorten_title_line(text: str, longest: int = LONGEST) -> str:
 def preview_markdown(text: str, longest: int = LONGEST) -> str:
     """Return the beginning of Markdown as one masked line without its marks, for lists and summaries.
 
-    Tables are left out where there is anything else: in one line they cannot be read.
+    A dot stands between headings, items and paragraphs that end in no sign. Tables are left out where there is anything
+    else: in one line they cannot be read.
     """
     masked = _FENCE.sub(r"\n\1\n", str(mask_secrets(text[:READ_UP_TO])))
     without_tables = _TABLE_ROW.sub("", masked)
-    return shorten_title_line(strip_markdown(without_tables if without_tables.strip() else masked), longest)
+    blocks = strip_markdown(without_tables if without_tables.strip() else masked)
+    return shorten_title_line(_BLOCK_END.sub(" · ", blocks), longest)
 
 
 def text_inside_tag(text: str, tag: str) -> str | None:

@@ -100,9 +100,9 @@ def test_no_text_makes_it_take_long(unit: str) -> None:
     ("text", "preview"),
     [
         ("**ALERT** `gateway` is slow. See [the log](http://x.y/z).", "ALERT gateway is slow. See the log."),
-        ("# Plan\n\n- one\n- *two*", "Plan one two"),
+        ("# Plan\n\n- one\n- *two*", "Plan · one · two"),
         ("Done.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\nAll is well.", "Done. All is well."),
-        ("| a | b |\n|---|---|\n| 1 | 2 |", "| a | b | | 1 | 2 |"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "| a | b | · | 1 | 2 |"),
         ("Run this:\n```sh\nmake test\n```", "Run this: make test"),
         ("ab " * 80, "ab " * 32 + "ab…"),
     ],
