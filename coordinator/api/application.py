@@ -70,6 +70,18 @@ def describe_refusals(operation: dict[str, Any]) -> None:
             operation["responses"][status] = {"description": phrase, "content": problem}
 
 
+def drop_unused_schemas(document: OpenAPISchema) -> None:
+    """Remove the schemas that nothing refers to, such as those that ninja makes of queries."""
+    schemas = document["components"]["schemas"]
+    while True:
+        text = msgspec.json.encode(document, enc_hook=str).decode()
+        unused = [name for name in schemas if f'"#/components/schemas/{name}"' not in text]
+        if not unused:
+            return
+        for name in unused:
+            del schemas[name]
+
+
 class SignalboxAPI(NinjaAPI):
     """A NinjaAPI that reads, answers and fails as the recorded coordinator did."""
 
@@ -103,6 +115,7 @@ class SignalboxAPI(NinjaAPI):
                 scope_text = f"Scopes: {', '.join(names)}."
                 operation["description"] = f"{operation.get('description', '')}\n\n{scope_text}".strip()
             describe_refusals(operation)
+        drop_unused_schemas(document)
         return document
 
     def scopes_by_operation(self) -> dict[str, list[str]]:

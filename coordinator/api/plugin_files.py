@@ -15,8 +15,12 @@ from coordinator.errors import NotFound
 router = Router(tags=["Hooks"])
 FOLDER = Path(settings.BASE_DIR) / "static" / "plugins"
 SCRIPT = {"schema": {"type": "string"}}
+PROBLEM = {"schema": {"$ref": "#/components/schemas/Problem"}}
 ANSWERS: dict[str, Any] = {
-    "responses": {200: {"description": "The plugin", "content": {"text/javascript": SCRIPT}}}
+    "responses": {
+        200: {"description": "The plugin", "content": {"text/javascript": SCRIPT}},
+        404: {"description": "Not Found", "content": {"application/json": PROBLEM}},
+    }
 }
 
 

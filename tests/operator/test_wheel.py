@@ -154,16 +154,3 @@ def test_its_commands_run(installed: Installed, words: list[str], expected: str)
     code, said = installed.run(*words)
     assert code == 0, said
     assert expected in said
-
-
-def test_a_reader_that_goes_gets_no_traceback(installed: Installed) -> None:
-    command = '"$0" manage help --commands | true; exit "${PIPESTATUS[0]}"'
-    program = installed.folder / "env/bin/signalbox"
-    done = subprocess.run(
-        ["bash", "-c", command, program],
-        env=installed.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (141, "")
