@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 # Seconds; what is nearer than NOW is "just now".
 NOW, MINUTE, HOUR, DAY, WEEK = 10, 60, 3600, 86_400, 7 * 86_400
+LEEWAY = 1.05  # of lengths that are ahead, before they are rounded down
 
 
 def format_exact_time(moment: datetime) -> str:
@@ -18,11 +19,17 @@ def format_exact_time(moment: datetime) -> str:
 
 
 def format_relative_time(moment: datetime, now: datetime) -> str:
-    """Return `just now`, `5m ago`, `in 2h`; further away than a week, the date."""
+    """Return `just now`, `5m ago`, `in 2h`; further away than a week, the date.
+
+    What is ahead is rounded down with a leeway: what was set for two hours is said to be in 2h, not in 1h.
+    """
     seconds = (now - moment).total_seconds()
     if abs(seconds) >= WEEK:
         return format_short_date(moment, now)
-    return f"in {format_rough_duration(-seconds)}" if seconds <= -NOW else format_time_ago(moment, now)
+    if seconds <= -NOW:
+        leeway = 1 if -seconds < MINUTE else LEEWAY
+        return f"in {format_rough_duration(-seconds * leeway)}"
+    return format_time_ago(moment, now)
 
 
 def format_time_ago(moment: datetime, now: datetime) -> str:

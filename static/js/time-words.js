@@ -1,15 +1,16 @@
 // Times and lengths of time as people read them: the same words as coordinator/lib/times.py, which draws the first
 // page. tests/pages/test_time_words.py compares the two.
-const justNow = 10, minute = 60, hour = 3600, day = 86_400, week = 7 * day;
+const leeway = 1.05, justNow = 10, minute = 60, hour = 3600, day = 86_400, week = 7 * day;
 const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 const twoDigits = (number) => String(number).padStart(2, "0");
 
-// `just now`, `5m ago`, `in 2h`; further away than a week, the date in the reader's zone. Both are Dates.
+// `just now`, `5m ago`, `in 2h`; further away than a week, the date in the reader's zone. Both are Dates. What is ahead
+// is rounded down with a leeway: what was set for two hours is said to be in 2h, not in 1h.
 export function relative(moment, now) {
   const seconds = (now - moment) / 1000;
   if (Math.abs(seconds) >= week) return date(moment, now);
-  if (seconds <= -justNow) return `in ${rough(-seconds)}`;
+  if (seconds <= -justNow) return `in ${rough(-seconds * (-seconds < minute ? 1 : leeway))}`;
   return seconds < justNow ? "just now" : `${rough(seconds)} ago`;
 }
 

@@ -30,6 +30,10 @@ def draw(source: str, **context: object) -> str:
         (timedelta(days=8), "15 Feb"),
         (timedelta(days=400), "19 Jan 2025"),
         (-timedelta(hours=2), "in 2h"),
+        (-timedelta(hours=1, minutes=59), "in 2h"),
+        (-timedelta(hours=1, minutes=40), "in 1h"),
+        (-timedelta(days=2, hours=23, minutes=58), "in 3d"),
+        (-timedelta(seconds=42), "in 42s"),
     ],
 )
 def test_a_time_is_told_from_here(before: timedelta, text: str) -> None:
