@@ -13,8 +13,14 @@ from typing import Any
 from coordinator.calls import tools
 from coordinator.calls.arguments import OPERAND
 from coordinator.calls.commands import SimpleCommand
-from coordinator.calls.paths import PathLinks, is_windows_path, join_path, normalize_path
-from coordinator.calls.programs import AGENT_GUARD_OPTIONS, AGENT_GUARD_VALUES, LIST, TOUCH
+from coordinator.calls.paths import (
+    PathLinks,
+    is_in_folder,
+    is_windows_path,
+    join_path,
+    normalize_path,
+)
+from coordinator.calls.programs import AGENT_GUARD_OPTIONS, AGENT_GUARD_VALUES, LIST, READ, TOUCH
 from coordinator.calls.shell_reader import ShellReader
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import POSIX_TOOLS, POWERSHELL_TOOLS, TOOLS, UNKNOWN_TOOL
@@ -51,6 +57,7 @@ class CallDescription:
     is_known_tool: whether the table of tools says what the tool does.
     unknown_fields: the fields of the input that are set and of which nobody knows what they do.
     lifted_guards: the fields and options that lift a guard of the agent itself (a sandbox).
+    agent_folder: the working directory of the agent, which a field of the call may have changed for the call.
     """
 
     commands: tuple[SimpleCommand, ...] = ()
@@ -61,6 +68,14 @@ class CallDescription:
     is_known_tool: bool = True
     unknown_fields: frozenset[str] = frozenset()
     lifted_guards: frozenset[str] = frozenset()
+    agent_folder: str | None = None
+
+    @property
+    def leaves_folder(self) -> bool:
+        """Whether a field of the call sets a working directory that is not known to lie in that of its agent."""
+        if self.folder is None or self.folder == self.agent_folder:
+            return False
+        return self.agent_folder is None or not is_in_folder(self.folder, self.agent_folder)
 
     @cached_property
     def command_texts(self) -> tuple[str, ...]:
@@ -88,11 +103,13 @@ def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> Call
     tool_fields = TOOLS.get(tool)
     traits = tool_fields or UNKNOWN_TOOL
     fields: Mapping[str, Any] = tool_input if isinstance(tool_input, Mapping) else {"": tool_input}
-    folder = find_call_folder(fields, folder)
-    builder = _DescriptionBuilder(tool, traits, folder, is_known=tool_fields is not None)
+    agent_folder = find_call_folder({}, folder)
+    builder = _DescriptionBuilder(
+        tool, traits, find_call_folder(fields, folder), is_known=tool_fields is not None
+    )
     for name, value in fields.items():
         builder.read_field(str(name), value)
-    return builder.build_description()
+    return replace(builder.build_description(), agent_folder=agent_folder)
 
 
 def follow_links(call: CallDescription, links: PathLinks) -> CallDescription | None:
@@ -107,7 +124,10 @@ def follow_links(call: CallDescription, links: PathLinks) -> CallDescription | N
         for command in call.commands
     )
     unreadable = call.unreadable if links.is_complete else (*call.unreadable, UNKNOWN_LINKS)
-    real = replace(call, paths=paths, folder=folder, commands=commands, unreadable=unreadable)
+    agent_folder = links.real_path(call.agent_folder) if call.agent_folder else call.agent_folder
+    real = replace(
+        call, paths=paths, folder=folder, commands=commands, unreadable=unreadable, agent_folder=agent_folder
+    )
     return None if real == call else real
 
 
@@ -145,6 +165,7 @@ class _DescriptionBuilder:
         self._unknown_fields: set[str] = set()
         self._lifted_guards: set[str] = set()
         self._values_left = MAX_FIELD_VALUES
+        self._has_file_type = False  # whether a search names the kind of files that it reads
 
     def read_field(self, name: str, value: Any) -> None:
         """Take note of what a field of the input says."""
@@ -161,6 +182,7 @@ class _DescriptionBuilder:
         elif name in tools.COMMAND_FIELDS | tools.PATCH_FIELDS and is_patch(value):
             self._read_patch(value)
         elif name in tools.GLOB_FIELDS or (name == "pattern" and traits.has_path_pattern):
+            self._has_file_type |= not str(value).startswith(("!", "["))
             self._read_paths(value, traits.use or LIST, is_pattern=True)
         elif name in tools.ADDRESS_FIELDS or (name == "prompt" and traits.has_address):
             self._read_addresses(name, value)
@@ -168,6 +190,8 @@ class _DescriptionBuilder:
             self._read_paths(value, traits.use or TOUCH)
         elif not self._is_known:
             self._read_unknown(value)
+        elif name == "type":
+            self._has_file_type |= isinstance(value, str) and value in tools.SOURCE_TYPES
         elif name not in tools.PLAIN_FIELDS:
             self._unknown_fields.add(name)
 
@@ -175,6 +199,8 @@ class _DescriptionBuilder:
         if self._traits.searches_here and not any(path.use for path in self._paths if not path.is_below):
             folder_use = build_path_use(self._traits.use, ShellWord("."), self._folder)
             self._paths += [folder_use] if folder_use is not None else []
+        if self._traits.searches_here and self._traits.use == READ and not self._has_file_type:
+            self._paths = [path._replace(is_recursive=True) for path in self._paths]
         if self._traits.has_address and not self._addresses:
             self._addresses.append(AddressUse(None, ""))
         for command in self._commands:

@@ -52,6 +52,22 @@ def with_home_as_tilde(path: str) -> str:
     return _HOME.sub("~", path, count=1)
 
 
+# Folders that hold everybody's files, or many projects: none of them is the project of an agent.
+_WIDE_FOLDERS = frozenset(
+    """
+    / ~ /home /Users /etc /usr /usr/local /var /tmp /opt /srv /mnt /media /bin /sbin /lib /boot /dev /proc /sys /run
+    /private /private/tmp /private/etc /private/var /Volumes /Library /System /Applications
+    """.split()  # noqa: SIM905 - one word of a list a word of the text
+)
+_DRIVE_ROOT = re.compile(r"[A-Za-z]:[\\/]*(Users|Windows|Program Files)?[\\/]*", re.IGNORECASE)
+
+
+def is_wide_folder(path: str) -> bool:
+    """Say whether a folder is the home folder of a user, or one that holds many of them or the system."""
+    plain = with_home_as_tilde(path.rstrip("/") or "/")
+    return plain in _WIDE_FOLDERS or _DRIVE_ROOT.fullmatch(path) is not None
+
+
 def is_in_folder(path: str, folder: str) -> bool:
     """Say whether a path is a folder or lies below it. Both are absolute."""
     if folder == "/":

@@ -90,7 +90,7 @@ VALUE_OPTIONS: dict[str, frozenset[str]] = {
         " --http-user --http-password --proxy-user --proxy-password --start-pos --max-redirect --dns-timeout"
         " --connect-timeout --read-timeout"
     ),
-    "grep": split_options("-e -A -B -C -m --max-count --include --exclude --exclude-dir --color -d"),
+    "grep": split_options("-e -A -B -C -m --max-count --include --exclude --exclude-dir -d"),
     "rg": split_options("-e -A -B -C -m --max-count -g --glob -t --type -T -r --replace -M --sort -j"),
     "sed": split_options("-e -l"),
     "head": split_options("-n -c --lines --bytes"),
@@ -210,7 +210,7 @@ FILE_PROGRAMS: dict[str, FileProgram] = {
     **list_file_programs(
         "ls tree du stat realpath readlink dir exa eza lsd", FileProgram(LIST, is_default_here=True)
     ),
-    **list_file_programs("test [", FileProgram(LIST)),
+    **list_file_programs("test [ df", FileProgram(LIST)),
     **list_file_programs(
         "grep egrep fgrep zgrep rg ag ack",
         FileProgram(READ, skips=1, skip_unless=_PATTERN_GIVEN, values={"-f": READ}),
@@ -279,7 +279,7 @@ FILE_PROGRAMS: dict[str, FileProgram] = {
     # Whose operands are no paths
     **list_file_programs(
         "echo printf true false : exit return read export unset declare local typeset readonly"
-        " sleep kill pkill killall"
+        " sleep kill pkill killall tr"
         " seq date whoami id uname hostname ps pgrep env which type command alias set shift wait"
         " jobs trap expr basename"
         " dirname yes ping dig nslookup host nc ncat telnet eval exec brew apt apt-get dnf yum apk"
@@ -294,7 +294,12 @@ GIT_READING = split_options(
     "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog merge-base rev-list cat-file"
     " check-ignore count-objects for-each-ref diff-tree name-rev show-ref whatchanged"
 )
+# Options that take a value in some sub-commands, and none in those that read.
+GIT_FLAGS = split_options("-m -b -B -s -u -o -X")
 GIT_FILE_USES: dict[str, str] = {
+    "status": LIST,
+    "commit": READ,
+    "diff-tree": READ,
     "add": READ,
     "rm": DELETE,
     "mv": WRITE,

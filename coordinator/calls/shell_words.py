@@ -28,6 +28,7 @@ _ANSI_ESCAPE = re.compile(
 )
 _ANSI_LETTERS = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 _PLAIN_WORD = re.compile(rb"[A-Za-z0-9_./:,@%+=-]{1,200}")
+_OTHER_FOLDER = re.compile(r"~[^/]")  # another user's home folder, `~+` or `~-`
 _RANGE = re.compile(r"(-?\d{1,4}|[A-Za-z])\.\.(-?\d{1,4}|[A-Za-z])")
 _PLAIN = frozenset({"word", "number", "variable_name", "test_operator", "special_variable_name"})
 _UNKNOWN_KINDS = {
@@ -180,6 +181,9 @@ def build_words(pieces: list[_Piece]) -> Iterator[ShellWord]:
         word_texts.append(piece.text)
     text = "".join(word_texts)
     for expanded in expand_braces(text):
+        if _OTHER_FOLDER.match(expanded):
+            yield ShellWord(None, reason=f"the folder that {expanded.partition('/')[0]} stands for")
+            continue
         yield ShellWord(
             expanded.translate(_REVEAL),
             is_pattern=any(char in expanded for char in "*?["),

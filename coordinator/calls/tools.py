@@ -74,6 +74,13 @@ MATCH_FIELDS = split_options(
     "output_mode head_limit offset multiline case_sensitive -i -n -A -B -C context fixed_strings"
 )
 SEARCH_FIELDS = split_options("pattern type query recursive ignore respect_git_ignore")
+# Kinds of files that a search may be limited to, and that hold no credentials by their nature.
+SOURCE_TYPES = split_options(
+    """
+    py python js ts tsx jsx rust go java kotlin scala swift c cpp h cs ruby php perl lua r julia elixir erlang haskell
+    css scss less html vue svelte md markdown rst tex sql sh make cmake
+    """
+)
 PLAIN_FIELDS = NOTE_FIELDS | CONTENT_FIELDS | FILE_PART_FIELDS | PAGE_FIELDS | MATCH_FIELDS | SEARCH_FIELDS
 
 

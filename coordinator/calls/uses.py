@@ -22,6 +22,7 @@ from coordinator.calls.programs import (
     FILE_PROGRAMS,
     FOLDER_OPTIONS,
     GIT_FILE_USES,
+    GIT_FLAGS,
     GIT_READING,
     GREP_PROGRAMS,
     HOST_OPTIONS,
@@ -58,6 +59,7 @@ _SOCKET_ADDRESS = re.compile(
 )
 _IMAGE = re.compile(r"([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?|localhost(?::\d+)?)/\S+")
 _GLOB = re.compile(r"[*?\[]")
+_GIT_MAGIC = re.compile(r":(\([^)]*\)|[!^])")
 
 
 class PathUse(NamedTuple):
@@ -120,15 +122,16 @@ def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     first = command.words[0]
     if first.text is not None and "/" in first.text and not command.has_standard_program:
         yield from filter(None, [build_path_use(READ, first, command.folder)])
-    if command.is_wrapper:
-        return  # what it starts is a command of its own
-    parsed = command.parsed_arguments
+    own_command = command.without_started_words()
+    parsed = own_command.parsed_arguments
     folder = command.folder
     for word in find_folder_words(command.lower_program, parsed):
         yield from filter(
             None, [build_path_use(find_folder_use(command.lower_program, parsed), word, folder)]
         )
         folder = None if word.text is None else join_path(folder, word.text, word.is_home)
+    if command.is_wrapper:
+        return  # what it starts is a command of its own
     is_recursive = searches_every_file(command.lower_program, parsed)
     for use, word in list_path_words(command, parsed):
         path_use = build_path_use(use, word, folder)
@@ -232,6 +235,9 @@ def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     sub_command = operands[0].word.text if operands else None
     use = GIT_FILE_USES.get(sub_command or "")
     for item in parsed.items:
+        is_flag = item.option in GIT_FLAGS and sub_command in GIT_READING
+        if item.kind == VALUE and is_flag and use is not None:
+            yield from ((use, word) for word in read_git_path(item.word))
         if item.kind == VALUE and item.option in {"--git-dir", "-F", "--file", "--output"}:
             yield WRITE if item.option == "--output" else READ, item.word
     if use is None:
@@ -243,10 +249,27 @@ def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
         text = item.word.text
         if text is not None and _SCHEME.match(text):
             continue
-        if text is not None and not item.after_dashes and ":" in text:
-            yield use, ShellWord(text.partition(":")[2])  # `HEAD:path`
-        else:
-            yield use, item.word
+        yield from ((use, word) for word in read_git_path(item.word, after_dashes=item.after_dashes))
+
+
+def read_git_path(word: ShellWord, *, after_dashes: bool = False) -> Iterator[ShellWord]:
+    """Yield the path of a word that git takes for one: `HEAD:path`, `:(glob)path`, or a pattern that the shell leaves.
+
+    What `:(exclude)path` names is left out by git.
+    """
+    text = word.text
+    if text is None:
+        yield word
+        return
+    if (magic := _GIT_MAGIC.match(text)) is not None:
+        if magic[1] in {"!", "^"} or "exclude" in magic[1]:
+            return
+        path = text[magic.end() :]
+        text = f"/{path}" if "top" in magic[1] else path
+    elif ":" in text and not after_dashes:
+        text = text.partition(":")[2]
+    if text:
+        yield word._replace(text=text, is_pattern=word.is_pattern or _GLOB.search(text) is not None)
 
 
 def list_find_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
@@ -418,7 +441,9 @@ def find_addresses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
             and address_match.end() == len(text)
             and not _SCHEME.sub("", address_match[0]).partition("/")[1]
         )
-        yield AddressUse(None if is_cut else host, address_match[0])
+        # Programs differ about whether a backslash ends the host.
+        is_ambiguous = "\\" in address_match[0].partition("?")[0]
+        yield AddressUse(None if is_cut or is_ambiguous else host, address_match[0])
     if not is_whole and _SCHEME.search(text) and not _ADDRESS.search(text):
         yield AddressUse(None, text)
 

@@ -271,6 +271,61 @@ WRAPPERS: dict[str, Wrapper] = {
 }
 
 
+# Options with which a program that starts another does nothing else. Any other may write a file (`time -o`), read
+# settings (`bash --rcfile`) or start something more. A program that is not in the list has none.
+_SHELL_OPTIONS = frozenset(
+    {"-c", "-l", "-e", "-u", "-x", "-o", "--login", "--norc", "--noprofile", "--posix"}
+)
+PLAIN_STARTING_OPTIONS: dict[str, frozenset[str]] = {
+    name: frozenset(options.split())
+    for name, options in {
+        "env": "-i - -u -C --unset --ignore-environment --chdir",
+        "timeout": "-k -s -v --kill-after --signal --foreground --preserve-status --verbose",
+        "gtimeout": "-k -s -v --kill-after --signal --foreground --preserve-status --verbose",
+        "nice": "-n --adjustment",
+        "ionice": "-c -n -t --class --classdata --ignore",
+        "stdbuf": "-i -o -e --input --output --error",
+        "time": "-p -v -f --format --verbose --portability",
+        "setsid": "-w -f -c --wait --fork --ctty",
+        "command": "-p",
+        "exec": "-a -c -l",
+        "taskset": "-c --cpu-list",
+        "watch": "-n -d -t -x -e -g -c --interval --differences --no-title --exec",
+        "caffeinate": "-i -d -s -m -u -t",
+        "unbuffer": "-p",
+        "xvfb-run": "-a --auto-servernum",
+        "python": "-m -u -B -q -O -E -s -I",
+    }.items()
+} | dict.fromkeys(SHELLS, _SHELL_OPTIONS)
+
+
+def has_plain_starting_options(program: str, arguments: Sequence[ShellWord]) -> bool:
+    """Say whether a program that starts another is given no options but those that change nothing about that."""
+    name = program if program in PLAIN_STARTING_OPTIONS else _VERSION.sub("", program)
+    plain = PLAIN_STARTING_OPTIONS.get(name, frozenset())
+    values = SHELL_VALUES if name in SHELLS else WRAPPERS[name].values if name in WRAPPERS else frozenset()
+    rest = list(arguments)
+    while rest:
+        text = rest[0].text
+        rest = rest[1:]
+        if text is None or len(text) < 2 or text[0] not in "-+" or text == "--":
+            return True
+        if text.startswith("--"):
+            option, equals, _ = text.partition("=")
+            options, takes_next = [option], option in values and not equals
+        else:
+            options = [f"-{letter}" for letter in text[1:] if not letter.isdigit()]
+            place = next((place for place, option in enumerate(options) if option in values), len(options))
+            takes_next = place == len(options) - 1 and f"-{text[-1]}" in values
+            options = options[: place + 1]
+        if not plain.issuperset(options):
+            return False
+        if "-m" in options and name not in WRAPPERS:
+            return True  # what follows is the module and its arguments
+        rest = rest[1:] if takes_next else rest
+    return True
+
+
 def find_interpreter_options(program: str) -> frozenset[str] | None:
     """Return the options behind which an interpreter is given its program; None for what is no interpreter."""
     name = program.lower()

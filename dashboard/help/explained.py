@@ -17,6 +17,7 @@ EXPLAINED: dict[str, str] = {
     "approvals:escalation": "notifications#choose-what-you-get",
     "deciders:home": "approvals#who-decides",
     "rules:list": "rules#write-a-rule",
+    "rules:ready-made-calls": "rules#ready-made-rules",
     "rules:suggestions": "rules#try-a-rule-first",
     "brakes:home": "rules#the-brake",
     "budgets:home": "usage#budgets",

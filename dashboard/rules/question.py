@@ -101,6 +101,8 @@ def list_trial_values(rule: DecisionRule) -> list[Any]:
         rule.unreadable,
         rule.ready_made,
         rule.is_off,
+        rule.repeats,
+        rule.stops_turn,
     ]
 
 
@@ -140,11 +142,13 @@ def build_trial_rule(number: int, row: Any) -> DecisionRule:
         touches,
         reaches,
         unreadable,
-        tool_made,
+        ready_made,
         is_off,
+        repeats,
+        stops_turn,
     ) = row
-    terms = (runs, touches, reaches, unreadable, tool_made)
-    texts = [tool, verdict, pattern, reason, program, *terms, *(agents or ())]
+    terms = (runs, touches, reaches, unreadable, ready_made)
+    texts = [tool, verdict, pattern, reason, program, repeats, *terms, *(agents or ())]
     if not all(isinstance(text, str) for text in texts) or not (wait is None or isinstance(wait, int)):
         raise ValueError(UNREADABLE)
     agent_ids = None if agents is None else tuple(agents)
@@ -160,4 +164,6 @@ def build_trial_rule(number: int, row: Any) -> DecisionRule:
         program,
         *terms,
         is_off=bool(is_off),
+        repeats=repeats,
+        stops_turn=bool(stops_turn),
     )

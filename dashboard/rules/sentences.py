@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules.call_history import MARKED_RESULT, NEW_HOSTS, SAME_CALL
+from coordinator.policy.rules.ready_made import BY_NAME
 from coordinator.policy.rules.terms import (
     ANY_OPTION,
     IN_FOLDER,
@@ -64,6 +65,9 @@ def list_rule_agents(rule: DecisionRule) -> list[str]:
 
 def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
     """Return what a rule is about: programs, paths, hosts, a pattern, tools."""
+    ready_made = BY_NAME.get(rule.ready_made)
+    if ready_made is not None and ready_made.is_allowing and ready_made.has_terms_of(rule):
+        return [SentencePart(ready_made.sentence)]
     runs, touches, reaches = (split_term_lines(text) for text in (rule.runs, rule.touches, rule.reaches))
     folders = [line.removeprefix(IN_FOLDER).strip() for line in touches if line.startswith(IN_FOLDER)]
     excluded = [line[1:].strip() for line in (*touches, *reaches) if line.startswith("!")]

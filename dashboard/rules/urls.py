@@ -15,6 +15,7 @@ urlpatterns = [
     path("", tool_rules.list_tool_rules, name="list"),
     path("save/", tool_rules.save_tool_rules_view, name="save"),
     path("ready-made/<slug:name>/", ready_made.switch_ready_made_rule, name="ready-made"),
+    path("ready-made/<slug:name>/calls/", ready_made.compare_ready_made_rule_view, name="ready-made-calls"),
     path("trial/", rule_trials.run_rule_trial, name="trial"),
     path("calls/", rule_trials.list_trial_calls, name="calls"),
     path("suggestions/", rule_suggestions.search_rule_suggestions, name="suggestions"),

@@ -74,7 +74,7 @@ def test_each_ready_made_rule_can_be_saved() -> None:
     for rule in RULES:
         tool_rules.validate_tool_rule(rule)
     repetitions = {"same-call", "same-error"}  # tests/calls/test_repetitions.py
-    assert {*HARM, *repetitions} == set(ready_made.BY_NAME)
+    assert {*HARM, *repetitions} == {rule.name for rule in ready_made.READY_MADE_RULES}
 
 
 @pytest.mark.parametrize("command", DAILY)

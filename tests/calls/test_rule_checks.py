@@ -7,6 +7,7 @@ import pytest
 from coordinator.models import ToolRule
 from coordinator.policy.rules.rule_checks import convert_to_terms, list_rule_warnings, make_sample
 from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules
+from dashboard.rules.question import pack_trial_rules, unpack_trial_rules
 from dashboard.rules.sentences import describe_rule
 from tests.people import signed_in
 
@@ -57,6 +58,25 @@ def test_a_rule_that_an_earlier_one_decides_is_named() -> None:
 )
 def test_a_rule_that_can_never_match_is_named(rule: DecisionRule) -> None:
     assert len(warn(rule)) == 1
+
+
+@pytest.mark.parametrize(
+    ("touches", "is_wide"),
+    [
+        ("in /", True), ("in ~/*", True), ("in /home", True), ("reads /home/*", True), ("reads ~", True),
+        ("reads *", True), ("in /srv", True), ("in /srv/shop", False), ("in ~/work/shop", False),
+        ("reads inside\n!/", False), ("reads /var/log", False), ("writes *.log", False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_folder_that_holds_more_than_a_project_is_named(touches: str, is_wide: bool) -> None:
+    warnings = warn(DecisionRule(1, "Bash", "allow", runs="cat", touches=touches))
+    assert any("holds more than a project" in warning for warning in warnings) == is_wide
+    assert warn(DecisionRule(1, "Bash", "deny", runs="cat", touches=touches)) == []
+
+
+def test_rules_on_trial_are_carried_whole() -> None:
+    rule = DecisionRule(1, "*", "deny", repeats="same call 5 times in 10 minutes", stops_turn=True)
+    assert unpack_trial_rules(pack_trial_rules([rule])) == [rule]
 
 
 def test_a_sample_fits_its_pattern_and_costs_little() -> None:

@@ -1584,11 +1584,91 @@ MUTANTS = (
     Mutant(
         "ready-made: asks about what is denied",
         "coordinator/policy/rules/ready_made.py",
-        "listed.insert(count_first_denials(listed), BY_NAME[name].build_rule(1))",
-        "listed.insert(0, BY_NAME[name].build_rule(1))",
+        "if added.is_allowing else count_first_denials(listed)",
+        "if added.is_allowing else 0",
         (
             "tests/calls/test_ready_made_rules.py"
             "::test_a_switch_adds_one_rule_behind_the_first_denials_and_is_audited",
+        ),
+    ),
+    Mutant(
+        "ready-made: allows before a rule that asks",
+        "coordinator/policy/rules/ready_made.py",
+        "            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_conditional)",
+        "            if rule.verdict == RuleVerdict.DENY",
+        (
+            "tests/calls/test_allowing_rules.py"
+            "::test_one_is_added_behind_what_denies_or_asks_about_some_calls_and_before_what_asks_about_all",
+        ),
+    ),
+    Mutant(
+        "rule: a working directory that the call chooses",
+        "coordinator/policy/rules/terms.py",
+        "    if call.leaves_folder and not terms.folders:\n        return False",
+        "    if False:\n        return False",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "rule: a home folder as a project",
+        "coordinator/policy/rules/terms.py",
+        "is_folder_chosen = bool(terms.folders) or call.folder is None or not is_wide_folder(call.folder)",
+        "is_folder_chosen = True",
+        ("tests/calls/test_allowing_rules.py::test_nothing_is_allowed_in_a_folder_that_is_no_project",),
+    ),
+    Mutant(
+        "rule: a file of arguments",
+        "coordinator/policy/rules/terms.py",
+        "    if any(is_argument_file(program, text) for text in texts[len(term.words) :]):\n",
+        "    if False:\n",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "rule: options that are passed on",
+        "coordinator/policy/rules/terms.py",
+        "(*parsed.iterate_options(), *list_passed_options(program, parsed))",
+        "parsed.iterate_options()",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "calls: options of what only starts a program",
+        "coordinator/calls/wrappers.py",
+        "        if not plain.issuperset(options):\n            return False\n",
+        "",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "calls: another user's home folder",
+        "coordinator/calls/shell_words.py",
+        "        if _OTHER_FOLDER.match(expanded):",
+        "        if False:",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "rule: a pattern that can stand for a key file",
+        "coordinator/policy/rules/terms.py",
+        "        if may_glob_meet(use, pattern, base):\n            return Match.YES\n",
+        "",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "calls: an option of git that is none",
+        "coordinator/calls/uses.py",
+        "        is_flag = item.option in GIT_FLAGS and sub_command in GIT_READING\n",
+        "        is_flag = False\n",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
         ),
     ),
     Mutant(

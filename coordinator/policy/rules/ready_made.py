@@ -6,47 +6,15 @@ A switch that is on is an ordinary rule, at the top of the list, with the name o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.rules.call_history import NEW_HOSTS
+from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
+from coordinator.policy.rules.ready_made_rule import ReadyMadeRule, join_lines
 from coordinator.policy.rules.terms import IGNORE_UNREADABLE, WITHOUT_SANDBOX
 from coordinator.policy.rules.tool_rules import DecisionRule
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyMadeRule:
-    """A rule to switch on. `sentence` completes "Ask a person before an agent …"; `mark` is it on a card."""
-
-    name: str
-    sentence: str
-    mark: str
-    runs: str = ""
-    touches: str = ""
-    reaches: str = ""
-    unreadable: str = ""
-    repeats: str = ""
-
-    def build_rule(self, number: int) -> DecisionRule:
-        """Return the rule that the switch adds to the list."""
-        return DecisionRule(
-            number,
-            "*",
-            RuleVerdict.ASK.value,
-            reason=f"Ready-made: {self.mark[0].lower()}{self.mark[1:]}",
-            runs=self.runs,
-            touches=self.touches,
-            reaches=self.reaches,
-            unreadable=self.unreadable,
-            ready_made=self.name,
-            repeats=self.repeats,
-        )
-
-
-def join_lines(text: str) -> str:
-    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
-
 
 READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
     ReadyMadeRule(
@@ -257,20 +225,23 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         repeats="same error 4 times in 10 minutes",
     ),
 )
-BY_NAME = {rule.name: rule for rule in READY_MADE_RULES}
+BY_NAME = {rule.name: rule for rule in (*READY_MADE_RULES, *ALLOWING_RULES)}
 
 
 def switch_rule_list(rules: Iterable[DecisionRule], name: str, *, is_on: bool) -> list[DecisionRule]:
-    """Return the rules with the ready-made one first, or without it. What is on already stays as people edited it.
+    """Return the rules with the ready-made one, or without it. What is on already stays as people edited it.
 
-    It asks, so it comes behind the denials with which the list begins: no call that they deny is asked about instead.
+    One that asks comes behind the denials with which the list begins: no call that they deny is asked about instead.
+    One that allows comes behind every rule that denies, or asks about some calls.
     """
     listed = list(rules)
     present = [rule for rule in listed if rule.ready_made == name]
     if is_on and present:
         listed = [replace(rule, is_off=False) if rule in present else rule for rule in listed]
     elif is_on:
-        listed.insert(count_first_denials(listed), BY_NAME[name].build_rule(1))
+        added = BY_NAME[name]
+        place = count_rules_before_allowing(listed) if added.is_allowing else count_first_denials(listed)
+        listed.insert(place, added.build_rule(1))
     elif not is_on:
         listed = [rule for rule in listed if rule.ready_made != name]
     return [replace(rule, number=number) for number, rule in enumerate(listed, 1)]
@@ -279,3 +250,18 @@ def switch_rule_list(rules: Iterable[DecisionRule], name: str, *, is_on: bool) -
 def count_first_denials(rules: Sequence[DecisionRule]) -> int:
     """Return with how many rules that deny the list begins."""
     return next((place for place, rule in enumerate(rules) if rule.verdict != RuleVerdict.DENY), len(rules))
+
+
+def count_rules_before_allowing(rules: Sequence[DecisionRule]) -> int:
+    """Return how many rules stand before the place of one that allows.
+
+    A rule that asks about every call of its tools may stand behind it: it would leave nothing to allow.
+    """
+    return max(
+        (
+            place
+            for place, rule in enumerate(rules, 1)
+            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_conditional)
+        ),
+        default=0,
+    )

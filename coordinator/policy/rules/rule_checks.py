@@ -9,6 +9,7 @@ from typing import Any
 
 import re2
 
+from coordinator.calls.paths import is_wide_folder
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.servers.names import PREFIX
@@ -55,6 +56,7 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
             warning
             for warning in (
                 find_wide_pattern(rule),
+                find_wide_folder(rule),
                 find_impossible_rule(rule),
                 find_shadowing_rule(rule, rules[:index]),
             )
@@ -85,6 +87,28 @@ def find_wide_pattern(rule: DecisionRule) -> str:
     if not additions:
         return ""
     return f"Behind the command, the pattern also fits {', '.join(additions)}. Say what the command runs instead."
+
+
+def find_wide_folder(rule: DecisionRule) -> str:
+    """Return which folder of a rule that allows holds far more than a project; "" where none does."""
+    if rule.verdict != ALLOW:
+        return ""
+    try:
+        parsed = rule.parsed_terms
+    except UnprocessableRequest:
+        return ""
+    named = [*parsed.folders, *(term.pattern for term in parsed.paths if not term.excludes)]
+    wide = next(
+        (path for path in named if path in {"*", "**"} or is_wide_folder(strip_wildcards(path))), None
+    )
+    if wide is None:
+        return ""
+    return f"“{wide}” holds more than a project: the files of every project there, and of the system or its users."
+
+
+def strip_wildcards(path: str) -> str:
+    """Return a path without the wildcards at its end: `/home/*` is everything below `/home`."""
+    return re.sub(r"(/\*+)+$", "", path) or "/" if path.startswith(("/", "~")) else "."
 
 
 def find_impossible_rule(rule: DecisionRule) -> str:

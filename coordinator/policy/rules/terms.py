@@ -28,10 +28,20 @@ from coordinator.calls.arguments import OPERAND, OPTION, VALUE, Argument, Parsed
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.guarded_paths import GUARDED_PATHS
-from coordinator.calls.paths import is_in_folder, with_home_as_tilde
-from coordinator.calls.programs import DELETE, LIST, READ, TOUCH, WRITE, iterate_clustered_options
+from coordinator.calls.paths import is_in_folder, is_wide_folder, with_home_as_tilde
+from coordinator.calls.programs import (
+    DELETE,
+    FILE_PROGRAMS,
+    LIST,
+    READ,
+    TOUCH,
+    WRITE,
+    iterate_clustered_options,
+)
 from coordinator.calls.shell_words import ShellWord
+from coordinator.calls.tools import SOURCE_TYPES
 from coordinator.calls.uses import AddressUse, PathUse
+from coordinator.calls.wrappers import has_plain_starting_options
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules.call_history import NEW_HOSTS
 from coordinator.policy.rules.command_words import is_dangerous_option
@@ -60,6 +70,11 @@ SAFE_VARIABLES = frozenset(
 )
 _SHELL_SIGNS = re.compile(r"[;&$()<>\"'`\\]")
 _BRACKETS = str.maketrans({"[": "[[]"})
+# Programs for which a word that begins with `@` names no file of arguments: `git log @~3`, `npm view @scope/name`.
+PLAIN_AT_SIGN = frozenset({*FILE_PROGRAMS, "git", "npm", "pnpm", "yarn", "bun", "gh"})
+GLOB_SIGNS = re.compile(r"[*?\[]")
+_GLOB_PIECE = re.compile(r"\[[^\]]+\]|.", re.DOTALL)  # a class of characters stands for any of them
+MOST_COMPARED_PIECES = 20_000  # of two patterns, the product of their lengths
 _OPTION_SETS_FOLDER = frozenset({"-C", "--cwd", "--dir", "--directory"})
 CLIMBING = re.compile(r"(^|/)\.\.(/|$)")
 
@@ -420,12 +435,7 @@ def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
     if is_deleted or is_path_below(path, pattern, folder, folds_case=True):
         return Match.YES
     if use.is_below:
-        last = use.text.rpartition("/")[2]
-        if (
-            "/" not in pattern
-            and fnmatchcase(pattern.casefold(), last.casefold())
-            and may_meet_hidden(last, pattern)
-        ):
+        if may_glob_meet(use, pattern, base):
             return Match.YES
         if base is not None and is_in_folder(base.casefold(), path.casefold()) and "**" in use.text:
             return Match.MAYBE
@@ -437,6 +447,62 @@ def match_side_of_folder(side: str, path: str, folder: str | None) -> Match:
     if folder is None:
         return Match.MAYBE
     return Match.YES if is_in_folder(path, with_home_as_tilde(folder)) == (side == INSIDE) else Match.NO
+
+
+def may_glob_meet(use: PathUse, pattern: str, base: str | None) -> bool:
+    """Say whether a file that the shell's pattern in a call stands for may be one that a rule's pattern names.
+
+    `base` is the rule's pattern as an absolute one, where it is about one folder.
+    """
+    written_steps = use.text.split("/")
+    first_glob = next(place for place, step in enumerate(written_steps) if GLOB_SIGNS.search(step))
+    globs = written_steps[first_glob:]
+    if base is None and "/" not in pattern:
+        return may_step_meet(globs[-1], pattern)
+    steps = [*with_home_as_tilde(use.path or "").rstrip("/").split("/"), *globs]
+    wanted_steps = (base or pattern.removeprefix("**/")).split("/")
+    starts = range(1) if base is not None else range(len(steps) - len(wanted_steps) + 1)
+    return any(
+        len(steps) - start >= len(wanted_steps)
+        and all(map(may_step_meet, steps[start:], wanted_steps))
+        and start + len(wanted_steps) > len(steps) - len(globs)
+        and (start + len(wanted_steps) == len(steps) or steps[start + len(wanted_steps) - 1] != "**")
+        for start in starts
+    )
+
+
+def may_step_meet(glob: str, pattern: str) -> bool:
+    """Say whether a name that a step of the shell's pattern stands for may fit a step of a rule's pattern.
+
+    `*.py` means source code, whatever its name begins with: it does not meet `secret*`.
+    """
+    if glob.startswith("*.") and glob[2:].casefold() in SOURCE_TYPES and pattern.endswith("*"):
+        return False
+    return can_globs_meet(glob.casefold(), pattern.casefold()) and may_meet_hidden(glob, pattern)
+
+
+@lru_cache(maxsize=4096)
+def can_globs_meet(first: str, second: str) -> bool:
+    """Say whether some text fits both of two patterns; True for those that are too long to compare."""
+    pieces, other_pieces = _GLOB_PIECE.findall(first), _GLOB_PIECE.findall(second)
+    if len(pieces) * len(other_pieces) > MOST_COMPARED_PIECES:
+        return True
+    # reached[n]: the pieces so far can fit the same text as the first n pieces of the other.
+    reached = [all(piece == "*" for piece in other_pieces[:place]) for place in range(len(other_pieces) + 1)]
+    for piece in pieces:
+        following = [reached[0] and piece == "*"]
+        for place, other in enumerate(other_pieces):
+            if piece == "*":
+                is_reached = reached[place + 1] or following[place]
+            elif other == "*":
+                is_reached = following[place] or reached[place + 1]
+            else:
+                is_reached = reached[place] and (
+                    piece == other or len(piece) > 1 or "?" in {piece, other} or len(other) > 1
+                )
+            following.append(is_reached)
+        reached = following
+    return reached[-1]
 
 
 def may_meet_hidden(glob: str, name: str) -> bool:
@@ -539,9 +605,13 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
         return False
     if terms.folders and not are_folders_covered(terms.folders, call):
         return False
+    if call.leaves_folder and not terms.folders:
+        return False  # `inside` would be the folder that the call chose
+    is_folder_chosen = bool(terms.folders) or call.folder is None or not is_wide_folder(call.folder)
+    folder = call.folder if is_folder_chosen else None
     return (
         all(is_command_covered(terms.commands, command) for command in call.commands)
-        and all(is_use_covered(terms.paths, path, call.folder) for path in call.paths)
+        and all(is_use_covered(terms.paths, path, folder) for path in call.paths)
         and all(is_address_covered(terms.hosts, address) for address in call.addresses)
     )
 
@@ -560,7 +630,9 @@ def is_command_covered(terms: Sequence[CommandTerm], command: SimpleCommand) -> 
     if not command.words:
         return are_assignments_covered((), command)
     if command.is_transparent and command.has_standard_program:
-        return are_assignments_covered([given for term in terms for given in term.assignments], command)
+        return has_plain_starting_options(
+            command.lower_program, command.arguments
+        ) and are_assignments_covered([given for term in terms for given in term.assignments], command)
     command = command.without_started_words()
     if command.program == "cd" and not command.assignments:
         return True  # its folder is a path of the call
@@ -595,11 +667,10 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         matches_pattern(written if "/" in program_pattern else program, program_pattern, folds_case=False)
         for program_pattern in term.program
     )
-    if not is_named or not (
-        command.has_standard_program or any("/" in program_pattern for program_pattern in term.program)
-    ):
-        return False
-    if not are_assignments_covered(term.assignments, command):
+    is_known_place = command.has_standard_program or any(
+        "/" in program_pattern for program_pattern in term.program
+    )
+    if not (is_named and is_known_place and are_assignments_covered(term.assignments, command)):
         return False
     parsed = command.parsed_arguments
     operands = parsed.list_operands()
@@ -614,7 +685,24 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         for text, word_pattern in zip(texts, term.words, strict=False)
     ):
         return False
-    return all(is_option_covered(term, program, item, parsed) for item in parsed.iterate_options())
+    if any(is_argument_file(program, text) for text in texts[len(term.words) :]):
+        return False
+    return all(
+        is_option_covered(term, program, item, parsed)
+        for item in (*parsed.iterate_options(), *list_passed_options(program, parsed))
+    )
+
+
+def is_argument_file(program: str, text: str) -> bool:
+    """Say whether a word may name a file of more arguments, as `pytest @file` does."""
+    return text.startswith("@") and program.lower() not in PLAIN_AT_SIGN
+
+
+def list_passed_options(program: str, parsed: ParsedArguments) -> list[Argument]:
+    """Return the options that a program passes on to another behind `--`: `cargo test -- --logfile x`."""
+    if program.lower() in FILE_PROGRAMS or program.lower() == "git":
+        return []
+    return [item for item in parsed.items if item.after_dashes and (item.word.text or "-").startswith("-")]
 
 
 def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: ParsedArguments) -> bool:
@@ -627,7 +715,7 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
         return True
     name = text.partition("=")[0]
     if any(matches_word(name, one) for one in option_names):
-        return are_values_covered(term, name, parsed)
+        return are_values_covered(term, item, parsed)
     if (
         not text.startswith("--")
         and len(text) > 2
@@ -641,17 +729,25 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
     return not is_dangerous_option(program.lower(), text)
 
 
-def are_values_covered(term: CommandTerm, name: str, parsed: ParsedArguments) -> bool:
-    """Say whether the values of an option fit, where the line says which may be given."""
+def are_values_covered(term: CommandTerm, item: Argument, parsed: ParsedArguments) -> bool:
+    """Say whether the value of an option fits, where the line says which may be given."""
+    name, _, value = (item.word.text or "").partition("=")
     value_patterns = [
         value_pattern.partition("=")[2]
         for alternatives in term.options
         for value_pattern in alternatives
         if value_pattern.partition("=")[0] == name and "=" in value_pattern
     ]
-    values = [item.word.text for item in parsed.items if item.kind == VALUE and item.option == name]
-    return not value_patterns or all(
-        value is not None and any(matches_word(value, one) for one in value_patterns) for value in values
+    values = (
+        [value]
+        if value
+        else [other.word.text for other in parsed.items if other.kind == VALUE and other.option == name]
+    )
+    return not value_patterns or (
+        bool(values)
+        and all(
+            value is not None and any(matches_word(value, one) for one in value_patterns) for value in values
+        )
     )
 
 
@@ -687,7 +783,7 @@ def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
 
 def is_guarded(use: PathUse, folder: str | None) -> bool:
     """Say whether a path may hold credentials, or settings by which an agent or Signalbox is guarded."""
-    if use.is_below and use.text.rpartition("/")[2].startswith("."):
+    if use.is_below and any(step.startswith(".") and GLOB_SIGNS.search(step) for step in use.text.split("/")):
         return True
     return any(match_path_pattern(pattern, use, folder) for pattern in GUARDED_PATHS)
 

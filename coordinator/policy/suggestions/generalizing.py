@@ -40,6 +40,7 @@ from coordinator.policy.rules.terms import (
     covers_call,
     find_restricted_parts,
     is_word_certain,
+    list_passed_options,
     parse_rule_terms,
     replace_numbers,
 )
@@ -329,7 +330,12 @@ def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str
         return "", []
     variables = list_variables(command)
     parsed = command.parsed_arguments
-    texts = [item.word.text or "" for item in parsed.iterate_options() if item.word.text != "--"]
+    passed_options = list_passed_options((command.program or "").lower(), parsed)
+    texts = [
+        item.word.text or ""
+        for item in (*parsed.iterate_options(), *passed_options)
+        if item.word.text != "--"
+    ]
     if head == NO_OTHER_WORD:
         operands = [item.word.text or "" for item in parsed.list_operands()]
         if any(text.startswith("-") or set(text) & _NOT_LITERAL for text in operands):
@@ -387,7 +393,9 @@ def classify_command(command: SimpleCommand) -> str:
     operands = [item.word.text or "" for item in own_command.parsed_arguments.list_operands()]
     head = find_head(program, operands, command_words.READING | command_words.CHECKING)
     dangerous = command_words.DANGEROUS_OPTIONS.get(head, frozenset())
-    options = [item.word.text for item in own_command.parsed_arguments.iterate_options()]
+    parsed = own_command.parsed_arguments
+    passed_options = list_passed_options(program.lower(), parsed)
+    options = [item.word.text for item in (*parsed.iterate_options(), *passed_options)]
     if any(
         option is None or option in dangerous or command_words.is_dangerous_option(program, option)
         for option in options

@@ -226,15 +226,16 @@ class RuleSuggestion:
 
     def measure_nearness(self, call: RecordedCall) -> float:
         """Return how much a call is like those that it allows, from 0: the same tool, folder, programs, hosts."""
-        if call.tool != self.tool:
+        if not tool_rules.matches_tool_name(self.tool, call.tool):
             return 0.0
         description = describe_recorded_call(call)
         if description is None:
             return 0.0
         programs = {command.program for command in description.commands if command.program}
         allowed_commands = {
-            next(word for word in line.split() if "=" not in word).rpartition("/")[2]
+            program.rpartition("/")[2]
             for line in self.runs.splitlines()
+            for program in next(word for word in line.split() if "=" not in word).split("|")
         }
         shared = (
             len(programs & allowed_commands) / len(programs | allowed_commands)
@@ -260,24 +261,52 @@ def compare_with_history(
 
     The newest recorded calls are looked at, as far as the budget goes.
     """
+    compared = build_like_call(rule, call)
+    note_compared_calls(compared, rule, reader, budget)
+    return compared
+
+
+def compare_ready_made_rule(
+    rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
+) -> RuleSuggestion:
+    """Return a rule with recorded calls that it allows, of different programs, and the nearest that it does not."""
+    compared = RuleSuggestion(rule.tool, runs=rule.runs, touches=rule.touches, reaches=rule.reaches)
+    varied = note_compared_calls(compared, rule, reader, budget)
+    examples = {digest_call_text(call): call.event_id for call in varied} | compared.examples
+    compared.examples = dict(list(examples.items())[:MOST_EXAMPLES])
+    return compared
+
+
+def build_like_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
+    """Return what other calls are compared with: the programs and the folder of one call."""
     description = describe_recorded_call(call)
     programs = (
         {command.program for command in description.commands if command.program} if description else set()
     )
     folder = with_home_as_tilde(description.folder or "") if description else ""
-    compared = RuleSuggestion(
+    return RuleSuggestion(
         rule.tool,
         runs="\n".join(sorted(filter(None, programs))),
         touches=f"in {folder}",
         reaches=rule.reaches,
     )
+
+
+def note_compared_calls(
+    compared: RuleSuggestion, rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
+) -> list[RecordedCall]:
+    """Note recorded calls in what they are compared with; return one that the rule allows of each kind of call."""
+    varied: dict[tuple[str, ...], RecordedCall] = {}
     for step in iterate_history_steps(reader, BIGGEST_ID, budget):
         for recorded in step.calls:
             if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
                 compared.count_allowed_call(recorded, "", "")
+                description = describe_recorded_call(recorded)
+                commands = description.commands if description else ()
+                varied.setdefault((recorded.tool, *(command.program or "" for command in commands)), recorded)
             elif nearness := compared.measure_nearness(recorded):
                 compared.note_near_call(recorded, nearness)
-    return compared
+    return list(varied.values())
 
 
 def digest_call_text(call: RecordedCall) -> str:

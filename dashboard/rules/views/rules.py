@@ -31,6 +31,7 @@ from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.call_history import LONGEST_REPETITION, parse_repetition
 from coordinator.policy.rules.call_text import build_named_call_text
+from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
 from coordinator.policy.rules.rule_checks import convert_to_terms, list_rule_warnings
 from coordinator.policy.rules.terms import (
     IGNORE_UNREADABLE,
@@ -436,6 +437,7 @@ def render_tool_rules_page(
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,
         "ready_made": list_ready_made_switches(),
+        "allowing": list_ready_made_switches(ALLOWING_RULES),
         "version": version,
         "cards": build_rule_cards(forms_),
     }
