@@ -186,6 +186,8 @@ OTHER_SUBJECTS = (
     "usage/test_emitters.py",
     # what sends no statement but a test's own that no other test sends on PostgreSQL: measured on 2026-11-27
     "access/test_api.py",
+    "accounts/test_session_store.py",
+    "accounts/test_slowed_guessing.py",
     "access/test_matrix_property.py",
     "access/test_preview.py",
     "access/test_requests.py",
@@ -193,12 +195,26 @@ OTHER_SUBJECTS = (
     "agents/test_power.py",
     "approvals/test_conformance.py",
     "approvals/test_lookalikes.py",
+    "approvals/test_questions.py",
     "approvals/test_taking_turns.py::test_over_the_limit_a_call",
     "chat/test_posting.py",
+    "claude_code/test_background_tasks.py",
+    "edge/test_turns.py",
+    "edge/test_viewers.py",
+    "guards/test_webhooks.py",
     "demo/",  # schema/test_query_plans.py fills one there
     "keys/test_command.py",
     "keys/test_conformance.py",
+    "mcp/test_tool_listings.py",
+    "overview/test_overview.py",
     "runs/test_choosing_a_runner.py",
+    "runs/test_demands.py",
+    "runs/test_life_of_a_run.py",
+    "runs/test_procedural_agents.py",
+    "sessions/test_no_negative_times.py",
+    "timeline/test_ended_calls.py",
+    "timeline/test_milestones.py",
+    "timeline/test_model_changes.py",
 )
 
 
