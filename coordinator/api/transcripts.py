@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 from ninja import Field, Path, Query, Schema
 
 from coordinator.actions.people.key_quotas import KeyQuotas
+from coordinator.actions.sessions import transcript_senders
+from coordinator.actions.sessions.transcript_senders import ImportStatus, SenderName, UnreadPart
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
-from coordinator.api.shared_types import Text, calling_key, error_responses
+from coordinator.api.shared_types import Ok, Text, calling_key, error_responses
 from coordinator.identity.scopes import AGENT_SCOPES
 from coordinator.importing import uploads
 from coordinator.lib.body_limits import KEY_UPLOAD, limit_body
@@ -38,6 +41,58 @@ class SentFrom(Schema):
     """Where they come from."""
 
     host: Annotated[Text, Field(max_length=255, description="The machine's name")] = ""
+
+
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+
+
+class UnsentFileIn(Schema):
+    """A transcript that could not be sent, or was refused, and why."""
+
+    file: Annotated[Text, Field(max_length=4_096, description="Its path from the agent's home folder on")]
+    reason: Annotated[Text, Field(max_length=1_000)]
+
+
+class ImportStatusIn(Schema):
+    """One agent's transcripts on the machine."""
+
+    agent: Annotated[Text, Field(min_length=1, max_length=50)]
+    files: Annotated[Count, Field(description="How many there are")]
+    waiting: Annotated[Count, Field(description="How many of them have not been sent yet")]
+    problems: Annotated[list[UnsentFileIn], Field(max_length=500)] = []
+
+
+class ImportStatusesIn(Schema):
+    """How a machine's import stands. It replaces what the machine reported before."""
+
+    host: Annotated[Text, Field(max_length=255, description="The machine's name")] = ""
+    is_watching: Annotated[bool, Field(description="Whether it goes on sending what grows")] = False
+    agents: Annotated[list[ImportStatusIn], Field(max_length=50)]
+
+
+@router.post(
+    "/transcripts",
+    auth=require_scopes(*AGENT_SCOPES),
+    response={200: Ok, **error_responses(400)},
+    operation_id="report_import_status",
+    summary="Report how the import of a machine's transcripts stands",
+)
+def report_import_status(request: HttpRequest, body: ImportStatusesIn) -> dict[str, bool]:
+    """Keep it for the page that lists the machines. `signalbox import` reports after it has sent, and each minute."""
+    key, now = calling_key(request), timezone.now()
+    with transaction.atomic():
+        for status in body.agents:
+            transcript_senders.record_import_status(
+                SenderName(body.host.strip(), status.agent, key.name),
+                ImportStatus(
+                    status.files,
+                    status.waiting,
+                    body.is_watching,
+                    [UnreadPart(problem.file, problem.reason) for problem in status.problems],
+                ),
+                now=now,
+            )
+    return {"ok": True}
 
 
 @router.post(

@@ -35,6 +35,8 @@ REFUSED_FILE_STATUSES = frozenset({400, 413, 422})  # the archive cannot be take
 ANSWER_WAIT_SECONDS = 150.0
 WATCH_EVERY_SECONDS = 10.0
 MOST_LISTED = 20
+REPORT_EVERY_SECONDS = 60.0  # with --watch, to show that it runs
+MOST_REPORTED_PROBLEMS = 500  # of one agent; as many as the server takes
 STATE_FILE = "sent_transcripts.json"
 WRONG = 1
 
@@ -75,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"no transcripts of {unknown[0]!r} are known, but of: {', '.join(TRANSCRIPT_PLACES)}")
     try:
         connection = settings.load_client_settings()
-        sender = TranscriptSender(connection, args.agents or list(TRANSCRIPT_PLACES))
+        sender = TranscriptUploader(connection, args.agents or list(TRANSCRIPT_PLACES))
         return (
             sender.send_changes()
             if args.watch
@@ -100,7 +102,7 @@ def build_import_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class TranscriptSender:
+class TranscriptUploader:
     """Sends to one server what it has not been sent yet."""
 
     def __init__(self, connection: ClientSettings, agents: list[str]) -> None:
@@ -111,6 +113,10 @@ class TranscriptSender:
         # Not noted in the file: the next import tries these again, and this one only once they have changed.
         self.refused: dict[str, Stamp] = {}
         self.totals = SentTotals()
+        self.files: dict[str, list[FoundFile]] = {}  # by agent: all that are on the machine
+        self.unsent: dict[str, str] = {}  # by path: why it was not sent
+        self.reported_at: float | None = None
+        self.is_status_new = False  # something was sent, or refused, that is not reported yet
 
     def send_once(self, *, dry_run: bool, confirmed: bool) -> int:
         changed = {agent: self.find_changed_files(TRANSCRIPT_PLACES[agent]) for agent in self.agents}
@@ -133,8 +139,11 @@ class TranscriptSender:
             if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
                 sys.stdout.write("Nothing was sent.\n")
                 return WRONG
-        for agent, (changed_files, _) in changed.items():
-            self.send_files(agent, changed_files)
+        try:
+            for agent, (changed_files, _) in changed.items():
+                self.send_files(agent, changed_files)
+        finally:
+            self.report_status(is_watching=False)
         self.print_totals()
         return 0
 
@@ -142,21 +151,50 @@ class TranscriptSender:
         """Send what has changed, every few seconds. A server that is away is tried again."""
         sys.stdout.write(f"Sends what changes to {self.connection.url}. Ctrl-C stops it.\n")
         sys.stdout.flush()
-        while True:
-            for agent in self.agents:
-                changed_files, _ = self.find_changed_files(TRANSCRIPT_PLACES[agent])
-                if not changed_files:
-                    continue
-                try:
-                    self.send_files(agent, changed_files)
-                except talk.ServerRequestFailed as problem:
-                    if problem.status in {401, 403}:
-                        raise
-                    sys.stderr.write(f"{problem}\n")
-                    continue
-                self.print_totals()
-                self.totals = SentTotals()
-            time.sleep(WATCH_EVERY_SECONDS)
+        try:
+            while True:
+                for agent in self.agents:
+                    changed_files, _ = self.find_changed_files(TRANSCRIPT_PLACES[agent])
+                    if not changed_files:
+                        continue
+                    try:
+                        self.send_files(agent, changed_files)
+                    except talk.ServerRequestFailed as problem:
+                        if problem.status in {401, 403}:
+                            raise
+                        sys.stderr.write(f"{problem}\n")
+                        continue
+                    self.print_totals()
+                    self.totals = SentTotals()
+                self.report_status_when_due()
+                time.sleep(WATCH_EVERY_SECONDS)
+        finally:
+            self.report_status(is_watching=False)
+
+    def report_status_when_due(self) -> None:
+        """Report what has changed at once, and each minute that this runs."""
+        is_due = self.reported_at is None or time.monotonic() - self.reported_at >= REPORT_EVERY_SECONDS
+        if is_due or self.is_status_new:
+            self.report_status(is_watching=True)
+
+    def report_status(self, *, is_watching: bool) -> None:
+        """Report how many files there are and which could not be sent. A server that does not take it is no problem."""
+        agents = []
+        for agent, files in self.files.items():
+            unsent = [file for file in files if file.path in self.unsent]
+            problems = [
+                {"file": file.name[:4_096], "reason": self.unsent[file.path][:1_000]}
+                for file in unsent[:MOST_REPORTED_PROBLEMS]
+            ]
+            waiting = sum(self.sent.get(file.path) != file.stamp for file in files)
+            if files:
+                agents.append({"agent": agent, "files": len(files), "waiting": waiting, "problems": problems})
+        self.reported_at, self.is_status_new = time.monotonic(), False
+        if not agents:
+            return
+        body = {"host": socket.gethostname(), "is_watching": is_watching, "agents": agents}
+        with contextlib.suppress(talk.ServerRequestFailed):
+            talk.request_server(self.connection.url, "/api/transcripts", self.connection.key, body)
 
     def find_changed_files(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
@@ -164,6 +202,7 @@ class TranscriptSender:
         Oldest first: what a resumed session copied from an earlier one is met in the earlier one first.
         """
         changed_files, unchanged = [], 0
+        files = self.files[transcript_place.name] = []
         for name, path in transcript_place.iterate_files(os.environ):
             try:
                 about = os.stat(path)
@@ -173,10 +212,12 @@ class TranscriptSender:
             if path.endswith(".db"):
                 with contextlib.suppress(OSError):
                     stamp[1] = max(stamp[1], os.stat(f"{path}-wal").st_mtime_ns)
+            file = FoundFile(name, path, stamp)
+            files.append(file)
             if self.sent.get(path) == stamp:
                 unchanged += 1
             elif self.refused.get(path) != stamp:
-                changed_files.append(FoundFile(name, path, stamp))
+                changed_files.append(file)
         return sorted(changed_files, key=lambda file: (file.stamp[1], file.path)), unchanged
 
     def send_files(self, agent: str, changed_files: list[FoundFile]) -> None:
@@ -195,7 +236,8 @@ class TranscriptSender:
         Of an archive that the server refuses each file is sent by itself, so that one file keeps no other back.
         """
         archive, unread = pack_batch(batch)
-        self.totals.problems += [f"{path}: {problem}" for path, problem in unread.items()]
+        for path, problem in unread.items():
+            self.note_unsent_file(path, problem)
         batch = [file for file in batch if file.path not in unread]
         if not batch:
             return
@@ -219,6 +261,9 @@ class TranscriptSender:
             else:
                 self.refuse_file(batch[0], str(refusal))
             return
+        for file in batch:
+            self.unsent.pop(file.path, None)
+        self.is_status_new = True
         self.totals.files += len(batch)
         self.sent |= {file.path: file.stamp for file in batch}
 
@@ -228,8 +273,13 @@ class TranscriptSender:
 
     def refuse_file(self, file: FoundFile, problem: str) -> None:
         """Name a file that cannot be sent, and do not count it as sent."""
-        self.totals.problems.append(f"{file.path}: {problem}")
+        self.note_unsent_file(file.path, problem)
         self.refused[file.path] = file.stamp
+
+    def note_unsent_file(self, path: str, problem: str) -> None:
+        self.totals.problems.append(f"{path}: {problem}")
+        self.is_status_new = self.is_status_new or self.unsent.get(path) != problem
+        self.unsent[path] = problem
 
     def post_archive(self, agent: str, archive: bytes) -> dict[str, Any]:
         """Return what the server says of a batch; wait where it is busy. Raises ServerRequestFailed."""

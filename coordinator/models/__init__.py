@@ -95,6 +95,7 @@ from coordinator.models.sign_ins import (
     RecoveryCode,
 )
 from coordinator.models.telemetry import TelemetryOmission
+from coordinator.models.transcript_senders import TranscriptProblem, TranscriptSender
 from coordinator.models.transparency import (
     AuditCheckpoint,
     AuditDelivery,
@@ -232,6 +233,8 @@ __all__ = [
     "SubscriptionLimit",
     "TelemetryOmission",
     "ToolRule",
+    "TranscriptProblem",
+    "TranscriptSender",
     "UnreadableText",
     "UsageDay",
     "UsageFill",

@@ -151,5 +151,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "SubscriptionLimit": {NAMES: "program host name"},
     "TelemetryOmission": {NAMES: "sender kind", MASKED: "service library name"},
+    "TranscriptProblem": {MASKED: "file reason"},
+    "TranscriptSender": {NAMES: "hostname program sender"},
     "UsageDay": {NAMES: "day session_id model agent program person hostname project_dir"},
 }  # fmt: skip

@@ -1,54 +1,167 @@
-"""Which machines have sent transcripts, what came of them, and what could not be read."""
+"""Which machines send transcripts, what came of them, and what could not be read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from coordinator.models import AuditLog
+from django.db.models import Count, Max, QuerySet
+from django.db.models.functions import Coalesce, Greatest
+
+from coordinator.lib import instants
+from coordinator.models import TranscriptProblem, TranscriptSender
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
-LOOKED_AT = 1_000  # of the newest imports
-MOST_SHOWN = 50
+MACHINES_ON_PAGE = 50
+PROBLEMS_ON_PAGE = 50
+LATEST_MACHINES = 5  # on the page Connections
+REPORT_LASTS = timedelta(minutes=3)  # `signalbox import --watch` reports each minute
+# What a reason looks like, and what to do about it.
+ADVICE: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"^too large to send"),
+        "Too large to send",
+        "Copy the file to the server, and run `signalbox manage import_transcripts AGENT FILE` there.",
+    ),
+    (
+        re.compile(r"took longer than"),
+        "Took too long",
+        "What was read until then is kept, and the file is read on when it has changed. To read all of it now, copy it"
+        " to the server and run `signalbox manage import_transcripts AGENT FILE` there.",
+    ),
+    (
+        re.compile(r"^cannot be read now|^unreadable file"),
+        "Cannot be opened",
+        "Run `signalbox import` as the user who runs the agent. It tries these files again each time.",
+    ),
+    (
+        re.compile(r"^no JSON$|^too long$"),
+        "Broken or overlong lines",
+        "An agent that was ended while it wrote leaves such lines. The rest of the file is read."
+        " Nothing is to be done.",
+    ),
+    (
+        re.compile(r"^(type|role|response_item) |^no (type|role|object)$"),
+        "Unknown kinds of lines",
+        "The agent is newer than what Signalbox knows of it. Update Signalbox and run `signalbox import` again. If they"
+        " are still here then, report the kind and the agent's version as a defect.",
+    ),
+)
+OTHER_ADVICE = (
+    "Other reasons",
+    "The reason says what is wrong. The file is sent again with the next `signalbox import` after it has changed.",
+)
 
 
 @dataclass(slots=True)
-class MachineImports:
-    """One agent's imports from one machine."""
+class SenderRow:
+    """One agent's transcripts on a machine, as one key sends them."""
+
+    row: TranscriptSender
+    problem_count: int
+
+    @property
+    def program_title(self) -> str:
+        return AGENT_TITLES.get(self.row.program, self.row.program)
+
+    @property
+    def received_at(self) -> datetime | None:
+        return instants.from_microseconds(self.row.received_at_us) if self.row.received_at_us else None
+
+
+@dataclass(slots=True)
+class Machine:
+    """A machine with all that sends transcripts from it."""
 
     hostname: str
-    program: str
-    at: datetime | None  # of the newest; None where its time cannot be read
-    files: int = 0
-    events: int = 0
-    sessions: int = 0
-    unread: int = 0
-    unread_kinds: str = ""
+    senders: list[SenderRow] = field(default_factory=list)
+    watch: str = (
+        ""  # "running", "silent" (it neither reported lately nor ended), "off", or "" where nothing reported
+    )
+    reported_at: datetime | None = None
+
+    @property
+    def program_titles(self) -> list[str]:
+        return sorted({sender.program_title for sender in self.senders})
+
+    @property
+    def session_count(self) -> int:
+        return sum(sender.row.session_count for sender in self.senders)
+
+    @property
+    def event_count(self) -> int:
+        return sum(sender.row.event_count for sender in self.senders)
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(sender.row.waiting_count or 0 for sender in self.senders)
+
+    @property
+    def problem_count(self) -> int:
+        return sum(sender.problem_count for sender in self.senders)
+
+    @property
+    def received_at(self) -> datetime | None:
+        return max((at for sender in self.senders if (at := sender.received_at)), default=None)
 
 
-def list_machine_imports() -> list[MachineImports]:
-    """Return the imports of the newest LOOKED_AT rows of the audit log that say of which machine they are."""
-    rows = AuditLog.objects.filter(event_type="TRANSCRIPTS_IMPORTED").order_by("-id")
-    machines: dict[tuple[str, str], MachineImports] = {}
-    kinds: dict[tuple[str, str], set[str]] = {}
-    for timestamp, facts in rows.values_list("timestamp", "metadata")[:LOOKED_AT]:
-        if not isinstance(facts, dict) or not facts.get("profile"):
+@dataclass(frozen=True, slots=True)
+class ProblemRow:
+    """One row of the table of what could not be read."""
+
+    row: TranscriptProblem
+
+    @property
+    def program_title(self) -> str:
+        program = self.row.transcript_sender.program
+        return AGENT_TITLES.get(program, program)
+
+    @property
+    def found_at(self) -> datetime:
+        return instants.from_microseconds(self.row.found_at_us)
+
+
+def list_hostnames() -> QuerySet[TranscriptSender, str]:
+    """Return the machines, the one that was heard of last first."""
+    heard_at = Max(Greatest(Coalesce("received_at_us", 0), Coalesce("reported_at_us", 0)))
+    hostnames = TranscriptSender.objects.values("hostname").annotate(heard_at=heard_at)
+    return hostnames.order_by("-heard_at", "hostname").values_list("hostname", flat=True)
+
+
+def load_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:
+    """Return these machines in the same order, without those of which nothing is known."""
+    machines = {hostname: Machine(hostname) for hostname in hostnames}
+    senders = TranscriptSender.objects.filter(hostname__in=list(machines)).annotate(
+        problem_count=Count("problems")
+    )
+    for row in senders.order_by("program", "sender"):
+        machines[row.hostname].senders.append(SenderRow(row, row.problem_count))
+    for machine in machines.values():
+        reports = [sender.row for sender in machine.senders if sender.row.reported_at_us]
+        if not reports:
             continue
-        key = (str(facts.get("hostname") or "unknown"), str(facts["profile"]))
-        if key not in machines:
-            if len(machines) == MOST_SHOWN:
-                continue
-            machines[key] = MachineImports(key[0], AGENT_TITLES.get(key[1], key[1]), timestamp)
-        imports, unread = machines[key], facts.get("not_understood")
-        unread = unread if isinstance(unread, dict) else {}
-        imports.files += count_or_zero(facts.get("files"))
-        imports.events += count_or_zero(facts.get("events_added"))
-        imports.sessions += count_or_zero(facts.get("sessions_made"))
-        imports.unread += sum(map(count_or_zero, unread.values())) + count_or_zero(facts.get("refused"))
-        kinds.setdefault(key, set()).update(map(str, unread))
-        imports.unread_kinds = ", ".join(sorted(kinds[key]))[:300]
-    return list(machines.values())
+        newest = max(reports, key=lambda row: row.reported_at_us or 0)
+        machine.reported_at = instants.from_microseconds(newest.reported_at_us or 0)
+        is_recent = machine.reported_at > now - REPORT_LASTS
+        machine.watch = ("running" if is_recent else "silent") if newest.is_watching else "off"
+    return [machine for machine in machines.values() if machine.senders]
 
 
-def count_or_zero(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def list_machine_problems(hostname: str) -> QuerySet[TranscriptProblem]:
+    problems = TranscriptProblem.objects.filter(transcript_sender__hostname=hostname)
+    return problems.select_related("transcript_sender").order_by("-found_at_us", "-id")
+
+
+def list_advice(reasons: Iterable[str]) -> list[tuple[str, str]]:
+    """Return what to do about these reasons, each advice once, with its label."""
+    advice: dict[str, str] = {}
+    for reason in reasons:
+        for pattern, label, text in ADVICE:
+            if pattern.search(reason):
+                advice[label] = text
+                break
+        else:
+            advice[OTHER_ADVICE[0]] = OTHER_ADVICE[1]
+    return sorted(advice.items())

@@ -14,5 +14,7 @@ urlpatterns = [
     path("key/", connections.create_agent_key, name="key"),
     path("test/", connections.test_connection, name="test"),
     path("first-event/", connections.show_first_event, name="first-event"),
+    path("imports/", connections.show_imports, name="imports"),
+    path("imports/machine/", connections.show_machine_imports, name="machine"),
     path("<slug:name>/", connections.show_agent_connection, name="agent"),
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from django import forms
 from django.contrib.auth.models import User
+from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -18,8 +20,7 @@ from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
-from dashboard.connections import addresses, pasting, unheld, what_works
-from dashboard.connections.imports import list_machine_imports
+from dashboard.connections import addresses, imports, pasting, unheld, what_works
 from dashboard.connections.omissions import list_recent_omissions
 from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report
 from dashboard.frame.guards import require_admin, require_viewer
@@ -129,13 +130,55 @@ def render_connections_page(
         "findings": findings,
         "address": addresses.build_program_address(request),
         "heard": list_latest_agent_sessions(),
-        "imports": list_machine_imports(),
+        "machines": imports.load_machines(
+            imports.list_hostnames()[: imports.LATEST_MACHINES], timezone.now()
+        ),
         "omissions": list_recent_omissions(timezone.now()),
         "columns": what_works.COLUMNS,
         "depth": what_works.list_support_rows(),
         "any_client": pasting.build_mcp_client_blocks(addresses.build_program_address(request)),
     }
     return render(request, "connections/home.html", context, status=status)
+
+
+# --- machines that send transcripts ----------------------------------------------------------------------
+
+
+@require_GET
+@never_cache
+@require_viewer
+def show_imports(request: HtmxHttpRequest) -> HttpResponse:
+    """List the machines that send transcripts."""
+    page: Any = Paginator(imports.list_hostnames(), imports.MACHINES_ON_PAGE).get_page(
+        request.GET.get("page")
+    )
+    context = {
+        "page": page,
+        "machines": imports.load_machines(page.object_list, timezone.now()),
+    }
+    return render(request, "connections/imports.html", context)
+
+
+@require_GET
+@never_cache
+@require_viewer
+def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
+    """Show what came from the machine `host`, and what could not be read."""
+    hostname = request.GET.get("host", "")
+    machines = imports.load_machines([hostname], timezone.now())
+    if not machines:
+        raise Http404
+    page: Any = Paginator(imports.list_machine_problems(hostname), imports.PROBLEMS_ON_PAGE).get_page(
+        request.GET.get("page")
+    )
+    problems = [imports.ProblemRow(row) for row in page.object_list]
+    context = {
+        "machine": machines[0],
+        "page": page,
+        "problems": problems,
+        "advice": imports.list_advice(problem.row.reason for problem in problems),
+    }
+    return render(request, "connections/machine.html", context)
 
 
 # --- one agent --------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ EXPLAINED: dict[str, str] = {
     "mcp:graph": "mcp#grants",
     "connections:home": "agents#connect-an-agent",
     "connections:agent": "agents#notes-on-each-agent",
+    "connections:imports": "import#import-agents-own-sessions",
+    "connections:machine": "import#import-agents-own-sessions",
     "agents:list": "api#keys-of-agents",
     "agents:detail": "agents#one-agent-under-several-names",
     "audit:list": "audit",

@@ -62,6 +62,7 @@ PAGES: tuple[NamedPage, ...] = (
     NamedPage("Access of one agent", "mcp:sheet", "mcp", words="grants sheet"),
     NamedPage("Suggested rules", "rules:suggestions", "rules"),
     NamedPage("Files that agents touched", "search:files", "file"),
+    NamedPage("Imported transcripts", "connections:imports", "terminal", words="machines watch history"),
     NamedPage("Verify the audit log", "audit:verify", "audit", words="proof checkpoint"),
     NamedPage("Escalation", "approvals:escalation", "bell", least=ADMIN, words="notifications steps"),
     NamedPage("Account", "accounts:account", "user", words="passkeys recovery codes colours theme profile"),

@@ -13,17 +13,17 @@ import pytest
 
 from coordinator.client import send_transcripts
 from coordinator.client.connecting.talk import ServerRequestFailed
-from coordinator.client.send_transcripts import FoundFile, TranscriptSender
+from coordinator.client.send_transcripts import FoundFile, TranscriptUploader
 
 ANSWER = {"events_added": 1, "events_known": 0, "sessions_made": 0, "sessions_added_to": 0}
 
 
 @pytest.fixture
-def sender(tmp_path: Path) -> TranscriptSender:
+def sender(tmp_path: Path) -> TranscriptUploader:
     connection = SimpleNamespace(
         server_state_folder=f"{tmp_path}/state", url="http://signalbox.example", key="k"
     )
-    return TranscriptSender(cast(Any, connection), ["codex"])
+    return TranscriptUploader(cast(Any, connection), ["codex"])
 
 
 def write_files(folder: Path, *names: str) -> list[FoundFile]:
@@ -37,7 +37,7 @@ def names_in(archive: bytes) -> list[str]:
 
 
 def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_sent(
-    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[list[str]] = []
     monkeypatch.setattr(sender, "post_archive", lambda _, archive: sent.append(names_in(archive)) or ANSWER)
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_sent(
 
 
 def test_a_file_that_the_server_refuses_keeps_no_other_back(
-    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[str] = []
 
@@ -74,7 +74,7 @@ def test_a_file_that_the_server_refuses_keeps_no_other_back(
 
 @pytest.mark.parametrize("status", [0, 401, 403, 500])
 def test_a_server_that_is_away_or_refuses_the_key_ends_the_import(
-    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+    sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     def post(*_: Any) -> dict[str, Any]:
         raise ServerRequestFailed("no", status)
@@ -86,15 +86,17 @@ def test_a_server_that_is_away_or_refuses_the_key_ends_the_import(
 
 
 def test_a_file_that_is_too_large_is_named_by_each_import_and_never_counts_as_sent(
-    sender: TranscriptSender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sender: TranscriptUploader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(send_transcripts, "LARGEST_ARCHIVE", 500)
     monkeypatch.setattr(sender, "post_archive", lambda _agent, _archive: ANSWER)
     small, large = write_files(tmp_path, "small.jsonl", "large.jsonl")
     Path(large.path).write_bytes(os.urandom(2_000))
-    place = cast(Any, SimpleNamespace(iterate_files=lambda _: [(f.name, f.path) for f in (small, large)]))
+    place = cast(
+        Any, SimpleNamespace(name="codex", iterate_files=lambda _: [(f.name, f.path) for f in (small, large)])
+    )
     for expected_files in (1, 0):  # the next import begins from what is noted in the file
-        again = TranscriptSender(sender.connection, ["codex"])
+        again = TranscriptUploader(sender.connection, ["codex"])
         monkeypatch.setattr(again, "post_archive", lambda _agent, _archive: ANSWER)
         found, _ = again.find_changed_files(place)
         again.send_files("codex", found)

@@ -8,13 +8,20 @@ import sys
 import time
 from argparse import ArgumentParser
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from coordinator.actions.sessions.transcripts import TranscriptImport
+from coordinator.actions.sessions.transcript_senders import (
+    SenderName,
+    TranscriptReading,
+    UnreadPart,
+    record_transcript_reading,
+)
+from coordinator.actions.sessions.transcripts import TranscriptImport, TranscriptOutcome
 from coordinator.dialects.transcript_formats import TranscriptFormat
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.errors import SignalboxError
@@ -26,6 +33,7 @@ from coordinator.importing.transcripts import TranscriptFile, TranscriptLine
 BAR = 24
 SHOWN_EVERY = 0.1  # seconds
 MOST_LISTED = 20
+MOST_UNREAD_PARTS = 1_000  # files and reasons
 
 
 class Command(BaseCommand):
@@ -33,7 +41,6 @@ class Command(BaseCommand):
 
     May be repeated: only what is new is added. A session that was recorded live is not duplicated: calls, records and
     requests to the model are recognised by their ids, messages by author and time.
-    their ids, records and requests to the model by theirs, and words by who said them when.
     """
 
     help = __doc__
@@ -103,6 +110,10 @@ class Command(BaseCommand):
             self.import_transcript_file(program, transcript, taking, kinds)
         target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
         outcome = taking.close(str(target), self._read.files, actor=system_actor("import"))
+        if not options["dry_run"]:
+            reading = self._read.build_reading(files, outcome)
+            name = SenderName(options["host"] or "", program.name)
+            record_transcript_reading(name, reading, now=taking.now)
         self.clear_transcript_progress()
         if with_name:
             self.stdout.write(f"agent     {program.name}")
@@ -184,10 +195,36 @@ class TranscriptProgress:
         self.began, self.shown_at = time.monotonic(), 0.0
         self.not_understood: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
+        self._unread: dict[tuple[str, str], UnreadPart] = {}
 
     def count_unreadable_line(self, kind: str, location: str) -> None:
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, location)
+        if kind != UNFINISHED:
+            self.add_unread_part(location, kind)
+
+    def add_unread_part(self, location: str, reason: str) -> None:
+        """Count a line, or a file without a line's number, that could not be read."""
+        file, _, number = location.rpartition(":")
+        line = int(number) if file and number.isdigit() else None
+        file = file if line is not None else location
+        if part := self._unread.get((file, reason)):
+            self._unread[file, reason] = replace(part, line_count=part.line_count + 1)
+        elif len(self._unread) < MOST_UNREAD_PARTS:
+            self._unread[file, reason] = UnreadPart(file, reason, line)
+
+    def build_reading(self, files: list[TranscriptFile], outcome: TranscriptOutcome) -> TranscriptReading:
+        """Return what came of reading `files`, with what of them was not understood or refused."""
+        for refused in outcome.refused:
+            location, _, reason = refused.partition(": ")
+            self.add_unread_part(location, reason)
+        return TranscriptReading(
+            [str(file.path) for file in files],
+            outcome.sessions_made,
+            outcome.added,
+            outcome.known_count,
+            list(self._unread.values()),
+        )
 
 
 def list_transcript_folders(program: TranscriptFormat) -> list[Path]:

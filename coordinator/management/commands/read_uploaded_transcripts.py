@@ -25,6 +25,7 @@ from django.utils import timezone
 
 from coordinator.actions.people import keys
 from coordinator.actions.people.key_quotas import KeyQuotas
+from coordinator.actions.sessions.transcript_senders import SenderName, record_transcript_reading
 from coordinator.actions.sessions.transcripts import TranscriptImport
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.identity.actors import key_actor_by_name
@@ -89,7 +90,9 @@ class Command(import_transcripts.Command):
             )
             os.chdir("/")
         share = outcome.added / max(outcome.added + outcome.known_count, 1)
+        name = SenderName(options["host"], program.name, identity.name)
         with transaction.atomic():
+            record_transcript_reading(name, read.build_reading(found, outcome), now=taking.now)
             KeyQuotas().add_stored_bytes({f"key:{identity.id}": int(read.bytes * share)}, timezone.now())
         problems = [f"{read.examples[kind]}: {kind} ({count:,} lines)" for kind, count in unread.items()]
         answer = {
