@@ -54,6 +54,20 @@ class ProceduralAgent(BaseModel):
     parameters_schema: dict[str, Any] | None = None
 
 
+class AgentAbilities(BaseModel):
+    """What an agent's answer to `initialize` says that it can do; `logins` are its ways to sign in."""
+
+    model_config = ConfigDict(extra="allow")
+
+    images: bool = False
+    audio: bool = False
+    files: bool = False
+    resumes: bool = False
+    forks: bool = False
+    mcp_over_http: bool = False
+    logins: list[Text] = Field([], max_length=20)
+
+
 class OfferedAgent(BaseModel):
     """An agent that the runner can drive, or one that its machine lacks (then `how` says how to get it)."""
 
@@ -63,6 +77,8 @@ class OfferedAgent(BaseModel):
     title: Text | None = None
     version: Text | None = None
     how: Text | None = None
+    abilities: AgentAbilities | None = None
+    is_configured: bool = False  # its command is from the settings of the runner's machine
 
 
 class RunnerOfferIn(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
@@ -27,7 +28,7 @@ class RunnerContext:
     capacity: OutboxCapacity
     environ: Mapping[str, str]
     agents: Sequence[StartableAgent]
-    missing: Sequence[Mapping[str, str]]
+    missing: Sequence[Mapping[str, Any]]
     patience: float | None = None
 
     def find_startable_agent(self, name: str) -> StartableAgent:

@@ -62,7 +62,7 @@ class AgentConversation:
     ) -> None:
         """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, RunnerRefused."""
         try:
-            await self._initialize_agent()
+            await self.initialize_agent()
             servers = build_mcp_server_entries(order, self.agent_capabilities)
             if gateway is not None:
                 servers.append(gateway.build_mcp_server_entry(self.agent_capabilities))
@@ -158,14 +158,15 @@ class AgentConversation:
             "directory": self.directory,
         }
 
-    async def _initialize_agent(self) -> None:
+    async def initialize_agent(self, within: float = OPENING) -> None:
+        """Introduce the two to each other. Raises AgentFailed, RequestError."""
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": CAPABILITIES,
             "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
         }
         method = AGENT_METHODS["initialize"]
-        self.told = await self.process.request_agent(method, params, within=OPENING)
+        self.told = await self.process.request_agent(method, params, within=within)
         version = self.told.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             raise AgentFailed(

@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coordinator.runner import options, startable
 from coordinator.runner.errors import RunnerRefused
@@ -26,14 +27,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         parsed_options, only_list = options.parse_runner_arguments(arguments, os.environ)
         startable_agents, missing = startable.find_startable_agents(parsed_options.agents)
-        print_runner_summary(parsed_options, startable_agents, missing)
-        if only_list:
+        if only_list and not any(agent.is_configured for agent in startable_agents):
+            print_runner_summary(parsed_options, startable_agents, missing)
             return 0
-        if not startable_agents:
-            raise RunnerRefused(
-                "This machine has no agent that a runner can start. Install one of those above."
-            )
-        return run_runner(parsed_options, startable_agents, missing)
+        return run_runner(parsed_options, startable_agents, missing, only_list=only_list)
     except RunnerRefused as problem:
         sys.stderr.write(f"{problem}\n")
         return USAGE_ERROR
@@ -42,22 +39,33 @@ def run(arguments: Sequence[str]) -> int:
 def print_runner_summary(
     options: RunnerOptions,
     startable_agents: Sequence[startable.StartableAgent],
-    missing: Sequence[dict[str, str]],
+    missing: Sequence[Mapping[str, Any]],
 ) -> None:
     for agent in startable_agents:
-        sys.stdout.write(f"found    {agent.title} {agent.version}\n")
+        sys.stdout.write(f"found    {agent.title} {agent.version}{list_abilities(agent)}\n")
     for missing_agent in missing:
         sys.stdout.write(f"missing  {missing_agent['title']}: {missing_agent['how']}\n")
     sys.stdout.write(f"works in {', '.join(options.directories)}, for {options.url}\n")
     sys.stdout.flush()
 
 
+def list_abilities(agent: startable.StartableAgent) -> str:
+    """Return what an agent that was asked said that it can do, for the summary."""
+    abilities = [name for name, value in (agent.abilities or {}).items() if value is True]
+    return f" ({', '.join(abilities).replace('_', ' ')})" if abilities else ""
+
+
 def run_runner(
-    options: RunnerOptions, startable_agents: list[startable.StartableAgent], missing: list[dict[str, str]]
+    options: RunnerOptions,
+    startable_agents: list[startable.StartableAgent],
+    missing: list[dict[str, Any]],
+    *,
+    only_list: bool = False,
 ) -> int:
+    """Ask the configured agents what they can do, print what there is, and work until stopped; return the exit code."""
     try:
         # Only who works needs them.
-        from coordinator.runner import guarding  # noqa: PLC0415
+        from coordinator.runner import guarding, probing  # noqa: PLC0415
         from coordinator.runner.program import Runner  # noqa: PLC0415
     except ImportError as problem:
         raise RunnerRefused(f"{NEEDS} ({problem})") from None
@@ -82,6 +90,14 @@ def run_runner(
             agents=startable_agents,
             missing=missing,
         )
+        await probing.probe_configured_agents(around)
+        print_runner_summary(options, around.agents, around.missing)
+        if only_list:
+            return ""
+        if not around.agents:
+            raise RunnerRefused(
+                "This machine has no agent that a runner can start. Install one of those above."
+            )
         runner = Runner(around)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, runner.request_stop)

@@ -10,7 +10,11 @@ from coordinator.runner.startable import StartableAgent
 
 # Modes of agents that we do not know, by the words for "nobody is asked".
 UNASKED = re.compile(r"auto|yolo|bypass|full|dont.?ask|never|unrestricted|danger|^agent$", re.IGNORECASE)
-USUAL = re.compile(r"^(default|ask|normal|build|code|read.?only|plan)$", re.IGNORECASE)
+# Those in which a person is asked; in the others the agent only reads, so they come second.
+USUAL = (
+    re.compile(r"^(default|ask|normal|build|code)$", re.IGNORECASE),
+    re.compile(r"^(read.?only|plan)$", re.IGNORECASE),
+)
 
 
 def find_config_option(opened: dict[str, Any], category: str) -> dict[str, Any] | None:
@@ -63,7 +67,7 @@ def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted_mo
         return None
     asking = next((ask for ask in agent.permission_options if ask in ids), None)
     if asking is None and not agent.permission_options:
-        asking = next((mode_id for mode_id in ids if USUAL.search(mode_id)), None)
+        asking = next((mode_id for usual in USUAL for mode_id in ids if usual.search(mode_id)), None)
     if asking is None:
         raise RunnerRefused(
             f"None of the modes of {agent.title} ({', '.join(ids)}) is known to ask a person. Name one in the"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import shlex
 import socket
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,6 +34,7 @@ FILE_FIELDS = {
     "pass",
     "agents",
 }
+AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 AGENT_FIELDS = {"title", "command", "env", "pass", "mode", "enabled"}
 
 
@@ -88,6 +91,20 @@ def build_runner_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="a folder whose files this runner does not give to agents (always: its key, its settings, its state)",
     )
+    flags.add_argument(
+        "--agent",
+        action="append",
+        metavar="NAME=COMMAND",
+        help='an agent that speaks the Agent Client Protocol, and its command line, as mine="my-agent --acp"; may be'
+        " repeated. No shell reads it",
+    )
+    flags.add_argument(
+        "--pass",
+        action="append",
+        dest="passes",
+        metavar="VARIABLE",
+        help="a variable of this environment that agents get, as MY_API_KEY; may be repeated",
+    )
     flags.add_argument("--at-once", type=int, help=f"how many agents may run at once ({AT_ONCE})")
     flags.add_argument("--tag", action="append", help="a tag that runs may demand; may be repeated")
     flags.add_argument("--profile", help="the executor profile that runs may demand (signalbox)")
@@ -122,12 +139,9 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
         hostname=flags.hostname or settings_file.get("hostname") or socket.gethostname(),
         keep=parse_minutes(settings_file, "keep_minutes", 30.0),
         silence=parse_minutes(settings_file, "silence_minutes", 30.0),
-        passes=tuple(settings_file.get("pass") or ()),
+        passes=(*(flags.passes or ()), *(settings_file.get("pass") or ())),
         private=list_private_paths(flags, environ, settings_file),
-        agents={
-            name: parse_agent_settings(name, agent_settings)
-            for name, agent_settings in (settings_file.get("agents") or {}).items()
-        },
+        agents=list_agent_options(flags.agent or (), settings_file.get("agents") or {}),
     )
 
 
@@ -220,8 +234,43 @@ def require_known_names(path: str, options: Mapping[str, Any], known_names: set[
         )
 
 
+def list_agent_options(flags: Sequence[str], file_settings: Mapping[str, Any]) -> dict[str, AgentOptions]:
+    """Return the settings of agents by name. A flag names the command, the file the rest. Raises RunnerRefused."""
+    agents = {name: parse_agent_settings(name, settings) for name, settings in file_settings.items()}
+    from_flags: set[str] = set()
+    for flag in flags:
+        name, command = parse_agent_flag(flag)
+        if name in from_flags:
+            raise RunnerRefused(f"--agent names {name} twice.")
+        from_flags.add(name)
+        agents[name] = replace(agents.get(name, AgentOptions()), command=command, enabled=True)
+    return agents
+
+
+def parse_agent_flag(flag: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the command of `NAME=COMMAND`. Raises RunnerRefused."""
+    name, equals, line = flag.partition("=")
+    require_agent_name(name, f"--agent {flag[:80]!r}")
+    try:
+        command = tuple(shlex.split(line))
+    except ValueError as problem:
+        raise RunnerRefused(f"--agent {name}: the command cannot be read: {problem}.") from None
+    if not equals or not command or not command[0] or "\x00" in line:
+        raise RunnerRefused(f'--agent {name} needs a command, as --agent {name}="my-agent --acp".')
+    return name, command
+
+
+def require_agent_name(name: str, where: str) -> None:
+    if not AGENT_NAME.fullmatch(name):
+        raise RunnerRefused(
+            f"{where}: an agent's name has up to 50 letters, digits, '.', '_' and '-', and begins with a letter or a"
+            " digit."
+        )
+
+
 def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
     where = f"agents.{name}"
+    require_agent_name(name, where)
     if not isinstance(reported, dict):
         raise RunnerRefused(f"{where} must be a table.")
     require_known_names(where, reported, AGENT_FIELDS)

@@ -191,7 +191,11 @@ KNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class StartableAgent:
-    """An agent that this machine has. `mode` is the one that the settings want a session to begin in."""
+    """An agent that this machine has. `mode` is the one that the settings want a session to begin in.
+
+    `is_configured`: its command is from the settings of this machine. `abilities` are what it said of itself, where it
+    was asked (coordinator.runner.probing).
+    """
 
     name: str
     title: str
@@ -205,22 +209,25 @@ class StartableAgent:
     store: str = ""
     keeps_commands: bool = False
     login: str = ""
+    is_configured: bool = False
+    abilities: Mapping[str, Any] | None = None
 
-    def build_agent_offer(self) -> dict[str, str]:
-        """Return what the runner registers of it."""
-        return {"name": self.name, "title": self.title, "version": self.version}
+    def build_agent_offer(self) -> dict[str, Any]:
+        """Return what the runner registers of it. Its command stays on this machine."""
+        offer = {"name": self.name, "title": self.title, "version": self.version}
+        return offer if self.abilities is None else {**offer, "abilities": dict(self.abilities)}
 
 
 def find_startable_agents(
     wanted_agents: Mapping[str, AgentOptions], path: str | None = None
-) -> tuple[list[StartableAgent], list[dict[str, str]]]:
-    """Return the agents that can be started, and of those that cannot {name, title, how}.
+) -> tuple[list[StartableAgent], list[dict[str, Any]]]:
+    """Return the agents that can be started, and of those that cannot {name, title, how, is_configured}.
 
     `wanted_agents` is what the settings say of agents by name, known ones or not; `path` the PATH they are
     looked for in.
     """
     startable: list[StartableAgent] = []
-    missing: list[dict[str, str]] = []
+    missing: list[dict[str, Any]] = []
     agents_by_name = {known_agent.name: known_agent for known_agent in KNOWN}
     names = [*agents_by_name, *(name for name in wanted_agents if name not in agents_by_name)]
     for name in names:
@@ -236,21 +243,29 @@ def find_startable_agents(
             startable.append(agent)
         else:
             title = agent_options.title or (agents_by_name[name].title if name in agents_by_name else name)
-            missing.append({"name": name, "title": title, "how": how})
+            missing.append(
+                {"name": name, "title": title, "how": how, "is_configured": bool(agent_options.command)}
+            )
     return startable, missing
 
 
 def find_configured_agent(
     name: str, options: AgentOptions, path: str | None
 ) -> tuple[StartableAgent | None, str]:
-    """Return the agent whose command the settings name, or what its command lacks."""
+    """Return the agent whose command the settings name, or what its command lacks.
+
+    What we know of an agent with this name, or of the program that is started, holds for it.
+    """
     program = shutil.which(os.path.expanduser(options.command[0]), path=path)
     if program is None:
         return None, f"There is no program {options.command[0]!r}: correct `command` in the runner's settings"
-    known_agent = next((candidate_agent for candidate_agent in KNOWN if candidate_agent.name == name), None)
+    program_name = os.path.basename(options.command[0])
+    known_agent = next((known for known in KNOWN if known.name == name), None) or next(
+        (known for known in KNOWN if known.needs == (program_name,)), None
+    )
     return StartableAgent(
         name,
-        options.title or (known_agent.title if known_agent else name),
+        options.title or (known_agent.title if known_agent and known_agent.name == name else name),
         (program, *options.command[1:]),
         find_agent_version(known_agent, program, path) if known_agent else read_package_version(program),
         {**(known_agent.sets if known_agent else {}), **options.env},
@@ -261,6 +276,7 @@ def find_configured_agent(
         known_agent.store if known_agent else "",
         known_agent.keeps_commands if known_agent else False,
         known_agent.login if known_agent else "",
+        is_configured=True,
     ), ""
 
 

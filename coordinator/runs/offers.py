@@ -21,6 +21,31 @@ def offered_agents(offers: Any) -> list[dict[str, Any]]:
     return named_offer_entries(offers, "agents")
 
 
+# What an agent may say that it can do, in the words of pages.
+ABILITIES = {
+    "images": "images in prompts",
+    "audio": "audio in prompts",
+    "files": "files in prompts",
+    "resumes": "resumes conversations",
+    "forks": "forks conversations",
+    "mcp_over_http": "MCP over HTTP",
+}
+MOST_LOGINS = 5
+
+
+def list_agent_abilities(agent_offer: Mapping[str, Any]) -> list[str]:
+    """Return what an offered agent said that it can do, in words; nothing of one that was not asked."""
+    abilities = agent_offer.get("abilities")
+    if not isinstance(abilities, dict):
+        return []
+    listed = [label for name, label in ABILITIES.items() if abilities.get(name) is True]
+    logins = abilities.get("logins")
+    names = [name for name in logins if isinstance(name, str)] if isinstance(logins, list) else []
+    if names:
+        listed.append(f"may ask to sign in ({', '.join(names[:MOST_LOGINS])})")
+    return listed or ["text in prompts alone"]
+
+
 def missing_agents(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that the runner knows and its machine has not, each with a name and how to get it."""
     return named_offer_entries(offers, "missing")

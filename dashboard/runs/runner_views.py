@@ -26,13 +26,28 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
 
 @dataclass(frozen=True, slots=True)
+class DrivenAgentRow:
+    """An agent that a runner can drive, and what it said that it can do."""
+
+    offer: dict[str, Any]
+
+    @property
+    def abilities(self) -> list[str]:
+        return offers.list_agent_abilities(self.offer)
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerRow:
-    """A runner, whether it is heard of, the runs that it holds, each with its session's title, and what it drives."""
+    """A runner, whether it is heard of, the runs that it holds, each with its session's title, and what it drives.
+
+    `missing` are agents of its own settings that cannot be driven, with the reason as `how`.
+    """
 
     runner: Runner
     state: str
     runs: list[tuple[Run, str]]
-    drives: list[dict[str, Any]]
+    drives: list[DrivenAgentRow]
+    missing: list[dict[str, Any]]
 
 
 @require_safe
@@ -52,7 +67,12 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
             runner,
             "online" if is_runner_alive(runner, now) else "stale",
             runs_by_runner.get(runner.pk, []),
-            offers.offered_agents(offered.get(runner.pk)),
+            [DrivenAgentRow(offer) for offer in offers.offered_agents(offered.get(runner.pk))],
+            [
+                agent
+                for agent in offers.missing_agents(offered.get(runner.pk))
+                if agent.get("is_configured") is True
+            ],
         )
         for runner in known_runners
     ]

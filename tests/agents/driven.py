@@ -92,8 +92,8 @@ class Machine:
         """Return the repository that an agent works in."""
         return self.work / agent
 
-    def start(self) -> None:
-        """Start the runner."""
+    def start(self, *flags: str) -> None:
+        """Start the runner, with more flags."""
         settings = self.home / "runner.toml"
         settings.write_text('pass = ["MODEL_KEY"]\n')
         environ = {
@@ -105,6 +105,7 @@ class Machine:
             **self.environ,
         }
         words = ["runner", "--directory", str(self.work), "--config", str(settings), "--hostname", self.host]
+        words += flags
         with (self.home / "said").open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "coordinator.client.main", *words],
@@ -131,11 +132,13 @@ class Machine:
                 self.kill()
         self.models.close()
 
-    def order(self, agent: str, prompt: str, session: str | None = None) -> tuple[str, str]:
-        """Order a turn of an agent; return the ids of its run and its session."""
+    def order(
+        self, agent: str, prompt: str, session: str | None = None, *, called: str = ""
+    ) -> tuple[str, str]:
+        """Order a turn of an agent; return the ids of its run and its session. `called`: the runner's name for it."""
         body: dict[str, Any] = {
             "type": "resume_session" if session else "start_session",
-            "parameters": {"prompt": prompt, "agent": agent},
+            "parameters": {"prompt": prompt, "agent": called or agent},
             "project_dir": str(self.project(agent)),
             "additional_demands": {"hostname": self.host},
         }

@@ -44,6 +44,7 @@ def test_a_flag_counts_before_the_environment_before_the_file(tmp_path: Path) ->
         ("at_once = 0", "at_once must be a number from 1 to 200"),
         ("directories = ['/no/such']", "/no/such is not a directory"),
         ("[agents.x]\ncommand = 'x --acp'", "command must be a list of strings"),
+        ("[agents.'x y']\ncommand = ['x']", "an agent's name has up to 50"),
         ("url = 3", "url must be a string"),
         ("= 3", "cannot be read"),
     ],
@@ -54,6 +55,52 @@ def test_a_file_that_cannot_be_used_is_refused_in_words(text: str, words: str, t
     file.chmod(0o644)
     with pytest.raises(RunnerRefused, match=words):
         told("--config", str(file))
+
+
+def test_an_agent_is_a_name_and_a_command_line_that_no_shell_reads(tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text('[agents.mine]\ncommand = ["old"]\nmode = "ask"\nenabled = false\n')
+    flags = ("--agent", 'mine="/opt/my agent" --acp "$HOME"; rm', "--agent", "x.1_a=goose acp")
+    given = told("--config", str(file), *flags, "--pass", "MY_KEY", "--pass", "THEIR_*")
+    assert given.agents == {
+        "mine": AgentOptions(command=("/opt/my agent", "--acp", "$HOME;", "rm"), mode="ask"),
+        "x.1_a": AgentOptions(command=("goose", "acp")),
+    }
+    assert given.passes == ("MY_KEY", "THEIR_*")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["goose acp"], "an agent's name has up to 50"),
+        (["=goose acp"], "an agent's name has up to 50"),
+        (["a b=goose"], "an agent's name has up to 50"),
+        (["../x=goose"], "an agent's name has up to 50"),
+        (["a" * 51 + "=goose"], "an agent's name has up to 50"),
+        (["goose"], "needs a command"),
+        (["goose="], "needs a command"),
+        (["goose=''"], "needs a command"),
+        (["goose=goose 'acp"], "cannot be read: No closing quotation"),
+        (["goose=a", "goose=b"], "names goose twice"),
+    ],
+)
+def test_an_agent_without_a_name_or_a_command_is_refused(flags: list[str], words: str) -> None:
+    with pytest.raises(RunnerRefused, match=words):
+        told(*(word for flag in flags for word in ("--agent", flag)))
+
+
+def test_what_is_known_of_a_program_holds_under_any_name(tmp_path: Path) -> None:
+    (tmp_path / "gemini").write_text("#!/bin/sh\n")
+    (tmp_path / "gemini").chmod(0o755)
+    wanted = {
+        "gemini": AgentOptions(enabled=False),
+        "mine": AgentOptions(command=(str(tmp_path / "gemini"), "--acp")),
+    }
+    (agent,), _ = startable.find_startable_agents(wanted, str(tmp_path))
+    assert (agent.name, agent.title, agent.is_configured) == ("mine", "mine", True)
+    assert agent.opens_once_a_minute
+    assert agent.permission_options == ("default", "plan")
+    assert "command" not in agent.build_agent_offer()
 
 
 def test_agents_are_found_and_those_that_are_missing_say_how_to_get_them(tmp_path: Path) -> None:
@@ -157,6 +204,7 @@ def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any
         ("mine", opened("careful", "yolo"), None),
         ("mine", opened("full-auto", "ask"), "ask"),
         ("mine", {}, None),
+        ("mine", opened("auto", "plan", "yolo", "default"), "default"),  # in a plan an agent only reads
     ],
 )
 def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], chosen: str | None) -> None:

@@ -17,8 +17,10 @@ pytestmark = pytest.mark.django_db
 URL = "/ui/runs/new/"
 
 
-def runner(folder: str, profile: str = "signalbox", host: str = "laptop") -> Runner:
-    registration: Any = runners.RunnerRegistration(host, folder, profile, executor=PERSISTENT, offers=OFFERS)
+def runner(
+    folder: str, profile: str = "signalbox", host: str = "laptop", offers: dict[str, Any] = OFFERS
+) -> Runner:
+    registration: Any = runners.RunnerRegistration(host, folder, profile, executor=PERSISTENT, offers=offers)
     return runners.enroll_runner(registration, timezone.now())
 
 
@@ -55,3 +57,29 @@ def test_any_runner_takes_the_run_where_none_is_chosen_and_a_gone_one_is_refused
 def test_one_runner_is_no_choice() -> None:
     runner("/home/dev/shop")
     assert "Any runner" not in signed_in("approver").get(URL).content.decode()
+
+
+def test_what_an_agent_with_its_own_command_can_do_is_shown_where_it_is_chosen() -> None:
+    abilities = {"images": True, "resumes": True, "audio": False, "logins": ["<Google>", 3]}
+    mine = {"name": "mine", "title": "My <agent>", "abilities": abilities}
+    missing = {"name": "broken", "title": "Broken", "how": "Broken did not answer.", "is_configured": True}
+    other = {"name": "codex", "title": "Codex", "how": "npm install codex"}
+    runner("/srv", offers={**OFFERS, "agents": [mine], "missing": [missing, other]})
+    browser = signed_in("approver")
+    label = "images in prompts, resumes conversations, may ask to sign in (&lt;Google&gt;)"
+    form = browser.get(URL).content.decode()
+    assert "My &lt;agent&gt; on laptop" in form
+    assert label in form
+    assert "Broken did not answer." in form
+    page = browser.get("/ui/runners/").content.decode()
+    assert label in page
+    assert "Broken did not answer." in page
+    assert "npm install codex" not in page
+
+
+@pytest.mark.parametrize("abilities", [None, [], "images", {"images": "yes", "logins": {}}, {"logins": [[]]}])
+def test_odd_abilities_do_no_harm(abilities: Any) -> None:
+    runner("/srv", offers={**OFFERS, "agents": [{"name": "mine", "abilities": abilities}]})
+    browser = signed_in("approver")
+    assert browser.get(URL).status_code == 200
+    assert "mine" in browser.get("/ui/runners/").content.decode()
