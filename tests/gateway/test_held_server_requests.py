@@ -237,7 +237,14 @@ def test_the_card_says_who_asks_the_model_what(ruled: Served, asking: Asking) ->
     listening = Listening(begun(ruled, stateless=False))
     (request_id,) = pending(ruled)
     page = ruled.sign_in("approver").get(f"/ui/approvals/{request_id}/").text
-    for shown in ("asks the agent's model for a text", "SECRET", "Be brief.", "77", "small-model"):
+    for shown in (
+        "ask the agent's model",
+        "asks the agent's model for a text",
+        "SECRET",
+        "Be brief.",
+        "77",
+        "small-model",
+    ):
         assert shown.replace("'", "&#x27;") in page
     decide(ruled, request_id, "denied")
     listening.response()

@@ -18,6 +18,8 @@ from coordinator.policy.requests.questions import (
 )
 
 RequestAct = CallAct
+# What a server wants of the agent's own program. No tool is named so in calls: their names hold no slash there.
+SERVER_ACTS = {"sampling/createMessage": "ask the agent's model", "roots/list": "see the agent's folders"}
 LONGEST_TARGET = 80  # characters of a target behind the headline of a call
 
 
@@ -31,6 +33,13 @@ def describe_asked(question: Asked) -> RequestAct:
     return CallAct("Answer a question" if count == 1 else f"Answer {count} questions")
 
 
+def describe_gateway_act(gist: str, tool: str) -> RequestAct:
+    method, _, server = gist.partition(" of ")
+    if method in SERVER_ACTS and tool.endswith(f"__{method}"):
+        return CallAct("Let", shorten_subject(server), SERVER_ACTS[method])
+    return CallAct("Call", shorten_subject(gist))
+
+
 def describe_request_act(request: PermissionRequest) -> RequestAct:
     """Return the headline of what `request` asks for."""
     context, target = approvals.request_context(request), request.target_resource or ""
@@ -38,7 +47,7 @@ def describe_request_act(request: PermissionRequest) -> RequestAct:
     if is_question_tool(tool) and (question := question_requests.find_asked(request)) is not None:
         return describe_asked(question)
     if (gist := gateway_request_gist(request)) is not None:
-        return CallAct("Call", shorten_subject(gist))
+        return describe_gateway_act(gist, tool)
     if parse_access_request(request) is not None:
         return CallAct("Grant", shorten_subject(request.plugin_id), f"access to {shorten_subject(target)}")
     if context is None or not tool:
