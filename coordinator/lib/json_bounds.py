@@ -20,6 +20,11 @@ MOST_WEIGHT = 64 * 1024 * 1024
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = [1 if byte in b"[{" else -1 for byte in range(256)]
+# A surrogate's escape without the other half, which no text in UTF-8 can hold, and which makes all the rest unreadable.
+_LONE_SURROGATE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}",
+    re.DOTALL,
+)
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
 
 
@@ -100,3 +105,8 @@ def split_json_array(raw: bytes) -> list[bytes]:
     if not (text.startswith(b"[") and ended and begins == len(text)):
         raise ValueError("This is not a complete JSON array.")
     return [] if items == [b""] else items
+
+
+def replace_lone_surrogates(body: bytes) -> bytes:
+    """Return JSON with NUL in place of lone surrogates, for which decoders refuse the whole text."""
+    return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_servers_hear_that_a_client_has_other_roots(box: Served, older: OlderSer
 # --- cancelled --------------------------------------------------------------------------------------------
 
 
-def cancel(wire: Wire, number: int, reason: str = "Esc") -> None:
+def cancel(wire: Wire, number: int | str, reason: str = "Esc") -> None:
     params = {"requestId": number, "reason": reason}
     told = wire.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
     assert told.status_code == 202
@@ -256,6 +257,25 @@ def test_a_running_call_is_cancelled_at_its_server(box: Served, older: OlderServ
     assert waiting.result().status_code == 200
     cancelled = [told["params"]["requestId"] for _, told in older.told if "cancelled" in told["method"]]
     assert cancelled == [call["id"]]
+
+
+@pytest.mark.parametrize("server", ["", "older"])
+def test_the_cancellation_of_a_text_id_cancels_no_call_with_the_number(
+    box: Served, older: OlderServer, server: str
+) -> None:
+    wire = begun(box, server)
+    calls = {}
+    for number in ("101", 101):
+        call = wire.message("tools/call", {"name": tool(wire, "slow"), "arguments": {"id": repr(number)}})
+        calls[number] = InBackground(lambda call=call, number=number: wire.post(call | {"id": number}))
+        until(lambda number=number: older.calls[f"slow {json.dumps({'id': repr(number)})}"])
+    cancel(wire, "101")
+    calls["101"].result()
+    older.release.set()
+    answer = wire.response(calls[101].result())
+    assert (answer["id"], text_of(answer["result"])) == (101, 'slow {"id": "101"}')
+    cancelled = [told["params"]["requestId"] for _, told in older.told if "cancelled" in told["method"]]
+    assert cancelled == ["101"]
 
 
 # --- closed -----------------------------------------------------------------------------------------------

@@ -60,6 +60,26 @@ def test_what_is_fit_is_served_and_the_page_names_the_rest(
     assert ("Left out of the server" in page or "cut off" in page) == (mode in SAID)
 
 
+@pytest.mark.parametrize("mode", [mode for mode in SERVED if mode != "many-pages"])
+def test_what_is_left_out_is_not_served_at_the_servers_own_address_either(box: Served, mode: str) -> None:
+    with serving_lists(mode) as url:
+        furnish(box, url, server=f"own-{mode}")
+        wire = Wire(box, server=f"own-{mode}")
+        wire.initialize()
+        names, cursor, pages = list[str](), {}, 0
+        while pages < 3:
+            page = wire.ask("tools/list", cursor)
+            pages += 1
+            names += [tool["name"] for tool in page["tools"]]
+            if page.get("nextCursor") is None:
+                break
+            cursor = {"cursor": page["nextCursor"]}
+    assert pages == {"empty-cursor": 2, "stuck-cursor": 2}.get(mode, 1)
+    assert set(names) == set(SERVED[mode])
+    page_text = box.sign_in("admin").get(f"/ui/mcp/servers/own-{mode}/").text
+    assert SAID.get(mode, "") in page_text
+
+
 @pytest.mark.parametrize("mode", ["one-bad-schema", "odd-schemas"])
 def test_every_schema_that_is_served_says_that_it_is_of_an_object(mode: str, listed: list[dict]) -> None:
     assert listed

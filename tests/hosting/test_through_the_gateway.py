@@ -154,3 +154,33 @@ def test_no_call_passes_that_a_brake_meets_while_its_server_starts(served: Serve
     finally:
         served.sql("DELETE FROM brakes")
     assert " 1 " in text_of(wire.call("echo")), "the call that met the brake went in"
+
+
+ODD_SERVER = ROOT / "tests/data/cases/24-mcp-listing-server.py"
+RESULTS = {
+    "structured_only": '{"content": [], "structuredContent": {"id": 12345678901234567890123, "rows": [{"n": 1.0}]}, '
+    '"_meta": {"trace": "t"}}',
+    "failed": '{"content": [{"type": "text", "text": "no such order"}], "isError": true}',
+    "echo_id": '{"content": [{"type": "text", "text": "{\\"id\\": 12345678901234567890123}"}], '
+    '"structuredContent": {"id": 12345678901234567890123}}',
+    "all_kinds": '{"type": "hologram", "x": 1}',
+}
+
+
+def test_results_pass_byte_for_byte(served: Served) -> None:
+    served.sql(
+        "INSERT INTO mcp_servers (name, command, args, created_at, default_policy) VALUES ('odd', ?, ?, 1, 'opt-out')",
+        (sys.executable, json.dumps([str(ODD_SERVER), "results"])),
+    )
+    served.sql(
+        "INSERT INTO mcp_upstreams (server_id, transport, sharing, private_network, call_seconds, enabled, changed_at)"
+        " VALUES ('odd', 'stdio', 'shared', false, 300, true, '2026-02-20T00:00:00.000000+00:00')"
+    )
+    accept_command(served, "odd")
+    for server in ("odd", ""):
+        wire = Wire(served, key=AGENT_KEY, server=server)
+        wire.initialize()
+        for name, expected in RESULTS.items():
+            called = wire.message("tools/call", {"name": name if server else f"odd__{name}"})
+            body = json.dumps(called)[:-2] + ', "arguments": {"id": 12345678901234567890123}}}'
+            assert expected in wire.post(body.encode()).text

@@ -121,6 +121,66 @@ def test_the_server_gets_none_of_our_environment(monkeypatch: pytest.MonkeyPatch
     assert told["HOME"] != os.environ.get("HOME")
 
 
+ODD_LISTS = Path(__file__).parents[1] / "data/cases/24-mcp-listing-server.py"
+
+
+@pytest.mark.parametrize(
+    ("mode", "names", "left_out", "cut_off"),
+    [
+        ("empty-cursor", {"first", "second"}, set(), ""),
+        ("stuck-cursor", {f"t{number}" for number in range(8)}, set(), "its cursor stands still"),
+        ("null-cursor", {"only"}, set(), ""),
+        ("many-pages", {f"t{number}" for number in range(200)}, set(), "after 20 pages"),
+        (
+            "one-bad-schema",
+            {"good_one", "any_of", "good_two", "null_schema", "out"},
+            {"boolean_schema", "title_is_number"},
+            "",
+        ),
+        ("same-name", {"read"}, {"search"}, ""),
+        (
+            "odd-schemas",
+            {"ref", "one_of", "root_all_of", "no_props", "typeless", "two_types", "bad_name_prop", "deep"}
+            | {"annotated"},
+            set(),
+            "",
+        ),
+        (
+            "long-names",
+            {
+                "a" * 64,
+                "b" * 128,
+                "admin.tools.list",
+                "with space",
+                "ünïcödé",
+                "slash/name",
+                "Search",
+                "search",
+            }
+            | {"x__y"},
+            {"c" * 200, "tool 11"},
+            "",
+        ),
+    ],
+)
+def test_of_an_odd_list_the_odd_tools_are_left_out(
+    mode: str, names: set[str], left_out: set[str], cut_off: str
+) -> None:
+    source = f"import sys; sys.argv[1:] = [{mode!r}]\n{ODD_LISTS.read_text()}"
+    listing = ask(source)
+    assert {tool.name for tool in listing.tools} == names
+    assert {tool.name for tool in listing.left_out} == left_out
+    assert cut_off in listing.cut_off
+    assert bool(cut_off) == bool(listing.cut_off)
+
+
+def test_a_tool_with_half_a_character_hides_no_other() -> None:
+    source = SERVER.replace('"name": "second"', r'"name": "second", "description": "\ud800"')
+    listing = ask(source)
+    assert [tool.name for tool in listing.tools] == ["env"]
+    assert [tool.name for tool in listing.left_out] == ["second"]
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
@@ -133,7 +193,10 @@ def test_the_server_gets_none_of_our_environment(monkeypatch: pytest.MonkeyPatch
             answering({"result": {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": ABOUT}}),
             "Unsupported protocol version.* 1999-01-01",
         ),
-        (SERVER.replace("**empty", ""), "is not MCP: tools.0.inputSchema: Field required"),
+        (
+            SERVER.replace('"tools": [', '"tools": 1, "t": ['),
+            "is not MCP: tools: Input should be a valid list",
+        ),
     ],
 )
 def test_what_goes_wrong_is_said(source: str, says: str) -> None:

@@ -80,11 +80,15 @@ class AgentToolListings:
             raise UpstreamFailed(f"sent a list of tools that cannot be read ({problem})") from None
         if page is None:
             return body
+        cursor = exchange.message.params.get("cursor")
+        if page.next_cursor is not None and page.next_cursor == cursor:
+            page = listing.end_listing(page, explain_cut_off_listing(cursor, [cursor]))
         tools = await self.list_visible_tools(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None:
             await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
-        if tools == page.raw and b'"cacheScope"' not in body:
+        is_whole = not page.listing.left_out and not page.listing.cut_off
+        if tools == page.raw and is_whole and b'"cacheScope"' not in body:
             return body
         return listing.replace_listed_tools(page, tools)
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from coordinator.errors import UnprocessableRequest
+from coordinator.lib.json_bounds import replace_lone_surrogates
 from coordinator.mcp.servers.tools import DEFINING, ToolDefinition, ToolListing, build_tool_listing
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-
-# A surrogate's escape without the other half, which no text in UTF-8 can hold, and which makes all the rest unreadable.
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}",
-    re.DOTALL,
-)
 
 
 class UnreadableListing(Exception):
@@ -70,11 +63,6 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
     return ToolListingPage(answer, result, raw, listing)
 
 
-def replace_lone_surrogates(body: bytes) -> bytes:
-    """Return the body with NUL in place of lone surrogates: a tool with either is left out, and the others are not."""
-    return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body
-
-
 def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
     cursor = msgspec.json.decode(result["nextCursor"]) if "nextCursor" in result else None
     return cursor if isinstance(cursor, str) else None
@@ -94,6 +82,12 @@ def refuse_lookalike_keys(fields: dict[str, msgspec.Raw], name: str) -> None:
         raise UnreadableListing(
             f"The server's list of tools was held back: it spells {name} with other capitals"
         )
+
+
+def end_listing(page: ToolListingPage, cut_off: str) -> ToolListingPage:
+    """Return the page as the last of its list, which is cut off for this reason."""
+    result = {name: value for name, value in page.result.items() if name != "nextCursor"}
+    return replace(page, result=result, listing=replace(page.listing, cut_off=cut_off))
 
 
 def has_tool_list(data: bytes) -> bool:

@@ -22,29 +22,22 @@ from mcp.types import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     Implementation,
+    JSONRPCResponse,
     ListToolsRequest,
+    ListToolsResult,
     PaginatedRequestParams,
-    PaginatedResult,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 
 from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.errors import UnprocessableRequest
+from coordinator.lib.json_bounds import replace_lone_surrogates
 from coordinator.mcp.servers.tools import ToolListing, build_tool_listing, explain_cut_off_listing
 
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
 ENDED = "The server ended before it answered."
 SHOWN = 600  # of what a server says in its own words
-
-
-class ToolsPage(PaginatedResult):
-    """An answer to `tools/list`, checked by the SDK and kept as it came.
-
-    The SDK's own model of a tool drops annotations that it does not know: their change would go unseen.
-    """
-
-    tools: list[Any]
 
 
 def list_stdio_tools(process: subprocess.Popen[bytes], *, within: float, most_bytes: int) -> ToolListing:
@@ -90,7 +83,7 @@ async def negotiate_and_list_tools(
     async with ClientSession(output, server_input, client_info=about) as session:
         try:
             await negotiate_version(session)
-            return await fetch_tool_pages(session)
+            return await fetch_tool_pages(session, output)
         except MCPError as problem:
             return UnprocessableRequest(
                 output.ended or server_input.ended or f"The server refused: {problem.message[:SHOWN]}."
@@ -111,15 +104,17 @@ async def negotiate_version(session: ClientSession) -> None:
         await session.discover()  # since 2026-07-28 a server may know this alone
 
 
-async def fetch_tool_pages(session: ClientSession) -> ToolListing:
+async def fetch_tool_pages(session: ClientSession, output: ServerOutput) -> ToolListing:
     tools: list[Any] = []
     earlier_pages: set[str] = set()  # a tool that stands on two pages alike is one
     cursors: list[str] = []
     while True:
         params = PaginatedRequestParams(cursor=cursors[-1] if cursors else None)
-        page = await session.send_request(ListToolsRequest(params=params), ToolsPage)
-        texts = [json.dumps(tool, sort_keys=True) for tool in page.tools]
-        tools += [tool for tool, text in zip(page.tools, texts, strict=True) if text not in earlier_pages]
+        page = await session.send_request(ListToolsRequest(params=params), ListToolsResult)
+        texts = [json.dumps(tool, sort_keys=True) for tool in output.listed_tools]
+        tools += [
+            tool for tool, text in zip(output.listed_tools, texts, strict=True) if text not in earlier_pages
+        ]
         earlier_pages.update(texts)
         cut_off = "" if page.next_cursor is None else explain_cut_off_listing(page.next_cursor, cursors)
         if page.next_cursor is None or cut_off:
@@ -154,10 +149,15 @@ class PipeStream:
 
 
 class ServerOutput(PipeStream):
-    """The messages on a server's stdout, up to a number of bytes; lines that are none are passed over."""
+    """The messages on a server's stdout, up to a number of bytes; lines that are none are passed over.
+
+    The SDK gets a list of tools without its tools, which are in `listed_tools` as they came: it refuses the whole list
+    for one odd tool, and drops annotations that it does not know.
+    """
 
     def __init__(self, pipe: int, most_bytes: int) -> None:
         super().__init__(pipe)
+        self.listed_tools: list[Any] = []  # of the last list
         self._lines = MessageLines(max_bytes=most_bytes, max_lines=MOST_LINES)
         self._unread_lines: list[bytes] = []
 
@@ -167,9 +167,12 @@ class ServerOutput(PipeStream):
     async def __anext__(self) -> SessionMessage:
         while (line := await self.read_output_line()) is not None:
             try:
-                return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                message = jsonrpc_message_adapter.validate_json(replace_lone_surrogates(line), by_name=False)
             except ValueError:
                 continue
+            if isinstance(message, JSONRPCResponse) and isinstance(message.result.get("tools"), list):
+                self.listed_tools, message.result["tools"] = message.result["tools"], []
+            return SessionMessage(message)
         raise StopAsyncIteration
 
     async def receive(self) -> SessionMessage:
