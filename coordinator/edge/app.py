@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -70,6 +71,7 @@ from coordinator.live.channels import EventFrame, LiveChannel
 from coordinator.live.fragments import FragmentCache
 from coordinator.live.hub import FeedHub
 from coordinator.live.streams import LiveStreams, StreamOpening, parse_last_event_id
+from coordinator.mcp.gateway.tool_trials import register_trial_runner
 from coordinator.operations.jobs import Housekeeper
 
 log = logging.getLogger(__name__)
@@ -359,6 +361,7 @@ class Application:
         await self.rulings.refresh_rules()
         self.writer.start()
         self.streams.start_tending()
+        register_trial_runner(partial(self.gateway.trials.run_from_thread, asyncio.get_running_loop()))
         self.housekeeper.start()
         self.reporter.start()
 

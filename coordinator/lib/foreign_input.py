@@ -271,7 +271,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "dashboard.mcp.access_sheet:unpack_grant_edits",
         "the form's 2 MiB; the decoder's own depth",
         "dashboard.admin.forms dashboard.admin.rows dashboard.approvals.verdicts dashboard.mcp.access_sheet"
-        " dashboard.mcp.views.shown_tools dashboard.rules.question",
+        " dashboard.mcp.argument_form dashboard.mcp.views.shown_tools dashboard.rules.question",
     ),
     build_foreign_parser(
         "edited input",

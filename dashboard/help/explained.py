@@ -31,6 +31,7 @@ EXPLAINED: dict[str, str] = {
     "chat:list": "api#talk-with-an-agent",
     "mcp:list": "mcp",
     "mcp:server": "mcp#isolation",
+    "mcp:try": "mcp#try-a-tool",
     "mcp:grants": "mcp#grants",
     "mcp:matrix": "mcp#grants",
     "mcp:graph": "mcp#grants",

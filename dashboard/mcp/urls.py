@@ -16,6 +16,7 @@ from dashboard.mcp.views import matrix as mcp_matrix
 from dashboard.mcp.views import servers as mcp_servers
 from dashboard.mcp.views import shown_tools as mcp_shown
 from dashboard.mcp.views import sign_ins as mcp_sign_ins
+from dashboard.mcp.views import tool_trials as mcp_trials
 
 app_name = "mcp"
 urlpatterns = [
@@ -44,6 +45,7 @@ urlpatterns = [
     path("changed/<text:name>/", mcp_servers.set_accepted_tools_only_view, name="accepted-only"),
     path("tool/", mcp_servers.show_mcp_tool, name="tool"),
     path("tool/accept/", mcp_servers.decide_changed_tool, name="accept"),
+    path("tool/try/", mcp_trials.try_tool_view, name="try"),
     path("shown/", mcp_shown.show_listed_tools, name="shown"),
     path("shown/save/", mcp_shown.save_listed_tools, name="show-tools"),
     path("tool/describe/", mcp_shown.shorten_tool_description_view, name="describe"),

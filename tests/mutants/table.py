@@ -650,6 +650,47 @@ MUTANTS = (
         ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
     ),
     Mutant(
+        "trials: under a brake",
+        "coordinator/actions/mcp/tool_trials.py",
+        "if (brake := brakes.find_brake_on_call([caller], None)) is not None:",
+        "if (brake := brakes.find_brake_on_call([caller], None)) is not None and False:",
+        ("tests/gateway/test_tool_trials.py::test_a_brake_on_everything_stops_it",),
+    ),
+    Mutant(
+        "trials: denied by a rule",
+        "coordinator/actions/mcp/tool_trials.py",
+        "if ruling.decision == DENY:",
+        "if False:",
+        (
+            "tests/gateway/test_tool_trials.py::"
+            "test_a_rule_that_denies_the_tool_refuses_it_and_one_that_asks_does_not",
+        ),
+    ),
+    Mutant(
+        "trials: another definition than was shown",
+        "coordinator/actions/mcp/tool_trials.py",
+        "if tool.definition_hash != trial.definition:",
+        "if False:",
+        (
+            "tests/gateway/test_tool_trials.py::"
+            "test_a_definition_that_changed_since_the_page_was_shown_is_not_called",
+        ),
+    ),
+    Mutant(
+        "trials: not confirmed",
+        "dashboard/mcp/views/tool_trials.py",
+        "must_confirm=may_change_something(tool.annotations),",
+        "must_confirm=False,",
+        ("tests/gateway/test_tool_trials.py::test_a_tool_that_may_change_something_is_confirmed_first",),
+    ),
+    Mutant(
+        "trials: by anybody",
+        "dashboard/mcp/views/tool_trials.py",
+        "@require_admin\ndef try_tool_view(",
+        "@require_viewer\ndef try_tool_view(",
+        ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
+    ),
+    Mutant(
         "pages: no role",
         "dashboard/mcp/views/servers.py",
         "@require_POST\n@require_admin\ndef switch_mcp_server(",

@@ -225,15 +225,16 @@ def find_token_row(authorization: McpAuthorization, user: User) -> McpAccessToke
 
 
 def claim_access_token(
-    server_id: str, agent_id: str, now: datetime, rejected: str = ""
+    server_id: str, agent_id: str, now: datetime, rejected: str = "", person: int | None = None
 ) -> StoredToken | TokenRenewal | None:
-    """Return the token for an agent's request, or what to ask for a new one; None while another worker asks.
+    """Return the token for a request, or what to ask for a new one; None while another worker asks.
 
-    `rejected` is the token that the server did not take. Raises SignInNeeded where a person has to sign in, and what
+    The request is an agent's, or a `person`'s own. `rejected` is the token that the server did not take. Raises
+    SignInNeeded where a person has to sign in, and what
     `load_usable_authorization` raises.
     """
     authorization, upstream = mcp_authorizations.load_usable_authorization(server_id)
-    owner = sign_ins.find_token_user(authorization, agent_id)
+    owner = sign_ins.find_token_user(authorization, agent_id, person)
     row = McpAccessToken.objects.filter(server_id=server_id, user_id=owner).first()
     if row is None:
         row, _ = McpAccessToken.objects.get_or_create(server_id=server_id, user_id=owner)

@@ -27,9 +27,9 @@ class AccessTokens:
         self._http = http
 
     async def find_access_token(
-        self, server: UpstreamServer, agent_id: str, rejected: str = ""
+        self, server: UpstreamServer, agent_id: str, rejected: str = "", *, person: int | None = None
     ) -> StoredToken:
-        """Return the token for an agent's request. `rejected` is one that the server did not take.
+        """Return the token for a request of an agent or a person. `rejected` is one that the server did not take.
 
         Raises UpstreamFailed where a person has to sign in, or no token can be had now: nothing was sent.
         """
@@ -37,7 +37,12 @@ class AccessTokens:
             async with asyncio.timeout(RENEWED_WITHIN):
                 while True:
                     token_row = await self._threads.run_in_thread(
-                        mcp_sign_ins.claim_access_token, server.name, agent_id, timezone.now(), rejected
+                        mcp_sign_ins.claim_access_token,
+                        server.name,
+                        agent_id,
+                        timezone.now(),
+                        rejected,
+                        person,
                     )
                     if isinstance(token_row, StoredToken):
                         return token_row

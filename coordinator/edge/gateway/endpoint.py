@@ -43,6 +43,7 @@ from coordinator.edge.gateway.server_stream import ServerStreamRelay
 from coordinator.edge.gateway.server_tasks import ServerTasks
 from coordinator.edge.gateway.stored_results import StoredResultReader
 from coordinator.edge.gateway.tasks import GatewayTasks
+from coordinator.edge.gateway.tool_trials import ToolTrialRunner
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import UpstreamClient
@@ -176,6 +177,14 @@ class GatewayEndpoint:
             threads=threads,
             elicitations=elicitations,
             server_requests=server_requests,
+        )
+        self.trials = ToolTrialRunner(
+            auth=auth,
+            registry=self.registry,
+            sessions=self.links,
+            sending=sending,
+            limiter=limiter,
+            threads=threads,
         )
         self.tasks = GatewayTasks(threads, records, runner, self.registry, self.links.attach_upstream_session)
         self.local_calls = LocalCallEndpoint(

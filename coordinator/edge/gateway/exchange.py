@@ -54,7 +54,8 @@ class Exchange:
     stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
     people write to it may go out with the answer. `claim` is what the agent's program said of the call when it came.
     `listing_problem`: why the server's tools could not be listed for it, as the end of "The server …".
-    `record` is that of a call under way.
+    `record` is that of a call under way. `person` is the user who makes the call on a page: no program is its caller,
+    the person's own access token goes with it, and nothing that its server asks is passed on.
     """
 
     admission: Admission
@@ -76,6 +77,7 @@ class Exchange:
     claim: CallClaim = NO_CLAIM
     listing_problem: str = ""
     record: CallRecord | None = None
+    person: int | None = None
     call_timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     caller: GatewayCaller = field(init=False)
 

@@ -64,6 +64,7 @@ TOO_MANY = "Too many requests of this server wait for people."
 TWO_MEANINGS = "It can be read in two ways."
 CALL_OVER = "The stream on which it was asked has ended."
 MAX_REQUESTS = 20  # of one stream about which people are asked, one after the other
+NOBODY_ANSWERS = "A person tries the tool on a page, where nobody answers its server."
 NOT_JUDGED = "What policy says of it could not be found out."
 
 
@@ -379,6 +380,9 @@ class ServerRequestStream:
             if task is not None:
                 task.cancel()
             return task is not None  # its client does not know of the request
+        if self._exchange.person is not None:
+            await self.send_refusal(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
+            return True
         refusal, ruling = await self._gate.judge_and_explain(self._exchange, request, len(data))
         if ruling is not None:
             refusal = self.find_limit_refusal(request, ruling)

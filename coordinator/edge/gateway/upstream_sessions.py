@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
-from coordinator.actions.mcp.gateway_sessions import GatewayClient
+from coordinator.actions.mcp.gateway_sessions import GatewayClient, StoredUpstreamSession
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_own_response
@@ -20,6 +23,7 @@ VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered 
 STATELESS = "2026-07-28"
 # Seconds for which it is taken for granted that a server has, or lacks, an era.
 ERA_FOR, NO_ERA_FOR = 3600.0, 60.0
+END_WITHIN = 5.0  # seconds in which a server should take note that a session ends
 
 
 class UpstreamSessionLost(NotFound):
@@ -99,15 +103,55 @@ class UpstreamSessions:
     async def begin_upstream_session(self, exchange: Exchange) -> GatewayClient:
         """Begin a session with the server, in the client's name."""
         assert exchange.client is not None
+        capabilities = add_elicitation_capability(exchange.client.capabilities)
+        session = await self.negotiate_upstream_session(exchange, capabilities)
+        return await self._clients.link_upstream_session(
+            exchange.client, exchange.server.name, session.upstream_session, session.protocol_version
+        )
+
+    @contextlib.asynccontextmanager
+    async def open_own_session(self, exchange: Exchange) -> AsyncIterator[Exchange]:
+        """Give an exchange without a client a session that ends with the block; none where its server needs none.
+
+        Raises UpstreamFailed.
+        """
+        if await self.check_stateless_server(exchange):
+            yield exchange
+            return
+        client = GatewayClient("", "", exchange.caller_key.id, exchange.agent_id, VERSIONS[0])
+        own = replace(exchange, client=replace(client, client={"name": "signalbox"}))
+        session = await self.negotiate_upstream_session(own, {})
+        own.client = replace(client, links={exchange.server.name: session})
+        try:
+            yield own
+        finally:
+            if session.upstream_session is not None:
+                with contextlib.suppress(UpstreamFailed, TimeoutError):
+                    async with asyncio.timeout(END_WITHIN):
+                        answer = await self._upstreams.send_client_message(
+                            own, b"", session=session.upstream_session, method="DELETE"
+                        )
+                        answer.close()
+
+    async def negotiate_upstream_session(
+        self, exchange: Exchange, capabilities: dict[str, Any]
+    ) -> StoredUpstreamSession:
+        """Begin a session with the server and return it. Raises UpstreamFailed."""
+        assert exchange.client is not None
         params = {
             "protocolVersion": exchange.client.protocol_version,
-            "capabilities": add_elicitation_capability(exchange.client.capabilities),
+            "capabilities": capabilities,
             "clientInfo": {"name": "signalbox", "version": "1"} | exchange.client.client,
         }
         headers = [BOTH, ("Content-Type", "application/json")]
         body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
         answer = await self._upstreams.send_to_server(
-            exchange.server, headers, body, session=None, caller=exchange.agent_id
+            exchange.server,
+            headers,
+            body,
+            session=None,
+            caller=exchange.agent_id,
+            person=exchange.person,
         )
         try:
             response = await read_own_response(answer, "signalbox-begin")
@@ -121,12 +165,15 @@ class UpstreamSessions:
         headers.append(("Mcp-Protocol-Version", version))
         begun = answers.build_notification("notifications/initialized", {})
         initialize_answer = await self._upstreams.send_to_server(
-            exchange.server, headers, begun, session=session, caller=exchange.agent_id
+            exchange.server,
+            headers,
+            begun,
+            session=session,
+            caller=exchange.agent_id,
+            person=exchange.person,
         )
         initialize_answer.close()
-        return await self._clients.link_upstream_session(
-            exchange.client, exchange.server.name, session, version
-        )
+        return StoredUpstreamSession(session, version)
 
     async def check_stateless_server(self, exchange: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
@@ -143,7 +190,12 @@ class UpstreamSessions:
         headers.append(("Mcp-Method", "server/discover"))
         body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
         answer = await self._upstreams.send_to_server(
-            exchange.server, headers, body, session=None, caller=exchange.agent_id
+            exchange.server,
+            headers,
+            body,
+            session=None,
+            caller=exchange.agent_id,
+            person=exchange.person,
         )
         try:
             response = await read_own_response(answer, "signalbox-discover")

@@ -142,6 +142,7 @@ class UpstreamClient:
             method=method,
             recheck=recheck,
             within=exchange.call_seconds,
+            person=exchange.person,
         )
 
     async def send_to_server(
@@ -155,9 +156,13 @@ class UpstreamClient:
         method: str = "POST",
         recheck: Look | None = None,
         within: int | None = None,
+        person: int | None = None,
     ) -> UpstreamAnswer:
         """Send a message with what the server is given. Raises UpstreamFailed, also for a refusal of ours, and what
-        `recheck` raises."""
+        `recheck` raises.
+
+        `person` is the user whose own message it is, and no agent's.
+        """
         if server.target is None:
             raise UpstreamFailed(server.failure)
         all_headers = [*headers, *server.headers]
@@ -169,7 +174,14 @@ class UpstreamClient:
             all_headers.append((ASKER, hash_agent_id(caller)))
         if server.needs_token:
             answer = await self.send_with_token(
-                server, method, all_headers, body, caller=caller, recheck=recheck, within=within
+                server,
+                method,
+                all_headers,
+                body,
+                caller=caller,
+                recheck=recheck,
+                within=within,
+                person=person,
             )
         else:
             answer = await self.http.send_http_request(
@@ -211,6 +223,7 @@ class UpstreamClient:
         caller: str,
         recheck: Look | None,
         within: int | None = None,
+        person: int | None = None,
     ) -> UpstreamAnswer:
         """Send a message with the caller's access token, and once more with a new one where the server rejects it.
 
@@ -218,7 +231,7 @@ class UpstreamClient:
         """
         assert server.target is not None
         headers = [pair for pair in headers if pair[0].lower() != "authorization"]
-        token = await self._tokens.find_access_token(server, caller)
+        token = await self._tokens.find_access_token(server, caller, person=person)
         for is_last in (False, True):
             if recheck is not None:
                 await recheck()  # finding a token may have taken its time
@@ -238,7 +251,9 @@ class UpstreamClient:
             if is_last:
                 await self._tokens.note_rejected_token(token)
                 raise UpstreamFailed("rejected a new access token; a person must sign in again on its page")
-            token = await self._tokens.find_access_token(server, caller, rejected=token.access_token)
+            token = await self._tokens.find_access_token(
+                server, caller, rejected=token.access_token, person=person
+            )
         return answer
 
 

@@ -16,13 +16,17 @@ class SignInNeeded(SignalboxError):
     status = 503
 
 
-def find_token_user(authorization: McpAuthorization, agent_id: str) -> int | None:
-    """Return the person whose token an agent's request carries; None for the one that all share.
+def find_token_user(authorization: McpAuthorization, agent_id: str, person: int | None = None) -> int | None:
+    """Return the person whose token a request carries; None for the one that all share.
+
+    A request is an agent's, or that of a `person`, whose own it is.
 
     Raises SignInNeeded where nobody is chosen for the agent, or who was chosen is not active any more.
     """
     if authorization.mode in {SignInMode.SHARED, SignInMode.CLIENT}:
         return None
+    if person is not None:
+        return person
     row = McpAgentPerson.objects.filter(pk=agent_id).first()
     if row is None:
         raise SignInNeeded(
