@@ -13,6 +13,7 @@ from coordinator.lib.invisible import is_invisible_character
 from coordinator.lib.storable import parse_database_id
 from coordinator.models import (
     BudgetMark,
+    DrivenSession,
     McpAccessToken,
     Notification,
     PermissionRequest,
@@ -151,6 +152,12 @@ def build_unguarded_message_text(message: Notification) -> MessageText:
         return MessageText("Signalbox: a session was deleted", "", f"{settings.PUBLIC_URL}/ui/sessions/")
     calls = f"{guard.unguarded} call{'' if guard.unguarded == 1 else 's'}"
     named = titles.load_session_title(guard.pk) or "an untitled session"
+    if DrivenSession.objects.filter(pk=guard.pk).exists():
+        return MessageText(
+            clean_text_line(f"Signalbox: {calls} ran without a question, in {named}"),
+            "The agent approves every call by itself in this mode. Choose another one for the session:",
+            f"{settings.PUBLIC_URL}{session_page_path(guard.pk)}",
+        )
     return MessageText(
         clean_text_line(f"Signalbox: {calls} never came to the hook, in {named}"),
         "They ran, and nobody here could have stopped them. Check the agent's hooks:",

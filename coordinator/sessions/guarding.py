@@ -2,7 +2,8 @@
 
 A call is guarded where a hook about it came before it ran, where its permission was asked for, or where the MCP gateway
 took it. The timeline also knows of calls from transcripts, telemetry and hooks that come after a call. One that has a
-result and no guard is unguarded, unless it did not run, or is of a tool that never calls the hook.
+result and no guard is unguarded, unless it did not run, or is of a tool that never calls the hook. A driven agent asks
+its runner instead: in a mode in which it approves every call by itself, those that it did not ask about are unguarded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from django.db.models import Count, Max, Q
 
-from coordinator.models import DrivenSession, Event, EventContext, Session
+from coordinator.models import DrivenSession, Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.timeline.places import EventPosition
@@ -32,9 +33,9 @@ MODES_READ = 20  # hooks, the newest; only some carry the mode
 
 # Tools that never call the hook which guards the others, by agent. Codex: `write_stdin` tried with 0.169.0 and 0.171.0,
 # the others read in its documentation of hooks: neither version offers `update_plan` by itself, and the model's own
-# server searches.
+# server searches (`WebSearch` in its transcripts).
 TOOLS_WITHOUT_HOOK = {
-    "codex": frozenset({"write_stdin", "update_plan", "web_search"}),
+    "codex": frozenset({"write_stdin", "update_plan", "web_search", "WebSearch"}),
 }
 # Results of calls that did not run: the agent refused them before any hook, or a person did.
 _NOT_RUN = re.compile(
@@ -126,7 +127,14 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
         return None
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("mode").first()
     if driven is not None:
-        return GuardReport(program, is_driven=True, mode=driven[0])
+        return GuardReport(
+            program,
+            is_driven=True,
+            mode=driven[0],
+            unguarded=tuple(find_driven_calls_without_question(session, until))
+            if describe_mode(driven[0]) == APPROVES_ALL
+            else (),
+        )
     contexts = EventContext.objects.filter(session_id=session.pk)
     hooks = contexts.filter(source=program)
     first_hook_us = hooks.order_by("instant_us", "event_id").values_list("instant_us", flat=True).first()
@@ -190,6 +198,23 @@ def find_calls_without_guard(
             .values_list(*columns)
         ]
     return calls
+
+
+def find_driven_calls_without_question(session: Session, until: datetime | None) -> list[UnguardedCall]:
+    """Return the calls of a driven session that ran though its agent asked its runner nothing about them."""
+    asked_events = PermissionContext.objects.filter(session_id=session.pk).values("event_id")
+    asked_calls = set(
+        EventContext.objects.filter(event_id__in=asked_events).values_list("tool_use_id", flat=True)
+    )
+    newest = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
+    after_us = next(iter(newest.values_list("instant_us", flat=True)[MOST_EVENTS : MOST_EVENTS + 1]), None)
+    calls = [
+        call
+        for call in find_calls_without_guard(session, "", after_us, until)
+        if call.call_id not in asked_calls
+    ]
+    not_run = find_calls_not_run([call.event_id for call in calls])
+    return [call for call in calls if call.event_id not in not_run]
 
 
 def find_calls_not_run(event_ids: Sequence[int]) -> set[int]:

@@ -18,6 +18,7 @@ from coordinator.models import (
     ApiKey,
     Blueprint,
     ChatMessage,
+    DrivenSession,
     Grant,
     PluginSetting,
     Session,
@@ -99,6 +100,7 @@ class UnguardedSession:
     guard: SessionGuard
     title: str
     mode_note: str
+    is_driven: bool  # a runner drives it: its agent asks the runner, and calls no hook
 
 
 REASONS = {
@@ -202,4 +204,10 @@ def list_unguarded_sessions(sessions: QuerySet[Session], now: datetime) -> list[
     rows = list(guards.select_related("session").order_by("-session__created_at", "-pk")[:MOST_GUARDS])
     listed = [row for row in rows if row.unguarded or describe_mode(row.mode)][:RECENT]
     session_titles = titles.load_session_titles([row.pk for row in listed])
-    return [UnguardedSession(row, session_titles.get(row.pk, ""), describe_mode(row.mode)) for row in listed]
+    driven_ids = set(
+        DrivenSession.objects.filter(pk__in=[row.pk for row in listed]).values_list("pk", flat=True)
+    )
+    return [
+        UnguardedSession(row, session_titles.get(row.pk, ""), describe_mode(row.mode), row.pk in driven_ids)
+        for row in listed
+    ]

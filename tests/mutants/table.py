@@ -1713,6 +1713,26 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "guard: a driven agent that approves every call",
+        "coordinator/sessions/guarding.py",
+        "            if describe_mode(driven[0]) == APPROVES_ALL\n",
+        "            if False\n",
+        (
+            "tests/sessions/test_guarding.py"
+            "::test_people_are_told_of_calls_of_a_driven_agent_that_approves_every_call",
+        ),
+    ),
+    Mutant(
+        "guard: a driven call that was asked about",
+        "coordinator/sessions/guarding.py",
+        "        if call.call_id not in asked_calls\n",
+        "",
+        (
+            "tests/sessions/test_guarding.py"
+            "::test_people_are_told_of_calls_of_a_driven_agent_that_approves_every_call",
+        ),
+    ),
+    Mutant(
         "rule: program",
         "coordinator/policy/rules/tool_rules.py",
         "if self.program and program != self.program:",

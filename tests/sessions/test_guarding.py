@@ -25,6 +25,7 @@ from coordinator.models import (
     Notification,
     NotificationChoice,
     NotificationTarget,
+    PermissionContext,
     Session,
     SessionGuard,
 )
@@ -35,6 +36,7 @@ from coordinator.sessions import guarding
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.guarding import describe_mode, load_guard_report
 from tests.access.cases import add_agents
+from tests.approvals.factories import asked as asked_request
 from tests.people import person, signed_in
 from tests.timelines import BEGAN, add_events, began, ended, make_session
 
@@ -148,11 +150,12 @@ def test_tools_that_never_call_the_hook_count_apart() -> None:
             start,
             *call("a", before=None, after="telemetry", tool="write_stdin"),
             *call("b", before=None, after="codex"),
+            *call("c", before=None, after="transcript", tool="WebSearch"),
         ],
     )
     report = load_guard_report(session)
     assert report is not None
-    assert (report.without_hook_count, unguarded(session)) == (1, ["b"])
+    assert (report.without_hook_count, unguarded(session)) == (2, ["b"])
     assert set(guarding.TOOLS_WITHOUT_HOOK) <= set(AGENT_TITLES)
 
 
@@ -166,8 +169,26 @@ def test_a_driven_agent_is_asked_by_its_runner_and_says_its_mode(session: Sessio
     add_events(session, [*call("a", before=None)])
     report = load_guard_report(session)
     assert report is not None
-    assert (report.is_driven, report.unguarded_count) == (True, 0)
+    assert (report.is_driven, report.unguarded_count) == (True, 1)
     assert report.mode_note == guarding.APPROVES_ALL
+    DrivenSession.objects.update(mode="default")
+    assert unguarded(session) == []
+
+
+def test_people_are_told_of_calls_of_a_driven_agent_that_approves_every_call(session: Session) -> None:
+    listening()
+    DrivenSession.objects.create(session=session, runner_id="r", mode="bypassPermissions")
+    asked, *_ = add_events(session, call("a"))
+    add_events(session, [*call("b"), *call("c", error="Denied by anna")])
+    request = asked_request()
+    PermissionContext.objects.filter(request=request).update(session_id=session.pk, event_id=asked.pk)
+    assert unguarded(session) == ["b"]
+    guards.count_unguarded_calls(LATER)
+    [message] = Notification.objects.filter(event="unguarded")
+    assert "1 call ran without a question" in build_message_text(message, None, LATER).title
+    page = " ".join(signed_in("viewer").get("/ui/sessions/ses_a/").content.decode().split())
+    assert "1 call ran without a question" in page
+    assert "never came to the hook" not in page
 
 
 def test_the_mode_is_what_the_newest_hook_says(session: Session) -> None:
