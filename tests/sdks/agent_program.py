@@ -87,7 +87,8 @@ async def run_openai() -> str:
                 output = ResponseOutputMessage(
                     id="m", content=[text], role="assistant", status="completed", type="message"
                 )
-            return ModelResponse(output=[output], usage=Usage(), response_id=None)
+            usage = Usage(requests=1, input_tokens=70, output_tokens=30, total_tokens=100)
+            return ModelResponse(output=[output], usage=usage, response_id=f"resp-{len(items)}")
 
         def stream_response(self, *_given: Any, **_more: Any) -> Any:
             raise NotImplementedError
@@ -100,7 +101,10 @@ async def run_openai() -> str:
     exec(Path(CODE).read_text(), names)
     config = RunConfig(model=ScriptedModel(), tracing_disabled=True)
     if WAY == "waits":
-        return str((await Runner.run(names["agent"], "Clean up", run_config=config)).final_output)
+        hooks = names["hooks"]
+        return str(
+            (await Runner.run(names["agent"], "Clean up", run_config=config, hooks=hooks)).final_output
+        )
 
     @function_tool(needs_approval=True)
     def delete_file(path: str) -> str:
@@ -114,17 +118,32 @@ async def run_openai() -> str:
 
 
 async def run_langgraph() -> str:
+    from langchain_core.language_models import BaseChatModel
     from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.outputs import ChatGeneration, ChatResult
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import START, MessagesState, StateGraph
     from langgraph.prebuilt import tools_condition
 
+    class ScriptedModel(BaseChatModel):
+        @property
+        def _llm_type(self) -> str:
+            return "scripted"
+
+        def _generate(self, messages: Any, *_given: Any, **_more: Any) -> ChatResult:
+            last = messages[-1]
+            call = {"name": "delete_file", "args": {"path": "report.txt"}, "id": "call-1"}
+            text, calls = (f"Read: {last.content}", []) if last.type == "tool" else ("", [call])
+            message = AIMessage(
+                text,
+                tool_calls=calls,
+                usage_metadata={"input_tokens": 70, "output_tokens": 30, "total_tokens": 100},
+                response_metadata={"model_name": "scripted"},
+            )
+            return ChatResult(generations=[ChatGeneration(message=message)])
+
     def answer(state: Any) -> dict[str, Any]:
-        last = state["messages"][-1]
-        if last.type == "tool":
-            return {"messages": [AIMessage(f"Read: {last.content}")]}
-        call = {"name": "delete_file", "args": {"path": "report.txt"}, "id": "call-1"}
-        return {"messages": [AIMessage("", tool_calls=[call])]}
+        return {"messages": [ScriptedModel().invoke(state["messages"])]}
 
     def delete_file(path: str) -> str:
         """Delete a file."""
@@ -139,7 +158,7 @@ async def run_langgraph() -> str:
     graph.add_edge("tools", "model")
     graph.add_conditional_edges("model", tools_condition)
     values = None if Path(STATE).exists() else {"messages": [HumanMessage("Clean up")]}
-    config = {"configurable": {"thread_id": "order-17"}}
+    config = {"configurable": {"thread_id": "order-17"}, **names.get("config", {})}
     with SqliteSaver.from_conn_string(STATE) as checkpointer:
         graph = graph.compile(checkpointer=checkpointer)
         run = names.get("run_until_done") or (lambda graph, *given: graph.invoke(*given))
@@ -160,7 +179,11 @@ async def run_adk() -> str:
             part = types.Part(function_call=call)
             if last.function_response:
                 part = types.Part(text=f"Read: {last.function_response.response}")
-            yield LlmResponse(content=types.Content(role="model", parts=[part]))
+            usage = types.GenerateContentResponseUsageMetadata(
+                prompt_token_count=70, candidates_token_count=30
+            )
+            content = types.Content(role="model", parts=[part])
+            yield LlmResponse(content=content, usage_metadata=usage)
 
     def delete_file(path: str) -> str:
         """Delete a file."""
@@ -177,7 +200,9 @@ async def run_adk() -> str:
     service = SqliteSessionService(STATE)
     session = await (service.get_session(**about) if resumes else service.create_session(**about))
     assert session is not None
-    runner = Runner(app_name="app", agent=names["agent"], session_service=service)
+    runner = Runner(
+        app_name="app", agent=names["agent"], session_service=service, plugins=names.get("plugins")
+    )
     message = types.Content(role="user", parts=[types.Part(text="Clean up")])
     if WAY == "waits":
         run = runner.run_async(user_id="ann", session_id="order-17", new_message=message)
@@ -202,6 +227,8 @@ async def run_claude() -> str:
     exec(Path(CODE).read_text(), names)
     if WAY == "resumes":
         messages = await names["run_until_done"]("Clean up")
+    elif "run_agent" in names:
+        messages = await names["run_agent"]("Clean up")
     else:
         messages = [message async for message in query(prompt="Clean up", options=names["options"])]
     return "\n".join(map(str, messages))

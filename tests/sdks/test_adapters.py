@@ -48,7 +48,7 @@ def page_blocks(heading: str) -> list[str]:
 # An SDK, and which block: the last one is of a run that another process can resume.
 CASES = [(sdk, block) for sdk, heading in HEADINGS.items() for block in range(len(page_blocks(heading)))]
 cases = pytest.mark.parametrize(("sdk", "block"), CASES)
-Start = Callable[[str, int], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -64,11 +64,12 @@ def start(box: Served, tmp_path: Path) -> Iterator[Start]:
     contexts = contextlib.ExitStack()
     model = contexts.enter_context(scripted(Use("delete_file", {"path": "report.txt"})))
 
-    def start_program(sdk: str, block: int) -> subprocess.Popen[str]:
+    def start_program(sdk: str, block: int, text: str = "") -> subprocess.Popen[str]:
+        """Start it with a block of the page, or with other code that does the same as that block."""
         blocks = page_blocks(HEADINGS[sdk])
         way = "resumes" if block % len(blocks) == len(blocks) - 1 else "waits"
         code = tmp_path / "code.py"
-        code.write_text(blocks[block])
+        code.write_text(text or blocks[block])
         process = subprocess.Popen(
             [
                 python,
@@ -153,6 +154,41 @@ def test_an_approved_call_runs_once_and_its_card_is_in_the_session(
     ) == [("order-17",)]
 
 
+REPORTING = [(sdk, block) for sdk, block in CASES if "report_run" in page_blocks(HEADINGS[sdk])[block]]
+
+
+def test_each_adapter_reports() -> None:
+    assert {sdk for sdk, _ in REPORTING} == set(HEADINGS)
+
+
+@pytest.mark.parametrize(("sdk", "block"), REPORTING)
+def test_the_card_s_session_has_the_call_its_result_the_words_and_the_tokens(
+    box: Served, start: Start, sdk: str, block: int
+) -> None:
+    box.emptied("usage_requests", "event_origins", "events")
+    process = start(sdk, block)
+    request_id = wait_for_request(box, process)
+    decide(box.sign_in("approver"), request_id, "approved")
+    assert "removed report.txt" in read_end(process)
+    rows = box.sql(
+        "SELECT e.event_type, e.tool_name, e.tool_input, e.tool_output, e.content FROM events e"
+        " JOIN permission_context c ON c.session_id = e.session_id WHERE c.request_id = ? ORDER BY e.id",
+        (request_id,),
+    )
+    calls = [row for row in rows if row[0] == "pre_tool"]
+    results = [row for row in rows if row[0] == "post_tool"]
+    assert [(name.endswith("delete_file"), given) for _, name, given, *_ in calls] == [
+        (True, '{"path":"report.txt"}')
+    ], rows
+    assert len(results) == 1
+    assert "removed report.txt" in str(results[0])
+    said = str([content for kind, *_, content in rows if kind == "message"])
+    assert "Clean up" in said
+    assert "Read: " in said or sdk == "claude"
+    used = box.sql("SELECT sum(input_tokens) > 0, sum(output_tokens) > 0, count(*) FROM usage_requests")
+    assert used == [(1, 1, 2)], used
+
+
 @cases
 def test_a_denied_call_does_not_run_and_the_model_reads_why(
     box: Served, start: Start, tmp_path: Path, sdk: str, block: int
@@ -189,3 +225,111 @@ def test_killed_while_it_waits_the_program_meets_the_same_request_again(
     assert "removed report.txt" in read_end(start(sdk, -1))
     assert ran(tmp_path) == ["report.txt"]
     assert box.sql("SELECT request_id FROM permission_requests") == [(request_id,)]
+
+
+# --- what the page only names -------------------------------------------------------------------------------
+
+LANGGRAPH_ASYNC = """
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from langgraph.prebuilt import ToolNode
+from signalbox_sdk.langgraph import approve_tool, approve_tool_async
+
+tools = ToolNode(
+    [delete_file], wrap_tool_call=approve_tool("order-17"), awrap_tool_call=approve_tool_async("order-17")
+)
+
+def run_until_done(graph, values, config):
+    async def run():
+        return await graph.builder.compile().ainvoke(values, config)
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(asyncio.run, run()).result()
+"""
+LANGGRAPH_FORGED = """
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+from signalbox_sdk.langgraph import interrupt_tool
+
+tools = ToolNode([delete_file], wrap_tool_call=interrupt_tool("order-17"))
+
+def run_until_done(graph, values, config):
+    graph.invoke(values, config)
+    (item,) = graph.get_state(config).interrupts
+    return graph.invoke(Command(resume={item.id: "decided"}), config)
+"""
+ADK_TOOLS = """
+from google.adk.agents import LlmAgent
+from signalbox_sdk.adk import %(callback)s
+
+agent = LlmAgent(
+    name="cleaner", model=model, tools=[delete_file],
+    before_tool_callback=%(callback)s("order-17", tools={"%(tool)s"}),
+)
+
+async def run_until_done(runner, events, message=None):
+    run = runner.run_async(user_id="ann", session_id="order-17", new_message=message)
+    return [event async for event in run]
+"""
+CLAUDE_TIMEOUT = """
+from claude_agent_sdk import ClaudeAgentOptions
+from signalbox_sdk.claude import approve_hook
+
+hooks = {"PreToolUse": [approve_hook("order-17", matcher="mcp__files__.*", timeout=1)]}
+options = ClaudeAgentOptions(mcp_servers={"files": server}, hooks=hooks, allowed_tools=["mcp__files__delete_file"])
+"""
+
+
+@pytest.mark.parametrize("decision", ["approved", "denied"])
+def test_langgraph_waits_in_an_event_loop(box: Served, start: Start, tmp_path: Path, decision: str) -> None:
+    process = start("langgraph", -1, LANGGRAPH_ASYNC)
+    request_id = wait_for_request(box, process)
+    assert ran(tmp_path) == []
+    decide(box.sign_in("approver"), request_id, decision)
+    read_end(process)
+    assert ran(tmp_path) == (["report.txt"] if decision == "approved" else [])
+
+
+def test_a_forged_resume_value_approves_nothing(box: Served, start: Start, tmp_path: Path) -> None:
+    process = start("langgraph", -1, LANGGRAPH_FORGED)
+    assert "Nobody has decided in Signalbox yet" in read_end(process)
+    assert ran(tmp_path) == []
+    assert box.sql("SELECT status FROM permission_requests") == [("pending",)]
+
+
+@pytest.mark.parametrize("callback", ["approve_tool", "confirm_tool"])
+def test_adk_asks_about_the_named_tools_alone(
+    box: Served, start: Start, tmp_path: Path, callback: str
+) -> None:
+    process = start("adk", -1, ADK_TOOLS % {"callback": callback, "tool": "another_tool"})
+    assert "removed report.txt" in read_end(process)
+    assert ran(tmp_path) == ["report.txt"]
+    assert box.sql("SELECT request_id FROM permission_requests") == []
+
+
+def test_adk_asks_about_a_named_tool(box: Served, start: Start, tmp_path: Path) -> None:
+    process = start("adk", -1, ADK_TOOLS % {"callback": "approve_tool", "tool": "delete_file"})
+    decide(box.sign_in("approver"), wait_for_request(box, process), "denied")
+    read_end(process)
+    assert ran(tmp_path) == []
+
+
+def test_a_hook_of_claude_s_that_waited_too_long_lets_nothing_run(
+    box: Served, start: Start, tmp_path: Path
+) -> None:
+    process = start("claude", 1, CLAUDE_TIMEOUT)
+    assert "Nobody has decided in Signalbox yet" in read_end(process)
+    assert ran(tmp_path) == []
+    assert box.sql("SELECT status FROM permission_requests") == [("pending",)]
+
+
+@pytest.mark.parametrize("sdk", ["openai", "adk"])
+def test_a_server_that_takes_no_reports_stops_no_run(
+    box: Served, start: Start, tmp_path: Path, sdk: str
+) -> None:
+    code = page_blocks(HEADINGS[sdk])[0].replace(
+        'report_run("order-17")', 'report_run("order-17", connection=Connection("http://127.0.0.1:1"))'
+    )
+    process = start(sdk, 0, f"from signalbox_sdk import Connection\n{code}")
+    decide(box.sign_in("approver"), wait_for_request(box, process), "approved")
+    assert "removed report.txt" in read_end(process)
+    assert ran(tmp_path) == ["report.txt"]

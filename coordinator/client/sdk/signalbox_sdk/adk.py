@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 from google.adk.events import Event
+from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ask_about_call, build_call_question
 from signalbox_sdk.connection import Connection
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count
 
 CONFIRMATION = "adk_request_confirmation"  # ADK's name of the call that asks for one
 READ_WITHIN_SECONDS = 10.0  # a verdict that somebody has reached: for a server that is away for a moment
@@ -121,3 +123,72 @@ def apply_verdict(verdict: ApproverVerdict, args: dict[str, Any]) -> dict[str, A
     args.clear()  # ADK runs the tool with this very dictionary
     args.update(verdict.arguments)
     return None
+
+
+def report_run(
+    conversation: str, *, agent: str | None = None, connection: Connection | None = None
+) -> BasePlugin:
+    """Return one of the `plugins` of a `Runner`: calls with their results, what was said, and tokens are reported."""
+    return ReportingPlugin(RunReporter(conversation, agent, connection))
+
+
+class ReportingPlugin(BasePlugin):  # type: ignore[misc] # the SDK is not installed where types are checked
+    """Reports what a run does."""
+
+    def __init__(self, reporter: RunReporter) -> None:
+        super().__init__(name="signalbox")
+        self._reporter = reporter
+        self._prompts: dict[str, str] = {}  # by invocation: what the person said, until an answer is reported
+
+    async def on_user_message_callback(
+        self, *, invocation_context: Any, user_message: types.Content
+    ) -> types.Content | None:
+        """Keep what the person said, for the report of the answer."""
+        self._prompts[invocation_context.invocation_id] = read_parts(user_message)
+        return None
+
+    async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
+        """Report the answer and its tokens; a part of a streamed one comes again with the whole."""
+        if llm_response.partial:
+            return
+        usage = llm_response.usage_metadata
+        report = ModelRequestReport(
+            llm_response.model_version or "unknown",
+            self._prompts.pop(callback_context.invocation_id, ""),
+            read_parts(llm_response.content),
+            read_count(getattr(usage, "prompt_token_count", None)),
+            read_count(getattr(usage, "candidates_token_count", None))
+            + read_count(getattr(usage, "thoughts_token_count", None)),
+            read_count(getattr(usage, "cached_content_token_count", None)),
+        )
+        await self._reporter.send_async(report)
+
+    async def after_run_callback(self, *, invocation_context: Any) -> None:
+        """Forget the run."""
+        self._prompts.pop(invocation_context.invocation_id, None)
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
+    ) -> None:
+        """Report a call that has ended; one that waits for its confirmation has not."""
+        if tool_context.function_call_id in tool_context.actions.requested_tool_confirmations:
+            return
+        error = result.get("error") if isinstance(result, dict) else None
+        report = ToolCallReport(
+            tool.name, tool_args, result, str(error) if error else None, tool_context.function_call_id
+        )
+        await self._reporter.send_async(report)
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> None:
+        """Report a call that failed."""
+        problem = str(error) or repr(error)
+        report = ToolCallReport(tool.name, tool_args, None, problem, tool_context.function_call_id)
+        await self._reporter.send_async(report)
+
+
+def read_parts(content: types.Content | None) -> str:
+    """Return the text of a message, without the model's thoughts."""
+    parts = (content.parts if content else None) or []
+    return "\n\n".join(part.text for part in parts if part.text and not part.thought)

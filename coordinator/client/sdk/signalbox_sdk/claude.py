@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from claude_agent_sdk import (
+    AssistantMessage,
     CanUseTool,
     HookMatcher,
+    Message,
     PermissionResultAllow,
     PermissionResultDeny,
     ResultMessage,
+    TextBlock,
     ToolPermissionContext,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
 )
 
 from signalbox_sdk.asking import (
@@ -22,6 +29,7 @@ from signalbox_sdk.asking import (
     build_call_question,
 )
 from signalbox_sdk.connection import Connection
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count, read_text
 
 HOOK_SECONDS = 24 * 3600.0  # a hook has a deadline, after which Claude would go on without it
 EXTRA_SECONDS = 120.0  # in which the answer to a hook's question comes, also from a server that is away
@@ -117,3 +125,88 @@ def build_answer(verdict: ApproverVerdict, *, defers: bool = False) -> Json:
     else:
         answer["permissionDecisionReason"] = verdict.message
     return {"hookSpecificOutput": answer}
+
+
+async def report_run(
+    conversation: str,
+    messages: AsyncIterable[Message],
+    *,
+    prompt: str = "",
+    agent: str | None = None,
+    connection: Connection | None = None,
+) -> AsyncIterator[Message]:
+    """Yield a run's messages, and report what they tell: calls with their results, what was said, tokens.
+
+    Args:
+        conversation: The program's own id of the session.
+        messages: What `query` or `ClaudeSDKClient.receive_response` yields.
+        prompt: What the run was asked, which its messages do not tell.
+        agent: For a key that is bound to several agents.
+        connection: The server; default: the environment's.
+    """
+    report = MessageReporter(RunReporter(conversation, agent, connection), prompt)
+    async for message in messages:
+        await report.report_message(message)
+        yield message
+    await report.report_answer()
+
+
+class MessageReporter:
+    """Puts the messages of a run together: an answer comes in several, a call and its result in two."""
+
+    def __init__(self, reporter: RunReporter, prompt: str) -> None:
+        self._reporter = reporter
+        self._prompt = prompt
+        self._calls: dict[str, ToolUseBlock] = {}
+        self._answer: AssistantMessage | None = None  # the newest message of the answer that is under way
+        self._texts: list[str] = []
+        self._output_tokens = 0  # of the answers that were reported
+
+    async def report_message(self, message: Message) -> None:
+        """Report what this message completes: the answer before it, or calls of tools."""
+        if isinstance(message, AssistantMessage):
+            if self._answer is not None and self._answer.message_id != message.message_id:
+                await self.report_answer()
+            self._answer = message
+            self._texts += [block.text for block in message.content if isinstance(block, TextBlock)]
+            self._calls |= {block.id: block for block in message.content if isinstance(block, ToolUseBlock)}
+        elif isinstance(message, UserMessage) and isinstance(message.content, list):
+            await self.report_answer()
+            for block in message.content:
+                if isinstance(block, ToolResultBlock) and (call := self._calls.pop(block.tool_use_id, None)):
+                    await self._report_result(call, block)
+        elif isinstance(message, ResultMessage):
+            await self.report_answer(message.usage)
+
+    async def report_answer(self, run_usage: Json | None = None) -> None:
+        """Report the answer that is under way. `run_usage` are the tokens of the whole run, once it has ended.
+
+        The messages of an answer come before its last token is counted, so the last answer has what the others lack.
+        """
+        message, texts = self._answer, self._texts
+        self._answer, self._texts = None, []
+        if message is None:
+            return
+        usage = message.usage or {}
+        cache_read = read_count(usage.get("cache_read_input_tokens"))
+        whole_run = read_count((run_usage or {}).get("output_tokens"))
+        output = max(read_count(usage.get("output_tokens")), whole_run - self._output_tokens)
+        self._output_tokens += output
+        report = ModelRequestReport(
+            message.model,
+            self._prompt,
+            "\n\n".join(texts),
+            read_count(usage.get("input_tokens"))
+            + read_count(usage.get("cache_creation_input_tokens"))
+            + cache_read,
+            output,
+            cache_read,
+            message.message_id,
+        )
+        self._prompt = ""
+        await self._reporter.send_async(report)
+
+    async def _report_result(self, call: ToolUseBlock, block: ToolResultBlock) -> None:
+        result = read_text(block.content)
+        error = result or "failed" if block.is_error else None
+        await self._reporter.send_async(ToolCallReport(call.name, call.input, result, error, call.id))

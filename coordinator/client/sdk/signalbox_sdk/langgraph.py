@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from langchain_core.messages import ToolMessage
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Interrupt, interrupt
 
 from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ToolQuestion, ask, ask_async
 from signalbox_sdk.connection import Connection
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count, read_text
 
 QUESTION = "signalbox_question"  # in an interrupt's value
 DECIDED, UNDECIDED = "decided", "undecided"  # what resumes it
@@ -192,3 +194,83 @@ def read_question(value: Any) -> ToolQuestion | None:
 def name_state(verdict: ApproverVerdict) -> str:
     """Return what resumes an interrupt. While nobody decided or the server is away, the graph stops again."""
     return UNDECIDED if verdict.status in (PENDING, UNAVAILABLE) else DECIDED
+
+
+def report_run(
+    conversation: str, *, agent: str | None = None, connection: Connection | None = None
+) -> BaseCallbackHandler:
+    """Return one of the `callbacks` of a graph's config: calls with results, what was said, and tokens are reported.
+
+    A tool is reported with its arguments where it is one of LangChain's, as in a `ToolNode`.
+    """
+    return ReportingHandler(RunReporter(conversation, agent, connection))
+
+
+class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is not installed where types are checked
+    """Reports what a graph does. LangChain runs it in a thread where the graph runs in an event loop."""
+
+    def __init__(self, reporter: RunReporter) -> None:
+        self._reporter = reporter
+        self._prompts: dict[Any, str] = {}
+        self._calls: dict[Any, tuple[str, dict[str, Any], str | None]] = {}
+
+    def on_chat_model_start(
+        self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: Any, **_more: Any
+    ) -> None:
+        """Keep what the person said, for the report of the answer."""
+        last = messages[-1][-1] if messages and messages[-1] else None
+        self._prompts[run_id] = read_text(last.content) if last is not None and last.type == "human" else ""
+
+    def on_llm_end(self, response: Any, *, run_id: Any, **_more: Any) -> None:
+        """Report the answer and its tokens."""
+        prompt = self._prompts.pop(run_id, "")
+        for generations in response.generations:
+            message = getattr(generations[0], "message", None) if generations else None
+            if message is None:
+                continue
+            usage = getattr(message, "usage_metadata", None) or {}
+            details = usage.get("input_token_details") or {}
+            model = message.response_metadata.get("model_name")
+            report = ModelRequestReport(
+                model if isinstance(model, str) else "unknown",
+                prompt,
+                read_text(message.content),
+                read_count(usage.get("input_tokens")),
+                read_count(usage.get("output_tokens")),
+                read_count(details.get("cache_read")),
+                message.id or str(run_id),
+            )
+            self._reporter.send(report)
+
+    def on_tool_start(
+        self,
+        serialized: Any,
+        input_str: str,
+        *,
+        run_id: Any,
+        inputs: Any = None,
+        **more: Any,
+    ) -> None:
+        """Keep the call, for the report of its end."""
+        name = more.get("name") or (serialized or {}).get("name") or "tool"
+        call_id = more.get("tool_call_id")
+        arguments = dict(inputs) if isinstance(inputs, Mapping) else {}
+        self._calls[run_id] = (str(name), arguments, call_id if isinstance(call_id, str) else None)
+
+    def on_tool_end(self, output: Any, *, run_id: Any, **_more: Any) -> None:
+        """Report a call that ran."""
+        if call := self._calls.pop(run_id, None):
+            name, arguments, call_id = call
+            call_id = call_id or getattr(output, "tool_call_id", None) or str(run_id)
+            result = read_text(output.content) if isinstance(output, ToolMessage) else output
+            failed = isinstance(output, ToolMessage) and output.status == "error"
+            self._reporter.send(
+                ToolCallReport(name, arguments, result, str(result) if failed else None, call_id)
+            )
+
+    def on_tool_error(self, error: BaseException, *, run_id: Any, **_more: Any) -> None:
+        """Report a call that failed."""
+        if call := self._calls.pop(run_id, None):
+            name, arguments, call_id = call
+            problem = str(error) or repr(error)
+            self._reporter.send(ToolCallReport(name, arguments, None, problem, call_id or str(run_id)))

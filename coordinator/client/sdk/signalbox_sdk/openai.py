@@ -7,6 +7,9 @@ import json
 from typing import Any
 
 from agents import (
+    ItemHelpers,
+    ModelResponse,
+    RunHooks,
     RunResult,
     RunState,
     ToolGuardrailFunctionOutput,
@@ -16,6 +19,7 @@ from agents import (
 
 from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async
 from signalbox_sdk.connection import Connection
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_text
 
 
 def approve_tool(
@@ -106,3 +110,54 @@ def rejection_message(verdict: ApproverVerdict) -> str:
         arguments = json.dumps(verdict.arguments)
         return f"The call did not run. A person would approve it with these arguments instead: {arguments}"
     return verdict.message
+
+
+def report_run(
+    conversation: str, *, agent: str | None = None, connection: Connection | None = None
+) -> RunHooks[Any]:
+    """Return the `hooks` of `Runner.run`: calls with their results, what was said, and tokens are reported."""
+    return ReportingHooks(RunReporter(conversation, agent, connection))
+
+
+class ReportingHooks(RunHooks[Any]):  # type: ignore[misc] # the SDK is not installed where types are checked
+    """Reports what a run does."""
+
+    def __init__(self, reporter: RunReporter) -> None:
+        self._reporter = reporter
+        self._prompt = ""
+
+    async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
+        """Keep what the person said, for the report of the answer."""
+        last = input_items[-1] if input_items else None
+        self._prompt = ""
+        if isinstance(last, dict) and last.get("role") == "user":
+            self._prompt = read_text(last.get("content"))
+
+    async def on_llm_end(self, context: Any, agent: Any, response: ModelResponse) -> None:
+        """Report the answer and its tokens."""
+        answer = "\n\n".join(filter(None, map(ItemHelpers.extract_last_text, response.output)))
+        usage = response.usage
+        report = ModelRequestReport(
+            agent.model if isinstance(agent.model, str) else "unknown",
+            self._prompt,
+            answer,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.input_tokens_details.cached_tokens or 0,
+            response.response_id,
+        )
+        await self._reporter.send_async(report)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+        """Report a call of a function; other tools, which run elsewhere, have no call id."""
+        call_id, arguments = getattr(context, "tool_call_id", None), getattr(context, "tool_arguments", None)
+        if not call_id:
+            return
+        try:
+            decoded = json.loads(arguments or "{}")
+        except ValueError:
+            decoded = {}
+        report = ToolCallReport(
+            tool.name, decoded if isinstance(decoded, dict) else {}, result, None, call_id
+        )
+        await self._reporter.send_async(report)

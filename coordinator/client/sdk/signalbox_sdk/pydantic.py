@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
 from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async
 from signalbox_sdk.connection import Connection
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_text
 
 
 def approve_tool(
@@ -53,4 +57,62 @@ async def answer_requests(
             else ToolDenied(verdict.message)
             for call, verdict in zip(requests.approvals, verdicts, strict=True)
         }
+    )
+
+
+def report_run(
+    conversation: str, *, agent: str | None = None, connection: Connection | None = None
+) -> AbstractCapability[Any]:
+    """Return a capability of an agent: calls with their results, what was said, and tokens are reported."""
+    return ReportingCapability(RunReporter(conversation, agent, connection))
+
+
+@dataclass
+class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the SDK is not installed where types are checked
+    """Reports what a run does."""
+
+    reporter: RunReporter
+
+    async def after_model_request(
+        self, ctx: Any, *, request_context: Any, response: ModelResponse
+    ) -> ModelResponse:
+        """Report the answer and its tokens."""
+        report = ModelRequestReport(
+            response.model_name or "unknown",
+            find_new_prompt(request_context.messages),
+            "\n\n".join(part.content for part in response.parts if part.part_kind == "text"),
+            response.usage.input_tokens,
+            response.usage.output_tokens,
+            response.usage.cache_read_tokens,
+            response.provider_response_id or f"{ctx.run_id}:{response.timestamp.isoformat()}",
+        )
+        await self.reporter.send_async(report)
+        return response
+
+    async def after_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, result: Any) -> Any:
+        """Report a call that ran."""
+        await self.reporter.send_async(
+            ToolCallReport(call.tool_name, dict(args), result, None, call.tool_call_id)
+        )
+        return result
+
+    async def on_tool_execute_error(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
+    ) -> Any:
+        """Report a call that failed."""
+        report = ToolCallReport(
+            call.tool_name, dict(args), None, str(error) or repr(error), call.tool_call_id
+        )
+        await self.reporter.send_async(report)
+        raise error
+
+
+def find_new_prompt(messages: list[Any]) -> str:
+    """Return what the person said last, where nothing was answered since."""
+    last = messages[-1] if messages else None
+    parts = last.parts if isinstance(last, ModelRequest) else []
+    return "\n\n".join(
+        read_text(list(part.content) if not isinstance(part.content, str) else part.content)
+        for part in parts
+        if isinstance(part, UserPromptPart)
     )

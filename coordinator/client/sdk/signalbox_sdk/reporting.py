@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from signalbox_sdk.connection import Connection
+from signalbox_sdk.connection import (
+    REQUEST_TIMEOUT_SECONDS,
+    Connection,
+    RequestRefused,
+    ServerUnavailable,
+)
 
 PATH = "/v1/traces"
+MAX_RESULT_CHARACTERS = 200_000  # of a report; the run itself keeps all
+REPORT_TIMEOUT_SECONDS = 5.0  # a run waits no longer for a report
+PAUSE_AFTER_FAILURE_SECONDS = 30.0  # in which a run reports nothing to a server that is away
+
+log = logging.getLogger("signalbox_sdk")
 
 
 def session(
@@ -48,18 +59,10 @@ class ReportedSession:
         key: str | None = None,
     ) -> None:
         """Report a request to a model: what was said, and the tokens that it used (`input_tokens` with cached ones)."""
-        attributes: dict[str, Any] = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.request.model": model,
-            "gen_ai.usage.input_tokens": input_tokens,
-            "gen_ai.usage.output_tokens": output_tokens,
-            "gen_ai.usage.cache_read.input_tokens": cache_read_tokens,
-        }
-        for name, role, text in (("input", "user", prompt), ("output", "assistant", answer)):
-            if text:
-                message = {"role": role, "parts": [{"type": "text", "content": text}]}
-                attributes[f"gen_ai.{name}.messages"] = json.dumps([message])
-        self._send_span(f"chat {model}", attributes, key)
+        report = ModelRequestReport(
+            model, prompt, answer, input_tokens, output_tokens, cache_read_tokens, key
+        )
+        self.send_report(report)
 
     def report_tool_call(
         self,
@@ -71,20 +74,20 @@ class ReportedSession:
         key: str | None = None,
     ) -> None:
         """Report a call that has ended."""
-        attributes = {
-            "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": tool,
-            "gen_ai.tool.call.id": key or uuid.uuid4().hex,
-            "gen_ai.tool.call.arguments": json.dumps(dict(arguments)),
-            "gen_ai.tool.call.result": json.dumps(result),
-        }
-        self._send_span(f"execute_tool {tool}", attributes, key, error)
+        self.send_report(ToolCallReport(tool, arguments, result, error, key))
 
-    def _send_span(
-        self, name: str, attributes: dict[str, Any], key: str | None, error: str | None = None
-    ) -> None:
+    def send_report(self, report: Report, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
+        """Send one report. Raises ServerUnavailable or RequestRefused."""
+        self.connection.send("POST", PATH, self._build_body(report), timeout=timeout)
+
+    async def send_report_async(self, report: Report, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
+        """Do the same without blocking the event loop."""
+        await self.connection.send_async("POST", PATH, self._build_body(report), timeout=timeout)
+
+    def _build_body(self, report: Report) -> dict[str, Any]:
+        name, attributes, error = report.describe_span()
         digest = hashlib.sha256(
-            f"{self.conversation}\n{name}\n{key or uuid.uuid4().hex}".encode()
+            f"{self.conversation}\n{name}\n{report.key or uuid.uuid4().hex}".encode()
         ).hexdigest()
         attributes["gen_ai.conversation.id"] = self.conversation
         if self.agent:
@@ -103,7 +106,124 @@ class ReportedSession:
         }
         if error is not None:
             span["status"] = {"code": 2, "message": error}
-        self.connection.send("POST", PATH, {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+        return {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+
+
+@dataclass(frozen=True)
+class ModelRequestReport:
+    """A request to a model that was answered. `input_tokens` include cached ones."""
+
+    model: str
+    prompt: str = ""
+    answer: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    key: str | None = None
+
+    def describe_span(self) -> tuple[str, dict[str, Any], str | None]:
+        """Return the span's name, its attributes, and how it failed."""
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": self.model,
+            "gen_ai.usage.input_tokens": self.input_tokens,
+            "gen_ai.usage.output_tokens": self.output_tokens,
+            "gen_ai.usage.cache_read.input_tokens": self.cache_read_tokens,
+        }
+        for name, role, text in (("input", "user", self.prompt), ("output", "assistant", self.answer)):
+            if text:
+                message = {"role": role, "parts": [{"type": "text", "content": text}]}
+                attributes[f"gen_ai.{name}.messages"] = json.dumps([message])
+        return f"chat {self.model}", attributes, None
+
+
+@dataclass(frozen=True)
+class ToolCallReport:
+    """A call of a tool that has ended."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: Any = None
+    error: str | None = None
+    key: str | None = None
+
+    def describe_span(self) -> tuple[str, dict[str, Any], str | None]:
+        """Return the span's name, its attributes, and how it failed."""
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": self.tool,
+            "gen_ai.tool.call.id": self.key or uuid.uuid4().hex,
+            "gen_ai.tool.call.arguments": json.dumps(dict(self.arguments), default=str),
+            "gen_ai.tool.call.result": encode_result(self.result),
+        }
+        return f"execute_tool {self.tool}", attributes, self.error
+
+
+Report = ModelRequestReport | ToolCallReport
+
+
+class RunReporter:
+    """Reports what a run does as it does it, for the adapters of SDKs.
+
+    Reporting stops no run: a report that the server does not take is logged and lost.
+    """
+
+    def __init__(
+        self, conversation: str, agent: str | None = None, connection: Connection | None = None
+    ) -> None:
+        self._session = session(conversation, agent=agent, connection=connection)
+        self._paused_until = 0.0
+
+    def send(self, report: Report) -> None:
+        """Send a report, unless the server was away a moment ago."""
+        if time.monotonic() < self._paused_until:
+            return
+        try:
+            self._session.send_report(report, timeout=REPORT_TIMEOUT_SECONDS)
+        except Exception as problem:
+            self._note_failure(problem)
+
+    async def send_async(self, report: Report) -> None:
+        """Do the same without blocking the event loop."""
+        if time.monotonic() < self._paused_until:
+            return
+        try:
+            await self._session.send_report_async(report, timeout=REPORT_TIMEOUT_SECONDS)
+        except Exception as problem:
+            self._note_failure(problem)
+
+    def _note_failure(self, problem: Exception) -> None:
+        if isinstance(problem, ServerUnavailable):
+            self._paused_until = time.monotonic() + PAUSE_AFTER_FAILURE_SECONDS
+        is_expected = isinstance(problem, ServerUnavailable | RequestRefused)
+        log.warning("Not reported to Signalbox: %s", problem, exc_info=None if is_expected else problem)
+
+
+def encode_result(result: Any) -> str:
+    """Return a tool's result as JSON; of one that is too long, or no JSON, the beginning of its text."""
+    try:
+        encoded = json.dumps(result)
+    except (TypeError, ValueError):
+        encoded = json.dumps(str(result))
+    return encoded if len(encoded) <= MAX_RESULT_CHARACTERS else json.dumps(encoded[:MAX_RESULT_CHARACTERS])
+
+
+def read_count(value: Any) -> int:
+    """Return a number of tokens; 0 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def read_text(content: Any) -> str:
+    """Return the text of a message, whose content is a text or a list of blocks."""
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list | tuple) else []
+    texts = [
+        block if isinstance(block, str) else block.get("text")
+        for block in blocks
+        if isinstance(block, str | dict)
+    ]
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def encode_attribute(value: Any) -> dict[str, Any]:
