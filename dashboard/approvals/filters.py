@@ -6,7 +6,7 @@ import django_filters
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from coordinator.models import PermissionRequest
+from coordinator.models import Agent, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from dashboard.frame.days import DayRangeFilter
 
@@ -40,6 +40,7 @@ class PermissionRequestFilter(DayRangeFilter):
                 | Q(context__tool_name__icontains=word)
                 | Q(context__tool_input__icontains=word)
                 | Q(context__agent_id__icontains=word)
+                | Q(context__agent_id__in=Agent.objects.filter(name__icontains=word).values("pk"))
                 | Q(context__session_id=word)
                 | Q(context__reason__icontains=word)
             )

@@ -18,6 +18,7 @@ from coordinator.identity.ownership import own_sessions_condition
 from coordinator.models import (
     Agent,
     AgentName,
+    ApiKey,
     AuditLog,
     Blueprint,
     ModelRequestUsage,
@@ -225,6 +226,20 @@ class TestOnePage:
         asked(agent_id="platform-oncall", now=datetime.now(UTC))
         shown = " ".join(body(signed_in("approver").get(page)).split())
         assert f'href="{PAGE}" title="platform-oncall">Platform oncall</a>' in shown
+
+    def test_decided_requests_are_found_by_the_agents_name(self):
+        asked(agent_id=ONCALL, now=datetime.now(UTC))
+        client = signed_in("viewer")
+        assert PAGE in body(client.get("/ui/approvals/history/", {"q": "platform onc"}))
+        assert PAGE not in body(client.get("/ui/approvals/history/", {"q": "platform tester"}))
+
+    def test_a_key_names_its_agent(self):
+        ApiKey.objects.create(
+            name="laptop", prefix="sbx_", key_hash="h", scopes=["agent"], created_at=NOW, agent_id=ONCALL
+        )
+        shown = body(signed_in("admin").get("/ui/keys/"))
+        assert f'title="{ONCALL}"' in shown
+        assert ">Platform oncall</span>" in shown
 
     def test_grants_are_listed_and_found_by_the_agents_name(self):
         add_server("srv", "opt-in", ["read"])
