@@ -599,6 +599,20 @@ MUTANTS = (
         ("tests/gateway/test_beside.py::test_only_reads_are_asked_about_by_their_method",),
     ),
     Mutant(
+        "import: secrets of plugins that only their name gives away",
+        "coordinator/actions/importing/masks.py",
+        "if not text or not looks_secret(key if isinstance(key, str) else None, text):",
+        "if True:",
+        ("tests/importing/test_kept_aside.py::test_secrets_among_the_values_of_plugins_are_masked",),
+    ),
+    Mutant(
+        "import: link that leads out of a blueprint's folder",
+        "coordinator/importing/blueprint_files.py",
+        "if not path.resolve().is_relative_to(path.parent.parent.resolve()) or not path.is_file():",
+        "if not path.is_file():",
+        ("tests/importing/test_blueprint_files.py::test_a_link_out_of_the_folder_is_not_followed",),
+    ),
+    Mutant(
         "beside: server that is closed",
         "coordinator/edge/gateway/local_calls.py",
         "if not await self._listings.can_reach_server(exchange):",
