@@ -9,6 +9,7 @@ from typing import NamedTuple
 from coordinator.calls.programs import (
     FLAG_OPTIONS,
     FOLDER_OPTIONS,
+    OPTIONAL_VALUES,
     VALUE_OPTIONS,
     iterate_clustered_options,
 )
@@ -52,6 +53,8 @@ def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArgum
     flag_options = FLAG_OPTIONS.get(program, ())
     for word in arguments:
         text = word.text
+        if waiting in OPTIONAL_VALUES.get(program, ()) and (text or "").startswith("-"):
+            waiting = ""
         if waiting:
             parsed.items.append(Argument(word, VALUE, waiting))
             waiting = ""

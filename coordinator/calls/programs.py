@@ -295,7 +295,13 @@ GIT_READING = split_options(
     " check-ignore count-objects for-each-ref diff-tree name-rev show-ref whatchanged"
 )
 # Options that take a value in some sub-commands, and none in those that read.
-GIT_FLAGS = split_options("-m -b -B -s -u -o -X")
+GIT_FLAGS = split_options("-m -b -B -s -u -o -X --pretty")
+# Options that may stand alone: a word behind them that looks like an option is one.
+OPTIONAL_VALUES: dict[str, frozenset[str]] = {
+    "git": (GIT_FLAGS - {"-m"}) | {"--format"},
+    "make": split_options("-j -l"),
+    "gmake": split_options("-j -l"),
+}
 GIT_FILE_USES: dict[str, str] = {
     "status": LIST,
     "commit": READ,

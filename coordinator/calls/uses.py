@@ -242,7 +242,11 @@ def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
             yield WRITE if item.option == "--output" else READ, item.word
     if use is None:
         return
-    paths = operands[2:] if sub_command in {"clone", "grep", "worktree"} else operands[1:]
+    is_pattern_given = any(item.kind == VALUE and item.option in {"-e", "-f", "-F"} for item in parsed.items)
+    skips = (
+        2 if sub_command in {"clone", "worktree"} or (sub_command == "grep" and not is_pattern_given) else 1
+    )
+    paths = operands[skips:]
     if sub_command == "clean":
         paths = paths or [Argument(ShellWord("."), OPERAND)]
     for item in paths:

@@ -106,6 +106,18 @@ def test_most_harmless_labelled_calls_are_allowed_and_no_dangerous_one() -> None
     assert list_allowed_calls(RULES, read_labelled_calls(DANGEROUS)) == []
 
 
+@pytest.mark.parametrize(
+    ("runs", "command"),
+    [
+        ("git commit --no-verify", "git commit -s --no-verify -m x"),
+        ("git log --output", "git log --pretty --output=x"),
+        ("make --eval", "make -j --eval=x test"),
+    ],
+)
+def test_an_option_that_may_stand_alone_hides_no_other_from_a_denial(runs: str, command: str) -> None:
+    assert decide("Bash", {"command": command}, rules=[DecisionRule(1, "*", DENY, runs=runs)]) == DENY
+
+
 @pytest.mark.parametrize("folder", ["/", "/home", "/home/ann", "/Users/ann", "/root", "/etc", "/tmp"])
 def test_nothing_is_allowed_in_a_folder_that_is_no_project(folder: str) -> None:
     assert decide("Bash", {"command": "cat notes.txt"}, folder) == OBSERVE

@@ -1684,8 +1684,8 @@ MUTANTS = (
     Mutant(
         "rule: options that are passed on",
         "coordinator/policy/rules/terms.py",
-        "(*parsed.iterate_options(), *list_passed_options(program, parsed))",
-        "parsed.iterate_options()",
+        "            *list_passed_options(program, parsed),\n",
+        "",
         (
             "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
         ),
@@ -1744,6 +1744,24 @@ MUTANTS = (
         (
             "tests/sessions/test_guarding.py"
             "::test_people_are_told_of_calls_of_a_driven_agent_that_approves_every_call",
+        ),
+    ),
+    Mutant(
+        "rule: a value that looks like an option",
+        "coordinator/policy/rules/terms.py",
+        "            *list_option_like_values(parsed),\n",
+        "",
+        (
+            "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
+        ),
+    ),
+    Mutant(
+        "calls: an option that may stand alone",
+        "coordinator/calls/arguments.py",
+        '        if waiting in OPTIONAL_VALUES.get(program, ()) and (text or "").startswith("-"):\n',
+        "        if False:\n",
+        (
+            "tests/calls/test_allowing_rules.py::test_an_option_that_may_stand_alone_hides_no_other_from_a_denial",
         ),
     ),
     Mutant(

@@ -160,7 +160,7 @@ ASKING_SERVICES = join_lines("""
         --comments
     gh issue view|list|status -L*|--limit|--state|--author|--label|--json|--jq|-q|--comments
     gh run view|list -L*|--limit|--branch|--status|--workflow|--json|--jq|-q|--log|--log-failed|
-        --exit-status|--job|-b|-w
+        --exit-status|--job|-b
     docker ps|images|version|info !* -a|--all|-q|--quiet|--no-trunc|--format
     docker compose ps|ls|version !* -a|--all|-q|--quiet|--format
 """)

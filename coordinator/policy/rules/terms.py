@@ -689,7 +689,11 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         return False
     return all(
         is_option_covered(term, program, item, parsed)
-        for item in (*parsed.iterate_options(), *list_passed_options(program, parsed))
+        for item in (
+            *parsed.iterate_options(),
+            *list_passed_options(program, parsed),
+            *list_option_like_values(parsed),
+        )
     )
 
 
@@ -703,6 +707,15 @@ def list_passed_options(program: str, parsed: ParsedArguments) -> list[Argument]
     if program.lower() in FILE_PROGRAMS or program.lower() == "git":
         return []
     return [item for item in parsed.items if item.after_dashes and (item.word.text or "-").startswith("-")]
+
+
+def list_option_like_values(parsed: ParsedArguments) -> list[Argument]:
+    """Return the values of options that look like options, which the program may take for ones."""
+    return [
+        item
+        for item in parsed.items
+        if item.kind == VALUE and len(text := item.word.text or "") > 1 and text[0] == "-"
+    ]
 
 
 def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: ParsedArguments) -> bool:
