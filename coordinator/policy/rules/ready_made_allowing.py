@@ -136,7 +136,6 @@ TESTING = join_lines("""
     npm|pnpm|yarn|bun run test|lint|build|typecheck|type-check|check|format|fmt|types|unit|test:unit|
         test:integration|test:e2e|lint:fix|format:check !* -s|--silent|--if-present
     yarn|pnpm lint|build|typecheck|check|format !* -s|--silent
-    deno test|check|lint|fmt --quiet|-q|--check
     make|gmake|just|task|rake test|tests|check|lint|build|all|format|fmt|typecheck|unit !* -j*|-s|-k|-C
     tox|nox !* -q
     mvn|./mvnw test|compile|verify !* -q|-B|--batch-mode|--offline
@@ -156,10 +155,10 @@ COMMITTING = join_lines("""
     git fetch origin|upstream !* -q|--quiet|--tags|--no-pager
 """)
 ASKING_SERVICES = join_lines("""
-    gh pr view|list|diff|checks|status -L*|--limit|--state|--author|--label|--json|--jq|-q|--name-only|
+    gh pr view|list|diff|checks|status -L*|--limit|--state|--author|--label|--json|--name-only|
         --comments
-    gh issue view|list|status -L*|--limit|--state|--author|--label|--json|--jq|-q|--comments
-    gh run view|list -L*|--limit|--branch|--status|--workflow|--json|--jq|-q|--log|--log-failed|
+    gh issue view|list|status -L*|--limit|--state|--author|--label|--json|--comments
+    gh run view|list -L*|--limit|--branch|--status|--workflow|--json|--log|--log-failed|
         --exit-status|--job|-b
     docker ps|images|version|info !* -a|--all|-q|--quiet|--no-trunc|--format
     docker compose ps|ls|version !* -a|--all|-q|--quiet|--format
