@@ -78,7 +78,8 @@ for line in sys.stdin:
         )
     elif method == "tools/list":
         schema = {"type": "object"}
-        send(id=number, result={"tools": [{"name": name, "inputSchema": schema} for name in ("echo", "die")]})
+        names = ("echo", "die", "wait", "flood")
+        send(id=number, result={"tools": [{"name": name, "inputSchema": schema} for name in names]})
     elif method == "tools/call":
         threading.Thread(target=call, args=(number, message["params"]), daemon=True).start()
     elif method == "notifications/release":

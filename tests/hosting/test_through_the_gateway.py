@@ -20,7 +20,7 @@ from tests.gateway.agents import LONG_AGO, Wire, accept_command, text_of
 from tests.gateway.test_held_calls import InBackground
 from tests.hosting.conftest import SERVER, message
 from tests.hosting.test_keeper import keepers_of
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from tests.processes import is_gone, until_gone
 from tests.served import ROOT, Served, children_of
 from tests.shared_server import SharedServer
@@ -184,3 +184,45 @@ def test_results_pass_byte_for_byte(served: Served) -> None:
             called = wire.message("tools/call", {"name": name if server else f"odd__{name}"})
             body = json.dumps(called)[:-2] + ', "arguments": {"id": 12345678901234567890123}}}'
             assert expected in wire.post(body.encode()).text
+
+
+@pytest.fixture
+def wire(served: Served) -> Wire:
+    served.sql("UPDATE mcp_servers SET default_policy = 'opt-out'")
+    wire = Wire(served, key=AGENT_KEY, server="double")
+    wire.initialize()
+    wire.ask("tools/list")
+    return wire
+
+
+def set_limits(served: Served, tool: str = "", **fields: str | int) -> None:
+    data = {"server": "double", "tool": tool} | {name: str(value) for name, value in fields.items()}
+    assert "Saved." in served.sign_in("admin").post("/ui/mcp/limits/save/", data=data).text
+
+
+def test_a_hosted_servers_results_are_cut_and_masked(served: Served, wire: Wire) -> None:
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    set_limits(served, result_kib=2, masks="yes")
+    until(lambda: "the result is longer than its limit" in text_of(wire.call("echo", text="x" * 9_000)))
+    assert token not in text_of(wire.call("echo", text=f"see {token} there"))
+
+
+def test_a_hosted_server_gets_as_many_calls_a_minute_as_its_tool_may(served: Served, wire: Wire) -> None:
+    set_limits(served, tool="echo", calls_per_minute=1)
+    until(lambda: "may get 1 calls of echo a minute" in text_of(wire.call("echo")))
+
+
+def test_a_hosted_server_that_takes_too_long_has_failed_and_hears_of_it(served: Served, wire: Wire) -> None:
+    set_limits(served, tool="wait", call_seconds=1)
+    until(lambda: "within 1 second" in text_of(wire.call("wait")))
+    assert wire.call("echo")["content"], "others go on"
+
+
+@pytest.mark.parametrize("tool", ["die", "flood"])
+def test_a_hosted_server_that_ends_during_calls_is_left_alone_for_a_while(
+    served: Served, wire: Wire, tool: str
+) -> None:
+    set_limits(served, breaker_failures=2, breaker_seconds=600)
+    until(lambda: "gets no calls for" in text_of(wire.call(tool)))
+    assert "gets no calls for" in text_of(wire.call("echo"))
+    assert "open" in served.sign_in("admin").get("/ui/mcp/servers/double/").text

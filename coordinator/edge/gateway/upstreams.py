@@ -30,7 +30,7 @@ from coordinator.mcp.protocol.http_client import (
     UpstreamAnswer,
     UpstreamFailed,
 )
-from coordinator.mcp.servers.stdio_host import ASKER, CALLER, STARTED, WHEN_READY
+from coordinator.mcp.servers.stdio_host import ASKER, CALLER, PROCESS_ENDED, STARTED, WHEN_READY
 
 MOST_STARTS = 3  # of a stdio server for one call
 MOST_ANSWER = 16 * 1024 * 1024
@@ -423,16 +423,32 @@ async def read_call_response(
     try:
         async with exchange.call_timeouts.limit_duration(exchange.call_seconds):
             try:
-                return await read_response(
+                response, event = await read_response(
                     answer, number, line, within=float(exchange.call_seconds), **changes
                 )
             except StreamLeftOpen as left_open:
                 if follow is None:
                     raise
                 return await follow(left_open, number, line, **changes)
+            if exchange.server.is_stdio:
+                require_running_process(response)
+            return response, event
     except TimeoutError:
         failure_text = f"did not answer within {exchange.call_seconds} seconds"
         raise UpstreamFailed(failure_text, may_have_run=True) from None
+
+
+def require_running_process(response: bytes) -> None:
+    """Raise UpstreamFailed for a response that the host of stdio servers gives where the server's process ended."""
+    if PROCESS_ENDED.encode() not in response:
+        return
+    try:
+        error = msgspec.json.decode(response).get("error")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        return
+    if isinstance(error, dict) and error.get("data") == {PROCESS_ENDED: True}:
+        text = str(error.get("message", "")).removeprefix("The server ").rstrip(".")
+        raise UpstreamFailed(text or "has ended", may_have_run=True)
 
 
 async def send_final_response(

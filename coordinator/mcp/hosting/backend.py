@@ -22,6 +22,7 @@ from coordinator.mcp.hosting.process import ServerProcess
 from coordinator.mcp.hosting.streams import MessageStream
 from coordinator.mcp.protocol import envelopes
 from coordinator.mcp.protocol.envelopes import Envelope
+from coordinator.mcp.servers.stdio_host import PROCESS_ENDED
 
 GREETS_WITHIN = 60.0  # seconds; npx and uvx may have to fetch the server first
 STEADY_AFTER = 60.0  # seconds after which an end counts as the first again
@@ -212,9 +213,7 @@ class StdioBackend:
         try:
             await running.send_server_line(message.replace_message_id(b"%d" % number).encode_line())
         except OSError:
-            self.answer_pending_request(
-                number, envelopes.build_error_line(own_id, SERVER_ENDED, self.describe_process_end())
-            )
+            self.answer_pending_request(number, build_end_line(own_id, self.describe_process_end()))
         return number, stream
 
     async def forward_client_message(self, message: Envelope, session: StdioSession | None) -> None:
@@ -445,7 +444,7 @@ class StdioBackend:
         self._greeting = None
         self._questions = {}
         for number, pending in list(self._under_way.items()):
-            self.answer_pending_request(number, envelopes.build_error_line(pending.id, SERVER_ENDED, text))
+            self.answer_pending_request(number, build_end_line(pending.id, text))
 
     def describe_process_end(self) -> str:
         return self._last_words or "The server has ended."
@@ -475,3 +474,8 @@ class StdioBackend:
         task = asyncio.ensure_future(work)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
+
+
+def build_end_line(number: bytes, text: str) -> bytes:
+    """Return the answer to a request whose server has ended, which is not the server's own."""
+    return envelopes.build_error_line(number, SERVER_ENDED, text, {PROCESS_ENDED: True})

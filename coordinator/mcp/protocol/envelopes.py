@@ -116,10 +116,10 @@ def build_notification_line(method: str, params: dict[str, Any] | None = None) -
     return msgspec.json.encode(body | ({"params": params} if params is not None else {}))
 
 
-def build_error_line(number: bytes, code: int, text: str) -> bytes:
+def build_error_line(number: bytes, code: int, text: str, data: dict[str, Any] | None = None) -> bytes:
     """Return the answer to a request that fails."""
-    error_fields = msgspec.json.encode({"code": code, "message": text})
-    return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + error_fields + b"}"
+    error_fields = {"code": code, "message": text} | ({"data": data} if data else {})
+    return b'{"jsonrpc":"2.0","id":' + number + b',"error":' + msgspec.json.encode(error_fields) + b"}"
 
 
 def build_result_line(number: bytes, raw: bytes) -> bytes:

@@ -18,6 +18,8 @@ CALLER = "x-signalbox-caller"  # tells callers apart, where each has a process o
 # A request with it is not sent to a server that had to be started first.
 WHEN_READY = "x-signalbox-when-ready"
 STARTED = 425  # … but answered so, once the server is ready for it
+# In the data of an error: the host answers, since the server's process has ended.
+PROCESS_ENDED = "signalbox/process-ended"
 ASKER = "x-signalbox-asker"  # tells callers apart, also where they share a process
 
 
