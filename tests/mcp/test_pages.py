@@ -201,7 +201,7 @@ def test_cells_chosen_in_the_matrix_are_previewed_with_their_versions() -> None:
         "/ui/mcp/access/preview/", {"slot": cell, "choice": "allow", "why": "Why not."}
     )
     (edit,) = shown.context["edits"]
-    assert edit.seen is not None
+    assert edit.seen_version is not None
     assert [turn.tool_name for turn in shown.context["preview"].turns] == ["t"]
 
 
