@@ -61,12 +61,12 @@ def choose_initial_mode(agent: StartableAgent, opened: dict[str, Any], wanted_mo
         if ids and chosen not in ids:
             raise RunnerRefused(f"{agent.title} has no mode {chosen!r}. It has: {', '.join(ids)}.")
         return chosen if chosen != current else None
-    if not ids or current in agent.permission_options:
+    if not ids or current in agent.asking_modes:
         return None
-    if not agent.permission_options and current is not None and not UNASKED.search(current):
+    if not agent.asking_modes and current is not None and not UNASKED.search(current):
         return None
-    asking = next((ask for ask in agent.permission_options if ask in ids), None)
-    if asking is None and not agent.permission_options:
+    asking = next((ask for ask in agent.asking_modes if ask in ids), None)
+    if asking is None and not agent.asking_modes:
         asking = next((mode_id for usual in USUAL for mode_id in ids if usual.search(mode_id)), None)
     if asking is None:
         raise RunnerRefused(

@@ -18,7 +18,7 @@ class KnownAgentProgram:
 
     `needs` are the programs that must be on the PATH, the one to start first; `names` tells programs of them to the
     first in a variable. `passes` are the variables that it may have of the runner's; one that ends in `*` begins so.
-    `permission_options` are the modes in which a person is asked, the preferred one first; empty: its
+    `asking_modes` are the modes in which a person is asked, the preferred one first; empty: its
     settings say, not its modes.
     `opens_once_a_minute`: a conversation that it opens twice within one minute of the clock is lost.
     `keeps_commands`: commands of a turn go on when that is cancelled. `brings` is the
@@ -35,7 +35,7 @@ class KnownAgentProgram:
     arguments: tuple[str, ...] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
-    permission_options: tuple[str, ...] = ()
+    asking_modes: tuple[str, ...] = ()
     opens_once_a_minute: bool = False
     keeps_commands: bool = False
     brings: tuple[str, str] | None = None
@@ -53,7 +53,7 @@ KNOWN = (
         ("claude-agent-acp",),
         "npm install -g @agentclientprotocol/claude-agent-acp",
         passes=("ANTHROPIC_*", "CLAUDE_*", "DISABLE_AUTOUPDATER", "AWS_*", "CLOUD_ML_REGION"),
-        permission_options=("default", "plan"),
+        asking_modes=("default", "plan"),
         brings=("@anthropic-ai/claude-agent-sdk", "claudeCodeVersion"),
         instead="CLAUDE_CODE_EXECUTABLE",
         login="claude",
@@ -65,7 +65,7 @@ KNOWN = (
         "npm install -g @openai/codex @agentclientprotocol/codex-acp",
         names={"CODEX_PATH": "codex"},
         passes=("OPENAI_*", "CODEX_*", "AZURE_OPENAI_*"),
-        permission_options=("workspace-write", "read-only"),
+        asking_modes=("workspace-write", "read-only"),
         keeps_commands=True,  # seen with 0.169 and codex-acp 2.6: only the end of its process ends them
         login="codex login",
     ),
@@ -76,7 +76,7 @@ KNOWN = (
         "npm install -g @google/gemini-cli",
         ("--acp",),
         passes=("GEMINI_*", "GOOGLE_*"),
-        permission_options=("default", "plan"),
+        asking_modes=("default", "plan"),
         opens_once_a_minute=True,  # 0.61 names a conversation's file by the minute, and empties one that is there
         login="gemini",
     ),
@@ -87,7 +87,7 @@ KNOWN = (
         "npm install -g opencode-ai",
         ("acp",),
         passes=("OPENCODE_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
-        permission_options=("build", "plan"),
+        asking_modes=("build", "plan"),
         store="opencode/opencode.db",
         login="opencode auth login",
     ),
@@ -98,7 +98,7 @@ KNOWN = (
         "npm install -g @github/copilot",
         ("--acp",),
         passes=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN", "GH_HOST"),
-        permission_options=(f"{_COPILOT_MODES}agent", f"{_COPILOT_MODES}plan"),
+        asking_modes=(f"{_COPILOT_MODES}agent", f"{_COPILOT_MODES}plan"),
         sets={"COPILOT_ALLOW_ALL": "false"},  # else its person's shell could have it ask nobody
         login="copilot login",
     ),
@@ -109,7 +109,7 @@ KNOWN = (
         "npm install -g @qwen-code/qwen-code",
         ("--acp",),
         passes=("QWEN_*", "OPENAI_*", "DASHSCOPE_*", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"),
-        permission_options=("default", "plan"),
+        asking_modes=("default", "plan"),
         login="qwen",
     ),
     KnownAgentProgram(
@@ -119,7 +119,7 @@ KNOWN = (
         "npm install -g @kilocode/cli",
         ("acp",),
         passes=("KILO_*", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"),
-        permission_options=("code", "plan"),
+        asking_modes=("code", "plan"),
         store="kilo/kilo.db",
         login="kilo auth login",
     ),
@@ -203,7 +203,7 @@ class StartableAgent:
     version: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     passes: tuple[str, ...] = ()
-    permission_options: tuple[str, ...] = ()
+    asking_modes: tuple[str, ...] = ()
     mode: str = ""
     opens_once_a_minute: bool = False
     store: str = ""
@@ -270,7 +270,7 @@ def find_configured_agent(
         find_agent_version(known_agent, program, path) if known_agent else read_package_version(program),
         {**(known_agent.sets if known_agent else {}), **options.env},
         (*(known_agent.passes if known_agent else ()), *options.passes),
-        known_agent.permission_options if known_agent else (),
+        known_agent.asking_modes if known_agent else (),
         options.mode,
         known_agent.opens_once_a_minute if known_agent else False,
         known_agent.store if known_agent else "",
@@ -296,7 +296,7 @@ def find_known_agent(
         find_agent_version(known_program, program, path),
         {**env, **known_program.sets, **options.env},
         (*known_program.passes, *options.passes),
-        known_program.permission_options,
+        known_program.asking_modes,
         options.mode,
         known_program.opens_once_a_minute,
         known_program.store,

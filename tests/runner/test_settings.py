@@ -99,7 +99,7 @@ def test_what_is_known_of_a_program_holds_under_any_name(tmp_path: Path) -> None
     (agent,), _ = startable.find_startable_agents(wanted, str(tmp_path))
     assert (agent.name, agent.title, agent.is_configured) == ("mine", "mine", True)
     assert agent.opens_once_a_minute
-    assert agent.permission_options == ("default", "plan")
+    assert agent.asking_modes == ("default", "plan")
     assert "command" not in agent.build_agent_offer()
 
 
@@ -208,10 +208,9 @@ def opened(current: str, *others: str, as_option: bool = False) -> dict[str, Any
     ],
 )
 def test_a_session_begins_in_a_mode_that_asks(name: str, told: dict[str, Any], chosen: str | None) -> None:
-    asks = next((one.permission_options for one in KNOWN if one.name == name), ())
+    asks = next((one.asking_modes for one in KNOWN if one.name == name), ())
     assert (
-        modes.choose_initial_mode(StartableAgent(name, name, ("x",), permission_options=asks), told, None)
-        == chosen
+        modes.choose_initial_mode(StartableAgent(name, name, ("x",), asking_modes=asks), told, None) == chosen
     )
 
 
