@@ -208,6 +208,8 @@ def test_viewers_look_and_approvers_edit() -> None:
     assert page.status_code == 200
     assert "<fieldset disabled>" in page.content.decode()
     assert "An approver can change them." in page.content.decode()
+    assert "New rule" not in page.content.decode()
+    assert "New rule" in signed_in("approver").get("/ui/rules/").content.decode()
     assert viewer.post("/ui/rules/save/", form()).status_code == 403
     assert viewer.post("/ui/connections/key/", {"name": "x", "program": "codex"}).status_code == 403
 
