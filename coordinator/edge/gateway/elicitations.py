@@ -8,13 +8,14 @@ the end of the call, a key that is revoked, a failure) cancels the question and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
 from collections.abc import Coroutine
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from django.db import DatabaseError
 from django.utils import timezone
@@ -57,6 +58,17 @@ TAKEN_BACK = "The server needs no answer any more."
 NOT_IN_TIME = "Nobody answered in time."
 FAILED = "The question could not be kept open."
 ANSWERED_HERE = "Answered in Signalbox."
+
+
+class OpenCard(Protocol):
+    """What is put before people."""
+
+    @property
+    def request_id(self) -> str:
+        """The id of its request."""
+
+
+Card = TypeVar("Card", bound=OpenCard | None)
 
 
 class ElicitationHandler:
@@ -131,12 +143,30 @@ class ElicitationHandler:
             event_id=event_id,
             client=exchange.client_name,
         )
-        return await self._threads.run_in_thread(
+        opening = self._threads.run_in_thread(
             elicitations.request_elicitation_answer,
             request,
             until=now + timedelta(seconds=find_patience(exchange, line)),
             now=now,
         )
+        return await self.open_or_withdraw_card(exchange, opening, CALL_OVER)
+
+    async def open_or_withdraw_card(
+        self, exchange: Exchange, opening: Coroutine[Any, Any, Card], reason: str
+    ) -> Card:
+        """Return the card that `opening` makes. Whoever is cancelled meanwhile leaves none that waits."""
+        opened = asyncio.ensure_future(opening)
+        try:
+            return await asyncio.shield(opened)
+        except asyncio.CancelledError:
+            self.run_in_background(self.withdraw_when_open(exchange, opened, reason))
+            raise
+
+    async def withdraw_when_open(self, exchange: Exchange, opened: asyncio.Future[Card], reason: str) -> None:
+        """Close a card that is being made for nobody."""
+        with contextlib.suppress(SignalboxError, DatabaseError):
+            if (card := await opened) is not None:
+                await self.withdraw_card(exchange, card.request_id, reason)
 
     async def wait_for_result(
         self,

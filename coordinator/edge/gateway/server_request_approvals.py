@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -78,12 +76,10 @@ class ServerRequestApprovals:
         Closes the card, however that ends.
         """
         question = await self.build_question(exchange, request, record)
-        opening = asyncio.ensure_future(self.open_card(question, ruling, patience))
         try:
-            card = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            self._elicitations.run_in_background(self.withdraw_when_open(exchange, opening))
-            raise
+            card = await self._elicitations.open_or_withdraw_card(
+                exchange, self.open_card(question, ruling, patience), STREAM_OVER
+            )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
             return NOT_ASKED_NOW
@@ -110,14 +106,6 @@ class ServerRequestApprovals:
                 self._elicitations.run_in_background(
                     self._elicitations.withdraw_card(exchange, card.request_id, reason)
                 )
-
-    async def withdraw_when_open(
-        self, exchange: Exchange, opening: asyncio.Future[OpenServerRequest]
-    ) -> None:
-        """Close a card that is being made for nobody."""
-        with contextlib.suppress(SignalboxError, DatabaseError):
-            card = await opening
-            await self._elicitations.withdraw_card(exchange, card.request_id, STREAM_OVER)
 
     async def build_question(
         self, exchange: Exchange, request: ServerRequest, record: CallRecord
