@@ -23,7 +23,8 @@ def targets(page: str) -> list[str]:
     found = []
     for article in re.findall(r"<article.*?</article>", page, re.DOTALL):
         below = re.search(r'class="asked-value">([^<]*)<', article)
-        told = below or re.search(r'class="act-rest">(?:for |[^<]*\()([^<]*?)\)?</span>', article)
+        allowed = re.search(r'Allow\s+<code class="act">([^<]*)<', article)  # asked for without a tool
+        told = below or allowed or re.search(r'class="act-rest">(?:for |[^<]*\()([^<]*?)\)?</span>', article)
         found.append(html.unescape(told[1]) if told else "")
     return found
 

@@ -36,7 +36,7 @@ def agent(served: Served) -> Iterator[Agent]:
 def test_a_server_beside_its_agent_goes_by_the_rules_that_are_served(served: Served, agent: Agent) -> None:
     rule(served, "mcp__local__die", "deny")
     agent.send("tools/list", 1)
-    assert [tool["name"] for tool in agent.told(1)["result"]["tools"]] == ["echo"]
+    assert [tool["name"] for tool in agent.told(1)["result"]["tools"]] == ["echo", "wait", "flood"]
     assert "echo {'a': 1} 1 " in text_of(agent.call("echo", 2, a=1))
     denied = agent.call("die", 3)
     assert denied["isError"]

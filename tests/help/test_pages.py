@@ -154,14 +154,16 @@ def test_what_explains_a_page_exists(target: str) -> None:
     assert not anchor or anchor in {section.anchor for section in page_sections(name)}
 
 
+# Pages whose address names a row.
+OF_ONE_THING = {
+    *("agents:detail", "approvals:detail", "connections:agent", "mcp:server", "people:detail"),
+    "rules:ready-made-calls",
+}
+
+
 @pytest.mark.parametrize(
     "view",
-    [
-        view
-        for view in EXPLAINED
-        if view
-        not in {"approvals:detail", "mcp:server", "connections:agent", "people:detail", "agents:detail"}
-    ],
+    [view for view in EXPLAINED if view not in OF_ONE_THING],
 )
 def test_a_page_links_to_its_explanation(view: str) -> None:
     html = signed_in("admin").get(reverse(view)).content.decode()
