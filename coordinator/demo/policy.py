@@ -60,7 +60,14 @@ RULES = (
         reason="People look at what leaves the machine.",
         wait_seconds=300,
     ),
-    DecisionRule(4, "Bash", "allow", r"git (status|diff|log)( [\w./-]+)*", reason="Looking is free."),
+    DecisionRule(
+        4,
+        "Bash",
+        "allow",
+        reason="Looking is free.",
+        runs="git status|diff|log -s|-b|-p|-n*|-#|--short|--oneline|--stat|--graph|--all|--cached|--name-only",
+        touches="reads inside\n!.env*",
+    ),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.demo.policy import RULES
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_subject_field
 from coordinator.policy.suggestions.narrowest import find_wider_answer
@@ -41,6 +42,11 @@ def test_there_are_three_hundred_labelled_calls_each_with_its_reason() -> None:
     assert min(len(HARMLESS_CALLS), len(DANGEROUS_CALLS)) >= 150
     assert all(call.why for call in calls)
     assert len({(call.tool, str(call.input)) for call in calls}) == len(calls)
+
+
+def test_the_rules_of_the_demo_let_no_dangerous_call_run() -> None:
+    assert [call.shown_text for call in list_allowed_calls(RULES, DANGEROUS_CALLS)] == []
+    assert list_allowed_calls(RULES, HARMLESS_CALLS) != []
 
 
 @pytest.mark.django_db
