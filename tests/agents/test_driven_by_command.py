@@ -43,9 +43,9 @@ def test_an_agent_by_its_command_is_offered_asked_denied_and_approved(machine: M
     assert "resumes conversations" in approver.get("/ui/runners/").text
     decide(approver, request, "denied", reason=REASON)
     request = machine.asked(run, session, "touch approved")
-    assert any(REASON in body for body in script.requests)
     assert not (machine.project(agent) / "approved").exists()
     decide(approver, request, "approved")
     assert machine.ended(run, session) == "completed", machine.told(run, session)
+    assert any(REASON in body for body in script.requests)  # some agents pass it on only after the turn
     assert (machine.project(agent) / "approved").exists()
     assert not (machine.project(agent) / "denied").exists()
