@@ -184,7 +184,7 @@ def test_a_locked_phone_hears_of_a_request_within_two_seconds_of_its_commit(
         notes = phone.until_shown(lambda notes, number=number: len(notes) == number)
         took.append(time.time() - committed)
         [note] = [one for one in notes if one["tag"] == request_id]
-        assert note["title"].endswith(f" for api.locked-{number}")
+        assert note["title"] == f"Allow api.locked-{number} (NetworkAccess)"
         assert note["body"].startswith("Asked by ")
         assert [one["action"] for one in note["actions"]] == ["deny"]
         assert (told["id"], told["waiting"]) == (request_id, number)
