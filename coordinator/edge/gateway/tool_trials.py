@@ -90,20 +90,23 @@ class ToolTrialRunner:
 
         is_sent = False
         seconds = min(ANSWER_WITHIN, server.find_call_seconds(trial.tool))
+
+        async def send_in_own_session() -> bytes:
+            nonlocal is_sent
+            async with self._sessions.open_own_session(exchange) as own:
+                is_sent = True
+                recheck = functools.partial(self.require_trial_allowed, trial, server)
+                response, _, _ = await self._sending.try_upstream_call(
+                    own, own.message.raw, None, recheck, as_client=True
+                )
+                return response
+
         try:
             with DisconnectWatcher(wait_forever) as watcher:
                 exchange = self.build_trial_exchange(trial, server, watcher)
-                async with (
-                    exchange.call_timeouts.limit_duration(seconds),
-                    self._sessions.open_own_session(exchange) as own,
-                ):
-                    await self._limiter.require_call_within_limits(own)
-                    is_sent = True
-                    recheck = functools.partial(self.require_trial_allowed, trial, server)
-                    send = functools.partial(
-                        self._sending.try_upstream_call, own, own.message.raw, None, recheck, as_client=True
-                    )
-                    response, _, _ = await self._limiter.watch_upstream(own, send)
+                async with exchange.call_timeouts.limit_duration(seconds):
+                    await self._limiter.require_call_within_limits(exchange)
+                    response = await self._limiter.watch_upstream(exchange, send_in_own_session)
         except TimeoutError:
             return fail_trial(f"The server did not answer within {seconds} seconds.", is_sent=is_sent)
         except UpstreamFailed as problem:
