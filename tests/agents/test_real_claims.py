@@ -70,7 +70,8 @@ def test_a_call_is_one_row_of_the_session_that_makes_it(
     )
     until(lambda: len(box.sql(told)) == 3)  # the agent's last hook may come after its end
     rows = box.sql(told)
-    sources = sorted((kind, "own" if source in {agent, "telemetry"} else source) for kind, _, _, source, _ in rows)
+    agent_sources = {agent, "telemetry"}
+    sources = sorted((kind, "own" if source in agent_sources else source) for kind, _, _, source, _ in rows)
     assert sources == [  # the agent's hook or its telemetry: the one that came first
         ("post_tool", "gateway"),
         ("post_tool", "own"),
