@@ -26,6 +26,10 @@ from dashboard.rendering.allowance import with_allowance
 from dashboard.templatetags.signalbox import title_of
 
 DIGITS_OF_AN_ID = 19  # one with as many may not fit into 64 bits
+WAITING_TEMPLATES = {
+    "data-session-waiting": "sessions/_waiting.html",
+    "data-session-waiting-count": "sessions/_waiting_count.html",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +98,18 @@ def waiting_fragments(change: FeedChange) -> Sequence[PageFragment]:
     permission_contexts = PermissionContext.objects.filter(
         request__pk=int(change.key), session_id__isnull=False
     )
-    return [
-        PageFragment(
-            f'[data-session-waiting="{escape_css_text(session_id)}"]',
-            render_to_string(
-                "sessions/_waiting.html",
-                {"session_id": session_id, "waiting": count_session_waiting_requests(session_id)},
-            ),
-        )
-        for session_id in permission_contexts.values_list("session_id", flat=True)
-        if session_id is not None
-    ]
+    fragments = []
+    for session_id in permission_contexts.values_list("session_id", flat=True):
+        if session_id is None:
+            continue
+        context = {"session_id": session_id, "waiting": count_session_waiting_requests(session_id)}
+        fragments += [
+            PageFragment(
+                f'[{attribute}="{escape_css_text(session_id)}"]', render_to_string(template, context)
+            )
+            for attribute, template in WAITING_TEMPLATES.items()
+        ]
+    return fragments
 
 
 def draw_session_row(session_id: str) -> Drawing | None:

@@ -73,6 +73,7 @@ class SessionTable(tables.Table):  # type: ignore[misc] # the library has no typ
     files = build_session_column("Files changed", "files", is_number=True)
     events = build_session_column("Events", "events", is_number=True, orderable=False)
     errors = build_session_column("Errors", "errors", is_number=True, orderable=False)
+    waiting = build_session_column("Waiting", "waiting", is_number=True, orderable=False)
 
     class Meta:
         template_name = "sessions/_table.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
@@ -243,11 +244,28 @@ def test_a_request_that_changed_tells_how_many_wait_wherever_its_session_says_so
     told = []
     for request in PermissionRequest.objects.order_by("pk"):
         told += waiting_fragments(FeedChange(1, 0, "permission_requests", str(request.pk), "p", "update"))
-    assert {fragment.target for fragment in told} == {'[data-session-waiting="ses_\\22 odd]"]'}
-    assert all("1 waiting" in fragment.html and not HIDDEN.search(fragment.html) for fragment in told)
+    chip, cell = '[data-session-waiting="ses_\\22 odd]"]', '[data-session-waiting-count="ses_\\22 odd]"]'
+    assert {fragment.target for fragment in told} == {chip, cell}
+    for fragment in told:
+        assert not HIDDEN.search(fragment.html)
+        assert ("1 waiting" if fragment.target == chip else ">1</a>") in fragment.html
     PermissionRequest.objects.update(status="denied")
-    (now,) = waiting_fragments(FeedChange(2, 0, "permission_requests", str(request.pk), "p", "update"))
-    assert HIDDEN.search(now.html)
+    now = waiting_fragments(FeedChange(2, 0, "permission_requests", str(request.pk), "p", "update"))
+    html = {fragment.target: fragment.html for fragment in now}
+    assert HIDDEN.search(html[chip])
+    assert "<a" not in html[cell]
+    assert ">0</span>" in html[cell]
+
+
+def test_the_number_that_waits_leads_to_the_sessions_requests(viewer):
+    session = make_session("ses a&b")
+    for status in ("pending", "approved"):
+        ask(session, status)
+    body = viewer.get("/ui/sessions/").content.decode()
+    (cell,) = re.findall(r'<td[^>]*data-label="Waiting">(.*?)</td>', body, re.DOTALL)
+    (address,) = re.findall(r'href="([^"]*)"', cell)
+    assert ">1</a>" in cell
+    assert viewer.get(unescape(address)).context["inbox"].matching == 1
 
 
 def test_a_request_of_no_session_tells_nothing():
@@ -271,7 +289,7 @@ def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):
         ["Host"],
         ["Started"],
     ]
-    following = ["state", "person", "took", "cost", "tokens", "files", "events", "errors"]
+    following = ["state", "person", "took", "cost", "tokens", "files", "events", "errors", "waiting-count"]
     assert re.findall('data-follows="(.*?)"', " ".join(cells)) == following
 
 
