@@ -19,7 +19,7 @@ class OnlineRunnerOffers:
     """Agents as (name, title with version and hosts), directories, and agents that some machine has not.
 
     `by_id` are the runners that offer agents, by id; `online_count` how many runners are online, those that take runs
-    by demands alone with them. `abilities` are what agents said that they can do, by title and host.
+    by demands alone with them. `ability_labels` are what agents said that they can do, by title and host.
     """
 
     agents: list[tuple[str, str]]
@@ -28,7 +28,7 @@ class OnlineRunnerOffers:
     worktrees: bool
     by_id: dict[str, Runner]
     online_count: int
-    abilities: list[tuple[str, list[str]]]
+    ability_labels: list[tuple[str, list[str]]]
 
     @property
     def runner_count(self) -> int:
@@ -66,7 +66,7 @@ class OnlineRunnerOffers:
         titles: dict[str, str] = {}
         directories: dict[str, None] = {}
         missing: dict[str, str] = {}
-        abilities: dict[str, list[str]] = {}
+        ability_labels: dict[str, list[str]] = {}
         for runner in online:
             offered = runner_offers.get(runner.pk)
             for agent in offers.offered_agents(offered):
@@ -75,7 +75,7 @@ class OnlineRunnerOffers:
                 hosts.setdefault(agent["name"], []).append(runner.hostname)
                 if agent_abilities := offers.list_agent_abilities(agent):
                     agent_title = str(agent.get("title") or agent["name"])
-                    abilities[f"{agent_title} on {runner.hostname}"] = agent_abilities
+                    ability_labels[f"{agent_title} on {runner.hostname}"] = agent_abilities
             directories |= dict.fromkeys(offers.offered_directories(offered))
             for agent in offers.missing_agents(offered):
                 missing.setdefault(str(agent.get("title") or agent["name"]), str(agent.get("how") or ""))
@@ -87,7 +87,7 @@ class OnlineRunnerOffers:
             any(isinstance(one, dict) and one.get("worktrees") is True for one in runner_offers.values()),
             {one.pk: one for one in online if one.pk in runner_offers},
             len(online),
-            list(abilities.items())[:MOST_OFFERS],
+            list(ability_labels.items())[:MOST_OFFERS],
         )
 
 

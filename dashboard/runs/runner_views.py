@@ -32,7 +32,7 @@ class DrivenAgentRow:
     offer: dict[str, Any]
 
     @property
-    def abilities(self) -> list[str]:
+    def ability_labels(self) -> list[str]:
         return offers.list_agent_abilities(self.offer)
 
 

@@ -74,7 +74,7 @@ class TurnChoice:
     files: int
 
     @property
-    def preview(self) -> str:
+    def prompt_preview(self) -> str:
         """Its prompt's beginning on one line, without the marks of Markdown."""
         return preview_markdown(self.prompt, LONGEST_PREVIEW)
 

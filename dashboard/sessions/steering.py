@@ -36,7 +36,7 @@ class QueuedPrompt:
     why: str
 
     @property
-    def preview(self) -> str:
+    def text_preview(self) -> str:
         """Its beginning on one line, without the marks of Markdown."""
         return preview_markdown(self.text, LONGEST_PREVIEW)
 

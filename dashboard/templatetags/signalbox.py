@@ -260,7 +260,7 @@ def filesize(value: int | None) -> str:
 
 
 @register.filter
-def at(mapping: Mapping[str, Any], key: str) -> Any:
+def get_item(mapping: Mapping[str, Any], key: str) -> Any:
     """Return what a dictionary holds under a key; empty where it holds nothing there."""
     return mapping.get(key, "")
 

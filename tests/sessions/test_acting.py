@@ -120,8 +120,8 @@ def test_resume():
 
 def test_prompts_that_wait_and_prompts_of_turns_are_previewed_without_marks_of_markdown():
     run = Run(run_id="run_1", prompt="# Publish\n\n- run the `tests`\n- **push**")
-    assert QueuedPrompt(run, run.prompt, 0, "").preview == "Publish · run the tests · push"
-    assert TurnChoice(1, 1, BEGAN, run.prompt, 0).preview == "Publish · run the tests · push"
+    assert QueuedPrompt(run, run.prompt, 0, "").text_preview == "Publish · run the tests · push"
+    assert TurnChoice(1, 1, BEGAN, run.prompt, 0).prompt_preview == "Publish · run the tests · push"
 
 
 def page_of(session, role="approver"):

@@ -14,7 +14,6 @@ import json
 import logging
 from collections.abc import Coroutine
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from django.db import DatabaseError
@@ -36,6 +35,7 @@ from coordinator.edge.gateway.call_patience import calculate_wait_limit
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive
+from coordinator.edge.gateway.open_questions import OpenQuestions
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient
@@ -274,26 +274,15 @@ class ElicitationHandler:
         return result or {"action": CANCEL}
 
 
-class CallElicitations:
+class CallElicitations(OpenQuestions):
     """The questions that one call's server has asked on its line, until the call ends."""
 
     def __init__(self, handler: ElicitationHandler, exchange: Exchange, line: ResponseStream | None) -> None:
+        super().__init__()
         self._handler = handler
         self._exchange = exchange
         self._line = line
-        self._open: dict[str, asyncio.Task[None]] = {}
         self._count = 0
-
-    async def __aenter__(self) -> CallElicitations:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._open.values():
-            task.cancel()
-        if self._open:
-            await asyncio.wait(self._open.values())
 
     async def take_server_message(self, data: bytes) -> bool:
         """Take in what a server sends before its response; say whether its client is not to receive it."""
@@ -301,20 +290,15 @@ class CallElicitations:
         if server_elicitation is not None:
             return await self.take_question(server_elicitation)
         number = elicitation.parse_taken_back_number(data)
-        task = self._open.get(json.dumps(number)) if number is not None else None
-        if task is not None:
-            task.cancel(TAKEN_BACK)
+        if number is not None:
+            self.cancel_question(number, TAKEN_BACK)
         return False
 
     async def take_question(self, server_elicitation: ServerElicitation) -> bool:
         is_client_asked = self.can_client_ask(server_elicitation.mode)
         self._count += 1
-        is_too_many = self._count > MAX_QUESTIONS or len(self._open) >= MAX_QUESTIONS_AT_ONCE
-        if (
-            server_elicitation.params is None
-            or is_too_many
-            or json.dumps(server_elicitation.number) in self._open
-        ):
+        is_too_many = self._count > MAX_QUESTIONS or self.open_count >= MAX_QUESTIONS_AT_ONCE
+        if server_elicitation.params is None or is_too_many or self.is_open(server_elicitation.number):
             if not is_client_asked:
                 await self.refuse_question(server_elicitation)
             return not is_client_asked
@@ -331,12 +315,8 @@ class CallElicitations:
             await self.try_sending(server_elicitation.number, result={"action": DECLINE})
             return True
         is_client_asked = is_client_asked and open_elicitation.is_findable
-        key = json.dumps(server_elicitation.number)
-        task = asyncio.ensure_future(
-            self.answer_question(server_elicitation, open_elicitation, is_client_asked)
-        )
-        self._open[key] = task
-        task.add_done_callback(lambda _: self._open.pop(key, None))
+        answering = self.answer_question(server_elicitation, open_elicitation, is_client_asked)
+        self.start_answering(server_elicitation.number, answering)
         return not is_client_asked
 
     def can_client_ask(self, mode: str) -> bool:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import time
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 from django.db import DatabaseError
 from django.utils import timezone
@@ -23,6 +21,7 @@ from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.elicitations import LONGEST_WAIT, ElicitationHandler, find_patience
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
+from coordinator.edge.gateway.open_questions import OpenQuestions
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.server_request_approvals import ServerRequestApprovals
@@ -342,7 +341,7 @@ class ServerRequestGate:
             log.warning("A refusal is missing from the audit log: %s", problem)
 
 
-class ServerRequestStream:
+class ServerRequestStream(OpenQuestions):
     """The requests of a server on one stream to its client, until the stream ends."""
 
     def __init__(
@@ -353,33 +352,19 @@ class ServerRequestStream:
         *,
         is_servers_own: bool,
     ) -> None:
+        super().__init__()
         self._gate = gate
         self._exchange = exchange
         self._line = line
         self._patience = LONGEST_WAIT if is_servers_own else find_patience(exchange, line)
-        self._open: dict[str, asyncio.Task[None]] = {}
         self._count = 0
-
-    async def __aenter__(self) -> ServerRequestStream:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for task in self._open.values():
-            task.cancel()
-        if self._open:
-            await asyncio.wait(self._open.values())
 
     async def take_server_message(self, data: bytes) -> bool:
         """Take in what a server sends; say whether its client is not to receive it, or not yet."""
         request = parse_server_request(data)
         if request is None:
-            number = parse_taken_back_number(data) if self._open else None
-            task = self._open.get(json.dumps(number))
-            if task is not None:
-                task.cancel()
-            return task is not None  # its client does not know of the request
+            number = parse_taken_back_number(data) if self.open_count else None
+            return self.cancel_question(number)  # whose client does not know of it
         if self._exchange.person is not None:
             await self.send_refusal(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
             return True
@@ -388,10 +373,7 @@ class ServerRequestStream:
             refusal = self.find_limit_refusal(request, ruling)
         if refusal is None and ruling is not None:
             self._count += 1
-            key = json.dumps(request.number)
-            task = asyncio.ensure_future(self.answer_when_decided(request, ruling))
-            self._open[key] = task
-            task.add_done_callback(lambda _: self._open.pop(key, None))
+            self.start_answering(request.number, self.answer_when_decided(request, ruling))
             # A task that is cancelled before it begins would leave its server without an answer.
             await asyncio.sleep(0)
             return True
@@ -402,8 +384,8 @@ class ServerRequestStream:
 
     def find_limit_refusal(self, request: ServerRequest, ruling: Ruling) -> RequestRefusal | None:
         """Return why nobody is asked about a request, None where somebody is."""
-        is_too_many = self._count >= MAX_REQUESTS or len(self._open) >= MAX_QUESTIONS_AT_ONCE
-        if is_too_many or json.dumps(request.number) in self._open:
+        is_too_many = self._count >= MAX_REQUESTS or self.open_count >= MAX_QUESTIONS_AT_ONCE
+        if is_too_many or self.is_open(request.number):
             return RequestRefusal(request, TOO_MANY, ruling.by)
         if request.number is None or self._line is None or self._exchange.message.is_stateless:
             return RequestRefusal(request, NOT_OFFERED, ruling.by)

@@ -17,7 +17,7 @@ from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_own_re
 from coordinator.errors import NotFound
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import add_elicitation_capability
-from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
 VERSIONS = ("2025-11-25", "2025-06-18")  # with sessions; the newest is offered to whoever asks for another
 STATELESS = "2026-07-28"
@@ -145,14 +145,7 @@ class UpstreamSessions:
         }
         headers = [BOTH, ("Content-Type", "application/json")]
         body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
-        answer = await self._upstreams.send_to_server(
-            exchange.server,
-            headers,
-            body,
-            session=None,
-            caller=exchange.agent_id,
-            person=exchange.person,
-        )
+        answer = await self.send_own_message(exchange, headers, body)
         try:
             response = await read_own_response(answer, "signalbox-begin")
             session = answer.headers.get("mcp-session-id")
@@ -164,16 +157,22 @@ class UpstreamSessions:
             raise UpstreamFailed("refused to begin a session")
         headers.append(("Mcp-Protocol-Version", version))
         begun = answers.build_notification("notifications/initialized", {})
-        initialize_answer = await self._upstreams.send_to_server(
+        initialize_answer = await self.send_own_message(exchange, headers, begun, session=session)
+        initialize_answer.close()
+        return StoredUpstreamSession(session, version)
+
+    async def send_own_message(
+        self, exchange: Exchange, headers: list[tuple[str, str]], body: bytes, session: str | None = None
+    ) -> UpstreamAnswer:
+        """Send a message of Signalbox's own for the agent, or the person, of an exchange. Raises UpstreamFailed."""
+        return await self._upstreams.send_to_server(
             exchange.server,
             headers,
-            begun,
+            body,
             session=session,
             caller=exchange.agent_id,
             person=exchange.person,
         )
-        initialize_answer.close()
-        return StoredUpstreamSession(session, version)
 
     async def check_stateless_server(self, exchange: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
@@ -189,14 +188,7 @@ class UpstreamSessions:
         headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
         headers.append(("Mcp-Method", "server/discover"))
         body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
-        answer = await self._upstreams.send_to_server(
-            exchange.server,
-            headers,
-            body,
-            session=None,
-            caller=exchange.agent_id,
-            person=exchange.person,
-        )
+        answer = await self.send_own_message(exchange, headers, body)
         try:
             response = await read_own_response(answer, "signalbox-discover")
             return STATELESS in str(msgspec.json.decode(response).get("result", {}).get("supportedVersions"))
