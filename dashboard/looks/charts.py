@@ -2,7 +2,8 @@
 
 Each is drawn by a template of templates/components: `_bar_chart.html` a bar, `_day_columns.html` a column a day,
 `_stacked_columns.html` a column a day or hour in pieces, `_axis_chart.html` the same between axes, `_heat_map.html` a
-square a day, `_heat_rows.html` a square an hour in rows, `_link_graph.html` things in columns that lead to each other.
+square a day, `_heat_rows.html` a square an hour in rows, `_link_graph.html` things in columns that lead to each other;
+`_link_outline.html` says the same as nested lists, for phones.
 static/css/charts.css says how they look.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any
 
@@ -399,3 +400,14 @@ def build_link_graph(
     return LinkGraph(
         list(boxes.values()), edges, rows * GRAPH_ROW, (len(columns) - 1) * GRAPH_COLUMN + GRAPH_BOX
     )
+
+
+@dataclass(slots=True)
+class OutlineNode:
+    """A thing in a nested list: its label, where it leads to, the tone of its line, what the line stands for."""
+
+    label: str
+    url: str
+    tone: str = ""
+    note: str = ""
+    children: list[OutlineNode] = field(default_factory=list)

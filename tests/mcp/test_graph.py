@@ -56,6 +56,19 @@ def test_a_tool_that_agents_may_use_differently_says_so(show: Show) -> None:
     assert ("deny", "write of files: deny") in edges(show({"agent": "agent.robot"}))
 
 
+def test_the_list_for_phones_says_what_each_agent_may_do(show: Show) -> None:
+    grant("agent.robot", "files")
+    grant("agent.robot", "files", "write", "deny")
+    grant("stranger", "files", "write")
+    outline = show().partition('<ul class="link-outline" aria-label=')[2].partition("<details>")[0]
+    texts = [text.strip() for text in re.split(r"<[^>]+>", outline.partition(">")[2]) if text.strip()]
+    assert texts == [
+        *("Robot", "files", "allow", "write", "deny"),
+        *("stranger", "files", "single tools", "write", "allow"),
+    ]
+    assert re.findall(r'class="edge (\w+)"', outline) == ["allow", "deny", "none", "allow"]
+
+
 def test_another_name_of_an_agent_is_a_box_of_its_own(show: Show) -> None:
     grant("agent.robot", "files")
     grant("robot", "files", permission="deny")

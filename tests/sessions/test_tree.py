@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -76,6 +77,21 @@ def test_the_page_names_agents_and_leads_to_sessions() -> None:
     assert "The child: error" in page
     assert 'href="/ui/sessions/root/"' in page
     assert "There are more." not in page
+
+
+def test_the_list_for_phones_has_each_session_below_the_one_that_started_it() -> None:
+    root = add_session("root")
+    left = add_session("left", root)
+    add_session("right", root, "error")
+    add_session("leaf", left)
+    page = show("leaf").content.decode()
+    outline = page.partition('<ul class="link-outline" aria-label=')[2].partition("<details>")[0]
+    depth, levels = 1, []
+    for tag, label in re.findall(r"(</?ul)|/ui/sessions/(\w+)/", outline):
+        depth += {"<ul": 1, "</ul": -1}.get(tag, 0)
+        levels += [(depth, label)] if label else []
+    assert levels == [(1, "root"), (2, "left"), (3, "leaf"), (2, "right")]
+    assert 'class="edge deny"' in outline
 
 
 def test_no_such_session_is_a_404() -> None:

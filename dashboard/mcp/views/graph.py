@@ -17,7 +17,7 @@ from coordinator.models.agent_names import LinkedAgent, label_agents, resolve_ag
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.looks.charts import LinkGraph, build_link_graph
+from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
 from dashboard.mcp.access_sheet import list_grantable_agent_ids
 
 MOST_GRANTS = 60  # in one graph; more cannot be told apart
@@ -35,6 +35,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
     grants = list(rows.order_by("agent_id", "server_id", "tool_name", "id")[: MOST_GRANTS + 1])
     more = rows.count() - MOST_GRANTS if len(grants) > MOST_GRANTS else 0
     grants = grants[:MOST_GRANTS]
+    linked = resolve_agent_names(grant.agent_id for grant in grants)
     context = {
         "agent": agent,
         "server": server,
@@ -44,7 +45,8 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
         "more": more,
         "tones": [*GrantWord.values, MIXED],
         "agent_labels": label_agents(),
-        "graph": build_grant_graph(grants, resolve_agent_names(grant.agent_id for grant in grants)),
+        "graph": build_grant_graph(grants, linked),
+        "outline": build_grant_outline(grants, linked),
     }
     return render(request, "mcp/graph.html", context)
 
@@ -57,10 +59,8 @@ def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -
     own_words: dict[tuple[Any, Any], str] = {}
     tool_words: dict[tuple[Any, Any], set[str]] = {}
     for grant in grants:
-        agent = linked.get(grant.agent_id)
-        is_own_id = agent is not None and agent.agent_id == grant.agent_id
         agents[grant.agent_id] = (
-            agent.agent_name if agent is not None and is_own_id else grant.agent_id,
+            find_agent_label(grant.agent_id, linked),
             build_sheet_url(agent=grant.agent_id),
         )
         servers[grant.server_id] = (grant.server_id, build_sheet_url(server=grant.server_id))
@@ -86,6 +86,33 @@ def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -
         for (server_id, tool), words in tool_words.items()
     ]
     return build_link_graph([agents, dict(sorted(servers.items())), ordered_tools], links)
+
+
+def build_grant_outline(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -> list[OutlineNode]:
+    """Return the agents of these grants, below each its servers, and below these the tools that grants name."""
+    agents: dict[str, OutlineNode] = {}
+    servers: dict[tuple[str, str], OutlineNode] = {}
+    for grant in grants:
+        if grant.agent_id not in agents:
+            label = find_agent_label(grant.agent_id, linked)
+            agents[grant.agent_id] = OutlineNode(label, build_sheet_url(agent=grant.agent_id))
+        pair = (grant.agent_id, grant.server_id)
+        if pair not in servers:
+            url = build_sheet_url(server=grant.server_id)
+            servers[pair] = OutlineNode(grant.server_id, url, "none", "single tools")
+            agents[grant.agent_id].children.append(servers[pair])
+        word = grant.effective_permission
+        if grant.tool_name is None:
+            servers[pair].tone, servers[pair].note = find_tone([word]), word
+        else:
+            url = build_sheet_url(server=grant.server_id, tool=grant.tool_name)
+            servers[pair].children.append(OutlineNode(grant.tool_name, url, find_tone([word]), word))
+    return list(agents.values())
+
+
+def find_agent_label(agent_id: str, linked: dict[str, LinkedAgent]) -> str:
+    agent = linked.get(agent_id)
+    return agent.agent_name if agent is not None and agent.agent_id == agent_id else agent_id
 
 
 def find_tone(words: Sequence[str] | set[str]) -> str:

@@ -16,7 +16,7 @@ from coordinator.sessions import titles
 from coordinator.sessions.statuses import AT_WORK
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.looks.charts import LinkGraph, build_link_graph
+from dashboard.looks.charts import LinkGraph, OutlineNode, build_link_graph
 
 MOST_SESSIONS = 60  # in one graph; more cannot be told apart
 MOST_LEVELS = 5
@@ -59,6 +59,7 @@ def show_session_tree(request: HtmxHttpRequest, session_id: str) -> HttpResponse
             for row in level
         ],
         "graph": build_session_graph(tree, agents, session_titles),
+        "outline": build_session_outline(tree, agents, session_titles),
     }
     return render(request, "sessions/tree.html", context)
 
@@ -118,6 +119,25 @@ def build_session_graph(
         if depth
     ]
     return build_link_graph(columns, links)
+
+
+def build_session_outline(
+    tree: SessionTree, agents: dict[str, LinkedAgent], session_titles: dict[str, str]
+) -> list[OutlineNode]:
+    """Return the sessions of the graph, each below the one that started it."""
+    nodes = {
+        row.pk: OutlineNode(
+            find_box_label(row, agents, session_titles),
+            reverse("sessions:detail", args=[row.pk]),
+            find_status_tone(row.status),
+            row.status,
+        )
+        for row in tree.all_sessions
+    }
+    root, *others = tree.all_sessions
+    for row in others:
+        nodes[str(row.parent_session_id)].children.append(nodes[row.pk])
+    return [nodes[root.pk]]
 
 
 def find_box_label(row: Session, agents: dict[str, LinkedAgent], session_titles: dict[str, str]) -> str:
