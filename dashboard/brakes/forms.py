@@ -8,7 +8,12 @@ from django import forms
 
 from coordinator.models import Session
 from coordinator.models.brakes import BrakeReach
-from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
+from dashboard.frame.known_names import (
+    HIDDEN_WHILE_EMPTY,
+    MOST_OFFERED,
+    NamedReachForm,
+    list_offered_agents,
+)
 
 
 class BrakeForm(NamedReachForm):
@@ -21,15 +26,14 @@ class BrakeForm(NamedReachForm):
         required=False,
         max_length=255,
         label="Agent or host",
-        help_text="The agent's id or program (such as codex), or the host's name. Leave it empty to hold "
-        "everything.",
+        help_text="The agent's id or program (such as codex), or the host's name.",
     )
     reason = forms.CharField(required=False, max_length=500, label="Reason", help_text="Held agents see it.")
     field_order = ("reach", "name", "is_meant", "reason")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["name"].widget.attrs["list"] = "brake-names"
+        self.fields["name"].widget.attrs |= {"list": "brake-names", **HIDDEN_WHILE_EMPTY}
 
     def known_agents_and_hosts(self) -> list[str]:
         """Return the agents and hosts that are known, for the field's list."""

@@ -9,7 +9,12 @@ from django.contrib.auth.models import User
 
 from coordinator.models import UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
-from dashboard.frame.known_names import MOST_OFFERED, NamedReachForm, list_offered_agents
+from dashboard.frame.known_names import (
+    HIDDEN_WHILE_EMPTY,
+    MOST_OFFERED,
+    NamedReachForm,
+    list_offered_agents,
+)
 from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
 
 LATELY_USED_ROWS = 1_000  # of sessions by day, whose hosts, folders and models are offered
@@ -44,7 +49,7 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
         max_length=255,
         label="Name",
         help_text="The agent's id or program (such as codex), the person's user name, the host's name, the folder's "
-        "path, or the model. Leave it empty for everything.",
+        "path, or the model.",
     )
     measure = forms.ChoiceField(choices=BudgetMeasure.choices, label="What to count")
     span = forms.ChoiceField(choices=BudgetSpan.choices, label="Period")
@@ -52,7 +57,7 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["name"].widget.attrs["list"] = "budget-names"
+        self.fields["name"].widget.attrs |= {"list": "budget-names", **HIDDEN_WHILE_EMPTY}
 
     def known_names(self) -> list[str]:
         """Return the names that are known, for the field's list; hosts, folders and models of lately."""

@@ -16,6 +16,9 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.usage.prices import find_model_price, load_own_prices, normalize_model_name
 
 MOST_OFFERED = 200
+HIDDEN_WHILE_EMPTY = {
+    "placeholder": " "
+}  # with this, components.css hides an empty name while `reach` is everything
 UNKNOWN = {
     "agent": "No agent or program is called “{}”, and no session names it.",
     "host": "No session and no runner names the host “{}”.",
