@@ -252,15 +252,16 @@ class Served:
         """Return a client that is signed in as one of PEOPLE and sends the CSRF token it was given."""
         client = self.client(key=None, follow_redirects=True)
         client.get("/ui/sign-in/")
+        csrf_cookie = f"{'__Host-' if self.url.startswith('https:') else ''}signalbox_csrf"
         form = {
             "username": name,
             "password": PEOPLE[name],
-            "csrfmiddlewaretoken": client.cookies["signalbox_csrf"],
+            "csrfmiddlewaretoken": client.cookies[csrf_cookie],
             "new_proof": PROOF,
         }
         answer = client.post("/ui/sign-in/", data=form, headers={"Referer": self.url})
         assert answer.status_code == 200, answer.text
-        token = client.cookies["signalbox_csrf"]
+        token = client.cookies[csrf_cookie]
         client.headers.update(
             {"X-CSRFToken": token, "X-Signalbox-Proof": PROOF, "Referer": self.url, "Origin": self.url}
         )

@@ -65,13 +65,21 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "authorization": authorization,
         "modes": SignInMode.choices,
         "redirect_uri": build_redirect_uri(),
+        "document_url": build_document_url(),
     }
     if authorization is None:
         return {"sign_in": context}
     own_row = mcp_sign_ins.find_token_row(authorization, user)
     lines = list_sign_ins(server.name, user)
     endpoints = authorization.endpoints if isinstance(authorization.endpoints, dict) else {}
+    has_document = authorization.client_id.endswith(reverse("mcp:client-document"))
     context |= {
+        "entered_client_id": "" if has_document or authorization.registered_for else authorization.client_id,
+        "is_own_address_changed": (
+            authorization.client_id != build_document_url()
+            if has_document
+            else authorization.registered_for not in {"", build_redirect_uri()}
+        ),
         "mode_label": find_mode_label(authorization.mode),
         "issuer": endpoints.get("issuer", ""),
         "asked_scopes": authorization.scopes or endpoints.get("scopes", ""),

@@ -9,19 +9,16 @@ import socket
 import ssl
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from coordinator.client import certain_rules as held
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import ClientSettings
+from tests.certificates import write_certificate
 from tests.client.lines import Script, http, listening, of_the_hook, saying
 from tests.client.programs import Home, until
 from tests.served import KEYS
@@ -292,7 +289,7 @@ def test_a_certificate_that_does_not_fit_is_a_server_that_cannot_be_reached(
     home: Home, tmp_path: Path
 ) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate(tmp_path))
+    tls.load_cert_chain(write_certificate(tmp_path))
     with listening(ours(200), tls) as lines:
         url = f"https://localhost:{lines.port}"
         home.connect(url)
@@ -302,28 +299,6 @@ def test_a_certificate_that_does_not_fit_is_a_server_that_cannot_be_reached(
         assert lines.requests == []
         trusted = home.hook("codex", call(), "--timeout", "5", SSL_CERT_FILE=str(tmp_path / "own.pem"))
         assert (trusted.code, trusted.out) == (0, "")
-
-
-def certificate(folder: Path) -> Path:
-    """Return a key and a self-signed certificate for `localhost`."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "own.pem"
-    plain = serialization.NoEncryption()
-    path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-        + made.public_bytes(serialization.Encoding.PEM)
-    )
-    return path
 
 
 def test_two_at_once_are_both_kept(home: Home) -> None:

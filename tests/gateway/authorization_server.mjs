@@ -1,8 +1,9 @@
 // A real authorization server (oidc-provider from npm) for an MCP server: argv are its program, its port, the MCP server's
-// address and for how many seconds an access token is good. Its own pages ask for any name and password.
+// address, for how many seconds an access token is good, and how it gets to know clients: "register", or by their metadata
+// "documents", or "both". Its own pages ask for any name and password.
 import { pathToFileURL } from "node:url";
 
-const [program, port, resource, life] = process.argv.slice(2);
+const [program, port, resource, life, clients] = process.argv.slice(2);
 const { Provider } = await import(pathToFileURL(program).href);
 const issuer = `http://127.0.0.1:${port}`;
 
@@ -29,10 +30,13 @@ const provider = new Provider(issuer, {
   scopes: ["openid", "offline_access", "tools"],
   cookies: { keys: ["for tests"] },
   ttl: { AccessToken: Number(life), ClientCredentials: Number(life) },
+  // Its own guard against addresses of this machine is in the dispatcher that it sends along.
+  fetch: (address, { dispatcher, ...options }) => fetch(address, options),
   issueRefreshToken: async (_, client) => client.grantTypeAllowed("refresh_token"),
   features: {
     devInteractions: { enabled: true },
-    registration: { enabled: true },
+    registration: { enabled: clients !== "documents" },
+    clientIdMetadataDocument: { enabled: clients !== "register", ack: "draft-02" },
     revocation: { enabled: true, allowedPolicy: () => true },
     introspection: { enabled: true, allowedPolicy: () => true },
     clientCredentials: { enabled: true },

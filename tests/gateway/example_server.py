@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -83,9 +84,11 @@ def build(example: Example) -> MCPServer:
 
 
 @contextlib.contextmanager
-def serving(app: Any, *, port: int = 0) -> Iterator[str]:
-    """Serve an MCP application in a thread for the length of the block; yields its address."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
+def serving(app: Any, *, port: int = 0, ssl_certfile: Path | None = None) -> Iterator[str]:
+    """Serve an application in a thread for the length of the block; yields the address of MCP without TLS."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=port, log_level="error", lifespan="on", ssl_certfile=ssl_certfile
+    )
     with socket.socket() as bound:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(("127.0.0.1", port))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urljoin, urlsplit
@@ -15,10 +16,12 @@ import pytest
 from mcp.server.auth.provider import AccessToken
 
 from tests.agents import programs
+from tests.certificates import write_certificate
 from tests.gateway.agents import OTHER_KEY, furnish, text_of
 from tests.gateway.conftest import TABLES
 from tests.gateway.signed_in_server import protected_by
 from tests.gateway.test_sign_ins import OAUTH, call, leave_for_sign_in, switch_on
+from tests.gateway.tls_proxy import ending_tls
 from tests.served import Served, free_port
 
 pytestmark = [pytest.mark.served, pytest.mark.real_agent]
@@ -60,16 +63,28 @@ class Introspection:
         )
 
 
-@pytest.fixture(params=[3600])
-def upstream(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Upstream]:
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    return write_certificate(tmp_path)
+
+
+@pytest.fixture
+def clients() -> str:
+    """Return how the authorization server gets to know clients."""
+    return "register"
+
+
+@pytest.fixture
+def upstream(tmp_path: Path, certificate: Path, clients: str) -> Iterator[Upstream]:
     programs.needed("oidc-provider")
     node, program = programs.command("oidc-provider")
     port, server_port = free_port(), free_port()
     issuer, log, asked = f"http://127.0.0.1:{port}", tmp_path / "log", Counter[str]()
     resource = f"http://127.0.0.1:{server_port}/mcp"
     with log.open("wb") as output:
-        words = [node, str(SCRIPT), program, str(port), resource, str(request.param)]
-        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT)
+        words = [node, str(SCRIPT), program, str(port), resource, "3600", clients]
+        env = os.environ | {"NODE_EXTRA_CA_CERTS": str(certificate)}
+        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
         while "ready" not in log.read_text():
             assert process.poll() is None, log.read_text()
@@ -85,6 +100,18 @@ def box(served: Served, upstream: Upstream) -> Served:
     served.emptied(*TABLES, *OAUTH)
     furnish(served, upstream.url)
     return served
+
+
+@pytest.fixture
+def public_box(serve: Callable[..., Served], upstream: Upstream, certificate: Path) -> Iterator[Served]:
+    """The program at an https:// address that the authorization server can read."""
+    port = free_port()
+    url = f"https://127.0.0.1:{port}"
+    served = serve(workers=2, SIGNALBOX_PUBLIC_URL=url, SIGNALBOX_TRUSTED_PROXIES="127.0.0.1")
+    furnish(served, upstream.url)
+    with ending_tls(port, served.url, certificate):
+        served.url = url
+        yield served
 
 
 def consent(address: str, name: str) -> dict[str, str]:
@@ -122,6 +149,53 @@ def test_a_person_signs_in_and_the_token_is_renewed_and_revoked(box: Served, ups
     ((token,),) = box.sql("SELECT id FROM mcp_access_tokens")
     assert "Signed out." in admin.post("/ui/mcp/sign-in/end/example/", data={"token": str(token)}).text
     assert "must sign in" in str(call(box))
+
+
+@pytest.mark.parametrize("clients", ["documents"])
+def test_a_server_that_registers_nobody_reads_who_signalbox_is(
+    public_box: Served, upstream: Upstream
+) -> None:
+    assert "Saved." in switch_on(public_box, "shared")
+    admin = public_box.sign_in("admin")
+    document = f"{public_box.url}/ui/mcp/sign-in/client/"
+    address = leave_for_sign_in(admin)
+    assert parse_qs(urlsplit(address).query)["client_id"] == [document]
+    sent = consent(address, "ada")
+    assert "You are signed in at example." in admin.post("/ui/mcp/sign-in/back/", data=sent).text
+    assert text_of(call(public_box)["result"]) == "ada"
+    public_box.sql("UPDATE mcp_access_tokens SET expires_at = '2026-01-01T00:00:00+00:00'")
+    assert text_of(call(public_box)["result"]) == "ada"
+    assert upstream.count("refresh_token") == 1
+    ((token,),) = public_box.sql("SELECT id FROM mcp_access_tokens")
+    assert "Signed out." in admin.post("/ui/mcp/sign-in/end/example/", data={"token": str(token)}).text
+    assert "must sign in" in str(call(public_box))
+
+
+@pytest.mark.parametrize("clients", ["both"])
+def test_an_administrator_chooses_to_register_where_documents_are_taken_too(
+    public_box: Served, upstream: Upstream
+) -> None:
+    document = f"{public_box.url}/ui/mcp/sign-in/client/"
+    clients = "SELECT client_id, registered_for FROM mcp_authorizations"
+    assert "Saved." in switch_on(public_box, "shared", must_register="on")
+    ((client_id, registered_for),) = public_box.sql(clients)
+    assert (client_id == document, registered_for) == (False, f"{public_box.url}/ui/mcp/sign-in/back/")
+    sent = consent(leave_for_sign_in(public_box.sign_in("admin")), "ada")
+    assert sent["iss"] == upstream.issuer
+    assert "Saved." in switch_on(public_box, "shared")
+    assert public_box.sql(clients) == [(document, "")]
+
+
+@pytest.mark.parametrize("clients", ["documents"])
+def test_a_changed_address_of_signalbox_asks_for_the_sign_in_to_be_saved_again(public_box: Served) -> None:
+    admin, changed = public_box.sign_in("admin"), "own address was changed"
+    switch_on(public_box, "shared")
+    page = admin.get("/ui/mcp/servers/example/").text
+    assert changed not in page
+    assert 'value="https://' not in page.partition('id="sign-in-client"')[2].partition(">")[0]
+    public_box.sql("UPDATE mcp_authorizations SET client_id = 'https://old.example/ui/mcp/sign-in/client/'")
+    assert changed in admin.get("/ui/mcp/servers/example/").text
+    assert changed not in switch_on(public_box, "shared")
 
 
 def test_signalbox_s_own_credentials_need_nobody(box: Served, upstream: Upstream) -> None:

@@ -32,13 +32,18 @@ GRANT_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationSettings:
-    """What an administrator chose. Without a `client_id` Signalbox registers itself; without `scopes` the server's are
-    asked for. An empty `client_secret` beside the client that is set keeps its secret."""
+    """What an administrator chose. Without `scopes` the server's are asked for.
+
+    Without a `client_id` the authorization server reads Signalbox's client document where it takes one, unless
+    `must_register`; otherwise Signalbox registers itself. An empty `client_secret` beside the client that is set keeps
+    its secret.
+    """
 
     mode: str
     scopes: str = ""
     client_id: str = ""
     client_secret: str = ""
+    must_register: bool = False
 
 
 def save_server_authorization(
@@ -222,7 +227,7 @@ async def prepare_authorization(
                 "Client credentials need a client: register one at the authorization server "
                 f"{endpoints.issuer}, and enter its id and secret."
             )
-        if endpoints.takes_client_document and document_url:
+        if endpoints.takes_client_document and document_url and not authorization_settings.must_register:
             return endpoints, OAuthClient(document_url), ""
         if (
             existing is not None

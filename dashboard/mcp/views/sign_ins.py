@@ -71,6 +71,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
                 " ".join(form.get("scopes", "").split()),
                 form.get("client_id", "").strip(),
                 form.get("client_secret", "").strip(),
+                must_register="must_register" in form,
             )
             mcp_authorizations.save_server_authorization(
                 name,
