@@ -213,6 +213,7 @@ class PermissionVote(models.Model):
     )
     voter = models.TextField()
     validity = models.TextField()
+    until = IsoTextField(null=True, blank=True)  # the end that the voter wrote (Validity.UNTIL)
     # What it covers and which bytes were judged (policy.judged.judged_digest); NULL in votes from before scopes.
     scope = models.TextField(null=True, blank=True)
     judged = models.TextField(null=True, blank=True)

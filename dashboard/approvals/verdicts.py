@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 from django import forms
 from django.contrib.auth.models import AnonymousUser, User
+from django.utils import timezone
 
 from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.actions.sessions import tool_calls
 from coordinator.actions.sessions.tool_calls import ApprovalAdditions
-from coordinator.errors import BadRequest, SignalboxError
+from coordinator.errors import BadRequest, SignalboxError, UnprocessableRequest
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
+from coordinator.policy.grants.lengths import parse_approval_end
 from coordinator.policy.requests.approvals import Scope, Validity
+from dashboard.frame.days import find_zone_by_name
 
 MOST_ON_A_CARD = 200
 APPROVE_ONE = "approved-one"  # of several equal calls that wait, the one that waits longest
@@ -40,6 +44,8 @@ class DecisionForm(forms.Form):
     )
     scope = forms.ChoiceField(choices=Scope.choices, required=False)
     validity = forms.ChoiceField(choices=Validity.choices, required=False)
+    until = forms.CharField(required=False)  # in words (policy.grants.lengths), as the clock has it in `zone`
+    zone = forms.CharField(required=False)
     reason = forms.CharField(max_length=2000, required=False)
     grant = forms.BooleanField(required=False)
     # What a person may add to a tool call's approval (templates/approvals/_tool_call.html).
@@ -66,6 +72,13 @@ class DecisionForm(forms.Form):
         cleaned_data["validity"] = (
             Validity.ONCE if this_call else Validity(cleaned_data.get("validity") or Validity.ONCE)
         )
+        cleaned_data["end"] = None
+        if cleaned_data.get("verdict") == "approved" and cleaned_data["validity"] is Validity.UNTIL:
+            zone = find_zone_by_name(cleaned_data.get("zone", "")) or UTC
+            try:
+                cleaned_data["end"] = parse_approval_end(cleaned_data.get("until", ""), timezone.now(), zone)
+            except UnprocessableRequest as refusal:
+                self.add_error("until", str(refusal.detail))
         cleaned_data["seen"] = {
             name: seen_digest
             for seen_digest, _, name in (
@@ -117,6 +130,7 @@ def decide_one_request(
         verdict=form["verdict"],
         reason=form["reason"],
         validity=form["validity"],
+        until=form["end"],
         scope=form["scope"],
         judged=form["seen"].get(request_id),
         grant=form["grant"] and approves,

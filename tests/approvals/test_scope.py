@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -104,6 +105,47 @@ def test_a_form_that_names_no_scope_approves_this_call_alone(signed_in) -> None:
     signed_in().post("/ui/approvals/decide/", form_for(row, validity="7d"))
     assert (fresh(row).context.validity, fresh(row).context.scope) == ("once", "call")
     assert asked(now=timezone.now()) != row
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "end"),
+    [
+        ("3 hours", "UTC", timedelta(hours=3)),
+        ("until tomorrow 18:00", "UTC", timedelta(hours=30)),
+        ("tomorrow 18:00", "Asia/Tokyo", timedelta(hours=21)),
+        ("tomorrow 18:00", "no zone", timedelta(hours=30)),
+    ],
+)
+def test_a_person_may_write_when_an_approval_ends(signed_in, monkeypatch, text, zone, end) -> None:
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    row = asked()
+    form = form_for(row, scope="everywhere", validity="until", until=text, zone=zone)
+    signed_in().post("/ui/approvals/decide/", form)
+    row = fresh(row)
+    assert (row.status, row.context.validity, row.context.scope) == ("approved", "until", "everywhere")
+    assert row.expires_at == NOW + end
+    assert asked(now=NOW + MINUTE) == row
+    assert asked(now=NOW + end) != row
+
+
+@pytest.mark.parametrize("text", ["", "no end", "soon", "2 minutes ago", "2001-01-01 10:00", "x" * 61])
+def test_words_that_name_no_end_approve_nothing(signed_in, text) -> None:
+    row = asked(now=timezone.now())
+    form = form_for(row, scope="everywhere", validity="until", until=text)
+    toast = (
+        signed_in().post("/ui/approvals/decide/", form, headers={"HX-Request": "true"}).headers["HX-Trigger"]
+    )
+    assert fresh(row).status == "pending"
+    assert "for example" in toast or "has passed" in toast
+
+
+def test_an_end_without_its_validity_and_a_validity_without_its_end_are_refused() -> None:
+    row, alice = asked(), person()
+    for more in ({"validity": Validity.UNTIL}, {"validity": Validity.HOUR, "until": NOW + MINUTE}):
+        with pytest.raises(BadRequest, match="needs that time"):
+            approvals.decide_request(
+                row.request_id, person=alice, verdict="approved", scope=Scope.EVERYWHERE, now=NOW, **more
+            )
 
 
 def test_two_people_agree_on_the_narrower_scope(settings) -> None:

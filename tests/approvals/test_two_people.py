@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timedelta
 from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -68,6 +70,49 @@ def test_the_second_persons_approval_closes_it_with_both_names_and_the_shorter_v
     assert row.context.reason == "alice: read it; bob: me too"
     entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_APPROVED")
     assert entry.metadata["decided_by"] == ["alice", "bob"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "end"),
+    [
+        ({"validity": Validity.UNTIL, "until": NOW + 30 * MINUTE}, {"validity": Validity.HOUR}, 30 * MINUTE),
+        ({"validity": Validity.UNTIL, "until": NOW + 90 * MINUTE}, {"validity": Validity.HOUR}, 61 * MINUTE),
+        (
+            {"validity": Validity.UNTIL_REVOKED},
+            {"validity": Validity.UNTIL, "until": NOW + 9 * MINUTE},
+            9 * MINUTE,
+        ),
+        (
+            {"validity": Validity.UNTIL, "until": NOW + 9 * MINUTE},
+            {"validity": Validity.UNTIL_REVOKED},
+            9 * MINUTE,
+        ),
+    ],
+)
+def test_of_two_peoples_times_the_approval_that_ends_first_counts(
+    first: dict[str, Any], second: dict[str, Any], end: timedelta
+) -> None:
+    row = asked()
+    approve_widely(row, "alice", NOW, **first)
+    approve_widely(row, "bob", NOW + MINUTE, **second)
+    row = fresh(row)
+    assert (row.status, row.expires_at) == ("approved", NOW + end)
+
+
+def test_an_approval_whose_time_has_passed_does_not_count_and_can_be_given_again() -> None:
+    row = asked()
+    approve_widely(row, "alice", NOW, validity=Validity.UNTIL, until=NOW + MINUTE)
+    approve_widely(row, "bob", NOW + MINUTE, validity=Validity.HOUR)
+    assert fresh(row).status == "pending"
+    approve_widely(row, "alice", NOW + 2 * MINUTE, validity=Validity.HOUR)
+    assert (fresh(row).status, fresh(row).approved_by) == ("approved", "bob, alice")
+
+
+def approve_widely(row: PermissionRequest, name: str, at: datetime, **more: Any) -> None:
+    voter = User.objects.filter(username=name).first() or person(name)
+    approvals.decide_request(
+        row.request_id, person=voter, verdict="approved", scope=Scope.EVERYWHERE, now=at, **more
+    )
 
 
 def test_one_person_does_not_count_twice() -> None:

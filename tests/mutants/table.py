@@ -1468,6 +1468,24 @@ MUTANTS = (
         ("tests/deciders/test_who_may_decide.py::test_the_first_row_that_fits_says_who_decides",),
     ),
     Mutant(
+        "votes: an end that has passed",
+        "coordinator/policy/deciders/book.py",
+        "if has_vote_ended(vote, self.now):",
+        "if False:",
+        (
+            "tests/approvals/test_two_people.py::test_an_approval_whose_time_has_passed_does_not_count_and_can_be_given_again",
+        ),
+    ),
+    Mutant(
+        "votes: the last voter's end",
+        "coordinator/actions/approvals/deciding.py",
+        "validity, until = rules.shortest_validity([(vote.validity, vote.until), *choices], now)",
+        "validity, until = vote.validity, vote.until",
+        (
+            "tests/approvals/test_two_people.py::test_of_two_peoples_times_the_approval_that_ends_first_counts",
+        ),
+    ),
+    Mutant(
         "deciders: a right that was lost",
         "coordinator/policy/deciders/book.py",
         "if voter is not None and right not in used and right in self.find_decision_rights(voter, request):",

@@ -45,11 +45,13 @@ def decide_request(
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None,
     adds_rules: bool = False,
     is_answer: bool = False,
+    until: datetime | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
     """Approve or deny a waiting request; with `grant`, also give the plugin the permission for good.
 
-    `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says.
+    `scope` is what an approval covers: by itself this call alone; what is wider lasts as long as `validity` says,
+    or until the time `until` that the person wrote (Validity.UNTIL).
     `judged` is the digest of what the person saw (policy.judged.judged_digest): a request that is not that any
     more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
     asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
@@ -76,6 +78,7 @@ def decide_request(
         added,
         adds_rules,
         is_answer,
+        until=until,
     )
     return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, person, vote, now))
 
@@ -93,6 +96,7 @@ class DecisionVote:
     adds_rules: bool = False
     is_answer: bool = False
     right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
+    until: datetime | None = None
 
     @property
     def delegator_name(self) -> str | None:
@@ -186,6 +190,10 @@ def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> Signalb
         return None
     if (vote.scope is Scope.CALL) != (vote.validity is Validity.ONCE):
         return BadRequest("An approval of one call has no validity. An approval that covers more needs one.")
+    if (vote.validity is Validity.UNTIL) is (vote.until is None):
+        return BadRequest(
+            "Nothing was decided: an approval until a time needs that time, and no other has one."
+        )
     if vote.scope not in coverage.request_requester(row).possible_scopes:
         return BadRequest(
             "Nothing was decided: the request names no session or folder that the approval could cover."
@@ -228,6 +236,7 @@ def add_approval_vote(
         request=row,
         voter=vote.voter,
         validity=vote.validity,
+        until=vote.until,
         scope=vote.scope,
         judged=judged,
         reason=vote.reason,
@@ -247,7 +256,7 @@ def add_approval_vote(
             metadata=collect_decision_evidence(row, now) | describe_delegated_votes([vote]),
         )
         return row
-    return close_decided_request(row, person, combine_votes(vote, earlier), [*earlier, vote], now)
+    return close_decided_request(row, person, combine_votes(vote, earlier, now), [*earlier, vote], now)
 
 
 def find_vote_refusal(
@@ -269,14 +278,15 @@ def find_vote_refusal(
     return None
 
 
-def combine_votes(vote: DecisionVote, earlier: list[PermissionVote]) -> DecisionVote:
+def combine_votes(vote: DecisionVote, earlier: list[PermissionVote], now: datetime) -> DecisionVote:
     """Return what all voters agreed to: the shortest validity, the narrowest scope, a grant if everyone wished it."""
-    validity, scope = vote.validity, vote.scope
+    choices = [(Validity(other.validity), other.until) for other in earlier]
+    validity, until = rules.shortest_validity([(vote.validity, vote.until), *choices], now)
+    scope = vote.scope
     for other in earlier:
-        validity = rules.shorter_validity(validity, Validity(other.validity))
         scope = rules.narrower_scope(scope, Scope(other.scope or Scope.EVERYWHERE))
     if validity is Validity.ONCE or scope is Scope.CALL:
-        validity, scope = Validity.ONCE, Scope.CALL
+        validity, until, scope = Validity.ONCE, None, Scope.CALL
     reasons = [f"{other.voter}: {other.reason}" for other in earlier if other.reason]
     reason = (
         "; ".join([*reasons, *([f"{vote.voter}: {vote.reason}"] if vote.reason else [])])
@@ -286,6 +296,7 @@ def combine_votes(vote: DecisionVote, earlier: list[PermissionVote]) -> Decision
     return replace(
         vote,
         validity=validity,
+        until=until,
         scope=scope,
         reason=reason,
         grant=vote.grant and all(other.wants_grant for other in earlier),
@@ -310,7 +321,7 @@ def close_decided_request(
         status=vote.verdict,
         approved_by=", ".join(names),
         approved_at=now,
-        expires_at=rules.approval_end(vote.validity, now) if approved else None,
+        expires_at=rules.approval_end(vote.validity, now, vote.until) if approved else None,
     )
     if not won:
         return rows.record_refused_attempt(

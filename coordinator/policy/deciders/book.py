@@ -271,11 +271,16 @@ class DeciderBook:
     def filter_valid_votes(
         self, request: PermissionRequest, votes: Iterable[PermissionVote]
     ) -> list[PermissionVote]:
-        """Return those of the votes whose voter still has the right that they voted with; each right counts once."""
+        """Return those of the votes whose voter still has the right that they voted with; each right counts once.
+
+        A vote for an approval until a time that has passed does not count any more.
+        """
         used: set[str] = set()
         counted = []
         for vote in votes:
             voter, right = self.approvers_by_name.get(vote.voter), vote.right_of or vote.voter
+            if has_vote_ended(vote, self.now):
+                continue
             if voter is not None and right not in used and right in self.find_decision_rights(voter, request):
                 used.add(right)
                 counted.append(vote)
@@ -284,6 +289,13 @@ class DeciderBook:
 
 def join_with_or(words: Sequence[str]) -> str:
     return ", or ".join([", ".join(words[:-1]), words[-1]]) if words[1:] else words[0]
+
+
+def has_vote_ended(vote: PermissionVote, now: datetime) -> bool:
+    """Say whether the time has passed until which the voter approved."""
+    if vote.validity != approvals.Validity.UNTIL:
+        return False
+    return not isinstance(vote.until, datetime) or vote.until <= now
 
 
 def find_barred_owner(request: PermissionRequest) -> str | None:

@@ -1,4 +1,4 @@
-"""When grants end: the words that people may write, and the lengths that forms suggest.
+"""When grants and approvals end: the words that people may write, and the lengths that forms suggest.
 
 DEFAULT holds for every grant whose maker chose no end: that of a form, of a suggestion, of "always allow this" and of
 a list of an agent's servers. A grant that somebody asked for ends with its approval (actions.access_requests).
@@ -63,20 +63,40 @@ def parse_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | 
 
     Raises UnprocessableRequest for what is no end, has passed, or is further away than LONGEST_GRANT.
     """
-    words = " ".join(text[: MAX_END_CHARACTERS + 1].lower().replace(",", " ").split())
+    words = normalize_end_words(text)
     if words in NO_END_WORDS:
         return None
+    return parse_named_end(
+        text, words, now, zone, "“2 hours”, “until Friday 18:00”, “2026-12-24 18:00” or “no end”"
+    )
+
+
+def parse_approval_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime:
+    """Return the end that a person wrote for an approval. It is written as that of a grant, but there must be one."""
+    words = normalize_end_words(text)
+    if not words:
+        raise UnprocessableRequest(
+            "Write when the approval ends, for example “2 hours” or “until Friday 18:00”."
+        )
+    return parse_named_end(text, words, now, zone, "“2 hours”, “until Friday 18:00” or “2026-12-24 18:00”")
+
+
+def normalize_end_words(text: str) -> str:
+    return " ".join(text[: MAX_END_CHARACTERS + 1].lower().replace(",", " ").split())
+
+
+def parse_named_end(text: str, words: str, now: datetime, zone: tzinfo, examples: str) -> datetime:
+    """Return the end that `words` name, which are what `text` says, in lower case; raise as `parse_grant_end` does."""
     words = re.sub(r"^(for|until|till) ", "", words)
     end = instants.parse_instant(text.strip()) or parse_length(words, now) or parse_moment(words, now, zone)
     if end is None or len(text) > MAX_END_CHARACTERS:
         raise UnprocessableRequest(
-            f"“{text[:MAX_END_CHARACTERS]}” cannot be read as an end. Write for example “2 hours”, “until Friday"
-            " 18:00”, “2026-12-24 18:00” or “no end”."
+            f"“{text[:MAX_END_CHARACTERS]}” cannot be read as an end. Write for example {examples}."
         )
     if end <= now:
         raise UnprocessableRequest(f"“{text}” has passed.")
     if end - now > LONGEST_GRANT:
-        raise UnprocessableRequest(f"“{text}” is more than ten years away. Write “no end”.")
+        raise UnprocessableRequest(f"“{text}” is more than ten years away.")
     return end
 
 

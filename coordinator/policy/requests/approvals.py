@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -35,6 +36,7 @@ class Validity(models.TextChoices):
     TWO_HOURS = "2h", "2 hours"
     SHIFT = "8h", "8 hours"
     WEEK = "7d", "7 days"
+    UNTIL = "until", "Until a time"  # that a person wrote; the row's `expires_at` has it
     UNTIL_REVOKED = "until-revoked", "Until revoked"
 
 
@@ -45,23 +47,32 @@ _LENGTHS = {
     Validity.SHIFT: timedelta(hours=8),
     Validity.WEEK: timedelta(days=7),
 }
+LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 APPROVED = (Status.APPROVED, Status.AUTO_APPROVED)
 DECIDED = (Status.APPROVED, Status.DENIED)  # by a person
 UNDECIDED = (Status.PENDING, Status.EXPIRED, Status.WITHDRAWN)
 
 
-def approval_end(validity: Validity, start: datetime) -> datetime | None:
+def approval_end(validity: Validity, start: datetime, chosen_end: datetime | None = None) -> datetime | None:
     """Return when an approval given at `start` ends; None stands until somebody revokes it.
+
+    `chosen_end` is the time that a person wrote (Validity.UNTIL).
 
     One that is valid once ends as it begins: other programs that read the table must not reuse it.
     """
-    return None if validity is Validity.UNTIL_REVOKED else start + _LENGTHS[validity]
+    if validity is Validity.UNTIL_REVOKED:
+        return None
+    return chosen_end or start if validity is Validity.UNTIL else start + _LENGTHS[validity]
 
 
-def shorter_validity(validity: Validity, other: Validity) -> Validity:
-    """Return the more careful of two people's choices."""
-    order = list(Validity)
-    return min(validity, other, key=order.index)
+def shortest_validity(
+    choices: Iterable[tuple[Validity, datetime | None]], start: datetime
+) -> tuple[Validity, datetime | None]:
+    """Return the most careful of several people's choices: that of which an approval given at `start` ends first.
+
+    A choice is a validity with the time that the person wrote, if any.
+    """
+    return min(choices, key=lambda choice: approval_end(choice[0], start, choice[1]) or LAST_INSTANT)
 
 
 class Scope(models.TextChoices):

@@ -6,7 +6,7 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django_htmx.http import trigger_client_event
+from django_htmx.http import reswap, trigger_client_event
 
 from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
@@ -62,6 +62,11 @@ def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
 def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     """Approve or deny the card's requests, each for itself, and show the card as it stands then."""
     form = DecisionForm(request.POST)
+    if refused_ends := form.errors.get("until"):
+        if wants_fragment(request):  # the page stays as it is, with what was typed
+            return reswap(trigger_decision_toast(HttpResponse(), list(map(str, refused_ends)), ""), "none")
+        messages.error(request, " ".join(map(str, refused_ends)))
+        return redirect("approvals:inbox")
     if not form.is_valid():
         return HttpResponse("This decision could not be read. Reload the page.", status=400)
     outcome, ids = decide_each_request(form.cleaned_data, request.user), form.cleaned_data["ids"]

@@ -115,12 +115,15 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_safe
 @require_approver
 def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
-    """Answer with the exact time that the words in a grant's form mean, or why they mean none."""
+    """Answer with the exact time that the words in a grant's or approval's form mean, or why they mean none."""
     now, zone = timezone.now(), access_sheet.find_form_zone(request.GET)
     text = request.GET.get("until", "")
     context: dict[str, object] = {"zone": zone}
+    parse_end = (
+        grant_lengths.parse_approval_end if "approval" in request.GET else grant_lengths.parse_grant_end
+    )
     try:
-        context["end"] = grant_lengths.parse_grant_end(text, now, zone)
+        context["end"] = parse_end(text, now, zone)
     except SignalboxError as refusal:
         context["fault"] = refusal.detail
     return render(request, "mcp/_exact_end.html", context)
