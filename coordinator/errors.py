@@ -1,6 +1,6 @@
-"""What can go wrong on purpose: actions raise these, doors turn them into answers.
+"""What can go wrong on purpose: actions raise these, endpoints turn them into answers.
 
-Every door answers with `status` and `{"detail": detail}` (REST and edge) or shows `detail` (pages).
+Every endpoint answers with `status` and `{"detail": detail}` (REST and edge) or shows `detail` (pages).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RequestTooLarge(SignalboxError):
 
 
 class UnsupportedMediaType(SignalboxError):
-    """A body in a form that this door does not read."""
+    """A body in a form that this endpoint does not read."""
 
     status = 415
 

@@ -75,7 +75,7 @@ class RefuseNul:
 
 
 class RefuseNulInForms(MiddlewareMixin):
-    """Answers 400 to a NUL character in a form of a page; programs' doors have checks of their own.
+    """Answers 400 to a NUL character in a form of a page; programs' endpoints have checks of their own.
 
     It stands behind CsrfViewMiddleware, which has read the form: no body is read for whoever could not post it.
     """

@@ -257,7 +257,7 @@ ALLOWED_HOSTS = list(
 )
 CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
 
-# An API key is asked for on every machine door. Off is for a laptop: loopback only, no foreign Host, no Origin.
+# An API key is asked for on every machine endpoint. Off is for a laptop: loopback only, no foreign Host, no Origin.
 API_AUTH = env_bool("SIGNALBOX_API_AUTH", True)
 if not API_AUTH and not is_loopback(BIND_HOST):
     raise ImproperlyConfigured(

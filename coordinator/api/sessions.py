@@ -1,4 +1,4 @@
-"""Sessions over HTTP. Posting events and following sessions live are the edge's doors (see api/edge_operations.py)."""
+"""Sessions over HTTP. The edge takes events and streams sessions (api/edge_operations.py)."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ class LocalServerCall:
             except (ServerNotAnswering, InvalidServerAnswer):
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except CallRefused:  # an older one, perhaps, that has no such door
+            except CallRefused:  # an older one, perhaps, that has no such endpoint
                 return
             else:
                 return

@@ -1,4 +1,4 @@
-"""The ASGI application: the edge's own doors by path, everything else to Django through the bridge."""
+"""The ASGI application: the edge's own endpoints by path, everything else to Django through the bridge."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ BY_PATTERN = [
     (method, re.compile(path), operation) for (method, path), operation in ROUTES.items() if "(" in path
 ]
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-Door = Callable[[Scope, Receive, Send], Awaitable[None]]
-DoorAbout = Callable[[str, Scope, Receive, Send], Awaitable[None]]
+Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
+ItemEndpoint = Callable[[str, Scope, Receive, Send], Awaitable[None]]
 
 
 class Application:
@@ -159,7 +159,7 @@ class Application:
             gate=gate,
             notes=notes,
         )
-        self._doors: dict[str, Door] = {
+        self._endpoints: dict[str, Endpoint] = {
             "post_events": self.ingest.receive_event_batch,
             "coordinator_api_access_check_tool_access": self.access.answer_access_check,
             "export_logs": partial(self.telemetry.receive_telemetry, "logs"),
@@ -175,7 +175,7 @@ class Application:
             "mcp_all_get": self.gateway.stream_combined_updates,
             "mcp_all_delete": self.gateway.delete_combined_session,
         }
-        self._doors_about: dict[str, DoorAbout] = {
+        self._item_endpoints: dict[str, ItemEndpoint] = {
             "post_session_event": self.ingest.receive_event,
             "wait_for_verdict": self.polls.wait_for_request_verdict,
             "wait_for_chat_messages": self.chat.wait_for_chat_messages,
@@ -208,7 +208,7 @@ class Application:
             await body.discard_remaining_body()
 
     async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the request to its door; a door raises before it answers, or not at all."""
+        """Send the request to its endpoint; an endpoint raises before it answers, or not at all."""
         endpoint = self.find_endpoint(scope)
         if endpoint is None:
             await self.auth.set_request_caller(scope)
@@ -233,19 +233,19 @@ class Application:
                 send, RequestTimedOut("The request did not arrive completely in time. Send it again.")
             )
 
-    def find_endpoint(self, scope: Scope) -> Door | None:
-        """Return the door behind this method and address, or None for what is Django's.
+    def find_endpoint(self, scope: Scope) -> Endpoint | None:
+        """Return the endpoint behind this method and address, or None for what is Django's.
 
         The operation is noted in `scope`: its scopes let programs in (edge/http/auth.py), and it limits the body.
         """
         method, path = scope["method"], scope["path"]
         if operation := EXACT.get((method, path)):
             scope[OPERATION] = operation
-            return self._doors[operation.name]
+            return self._endpoints[operation.name]
         for its_method, pattern, operation in BY_PATTERN:
             if method == its_method and (match := pattern.fullmatch(path)):
                 scope[OPERATION] = operation
-                return partial(self._doors_about[operation.name], match[1])
+                return partial(self._item_endpoints[operation.name], match[1])
         return None
 
     async def route_hook_request(self, agent: str, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Who calls with an API key, as doors and rules know it."""
+"""Who calls with an API key, as endpoints and rules know it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNBOUND_KEYS, ALLOW, REFUSE = "unbound_agent_keys", "allow", "refuse"
 
 @dataclass(frozen=True, slots=True)
 class KeyIdentity:
-    """Who a valid key is: what doors know of their caller. `agent_id` is set where it speaks as an agent.
+    """Who a valid key is: what endpoints know of their caller. `agent_id` is set where it speaks as an agent.
 
     A key that is bound to several has them in `agents`, and each request says as which it speaks (`speaking_as`).
     `session_id` is set for the key of a driven agent, which is good at the gateway alone; its `id` is below zero.

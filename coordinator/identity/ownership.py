@@ -6,7 +6,7 @@
 - A key of scope `agent` without an agent speaks for all agents. Only installations that are older than their refusal
   let such keys in, until an administrator binds them.
 - A runner's key writes into the sessions that it made and into those whose runs a runner of this key has taken.
-  One that no runner has taken yet is nobody's: the executor-facing doors were open so far, and stay so.
+  One that no runner has taken yet is nobody's: the executor-facing endpoints were open so far, and stay so.
 
 These rules only read; the rows they go by are written in coordinator.actions.sessions.writers.
 """

@@ -1,7 +1,7 @@
-"""Scopes: what an API key is for, in people's words, and which scopes each group of doors takes.
+"""Scopes: what an API key is for, in people's words, and which scopes each group of endpoints takes.
 
-A key may do what any one of its scopes allows. Rules name a set from here, and so do doors where several share it; a
-door with one of its own names it where it stands. The table of scopes in .docs/api.md names the same (tests/docs).
+A key may do what any one of its scopes allows. Rules name a set from here, and so do endpoints where several share it;
+an endpoint with one of its own names it at its declaration. The table in .docs/api.md names the same (tests/docs).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPEAK_AS_AGENTS = frozenset(
 )  # as the one it is bound to, else as any; reads unmasked what was said to it
 TAKE_RUNS = frozenset({"runner"})  # writes into the sessions whose runs it took; is given their blueprints
 
-# Who comes in at the doors.
+# Who calls which endpoints.
 READERS = ("agent", "operator", "read", "runner")  # sessions, agents, grants and answers, at least its own
 REPORTERS = ("agent", "operator", "runner")  # post events and telemetry, ask for permission
 SESSION_KEEPERS = ("operator", "runner")  # make, start, stop and delete sessions and runs

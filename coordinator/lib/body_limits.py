@@ -29,7 +29,7 @@ class BodyLimit:
     values: int = 0
 
 
-# Before sign-in: a form with a name and a password, or a machine's small JSON, of which the door asks the key.
+# Before sign-in: a form with a name and a password, or a machine's small JSON, of which the endpoint asks the key.
 STRANGER = BodyLimit(8 * KIB, 10, 8 * KIB, MIB)
 _JSON = BodyLimit(8 * MIB, 60, 8 * MIB, 64 * MIB)
 _UPLOAD = BodyLimit(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 300, settings.DATA_UPLOAD_MAX_MEMORY_SIZE, 96 * MIB)

@@ -28,7 +28,7 @@ class RequestStatus(models.TextChoices):
 
 
 class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
-    """The questions that pages and doors ask of many requests;
+    """The questions that pages and endpoints ask of many requests;
     coordinator.policy.requests.approvals.current_request_state reads one.
     """
 

@@ -1,4 +1,4 @@
-"""Web push below its door: who sends (VAPID, RFC 8292), and what only the device can read (RFC 8291, aes128gcm).
+"""Web push below its endpoints: who sends (VAPID, RFC 8292), and what only the device can read (RFC 8291, aes128gcm).
 
 Why no library does it: pywebpush brings requests and aiohttp to post by itself, and may post anywhere; what posts here
 is `webhooks`, which keeps out of our own networks. What would be left of it are http_ece (no release since 2024, none

@@ -20,7 +20,7 @@ from coordinator.runner.server import SignalboxServer
 log = logging.getLogger("signalbox.runner")
 
 NAME = "signalbox"  # as agents know it, and as rules read `mcp__signalbox__server__tool`
-TOO_OLD = 404  # a server without this door
+TOO_OLD = 404  # a server without this endpoint
 
 
 @dataclass(frozen=True, slots=True)

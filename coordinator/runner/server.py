@@ -24,7 +24,7 @@ HOLD = 60.0  # seconds an answer may take: a poll is held for 30
 
 
 class SignalboxServer:
-    """The runner's doors. `runner_id` is set by `register`."""
+    """The runner's endpoints. `runner_id` is set by `register`."""
 
     def __init__(self, url: str, key: str) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -71,7 +71,7 @@ class SignalboxServer:
     async def post_for_session(
         self, session_id: str, endpoint: str, *, patience: float | None = None, **fields: Any
     ) -> dict[str, Any]:
-        """Post to a runner's door of a session. Raises ServerRefused and ServerTimedOut."""
+        """Post to a runner's endpoint of a session. Raises ServerRefused and ServerTimedOut."""
         path = f"/runner/sessions/{quote(session_id, safe='')}/{endpoint}"
         return await self.request_until_answered(
             "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience

@@ -1,4 +1,4 @@
-"""What an event is: the one definition for every door, import and reader, and the columns it is kept in."""
+"""What an event is: the one definition for every endpoint, import and reader, and the columns it is kept in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1), pydantic.Field(g
 
 
 class NewEvent(msgspec.Struct, kw_only=True):
-    """An event as a door hands it in: the recorded wire form, and what its context keeps where the door knows it."""
+    """An event as an endpoint submits it: the recorded wire form, and what its context keeps where that is known."""
 
     event_type: str
     session_id: str
@@ -71,7 +71,7 @@ class RecordedEvent:
     event_id: int | None
 
 
-# The columns of `events` beside its id. tests/events/test_fields.py holds the table, the doors and this together.
+# The columns of `events` beside its id. tests/events/test_fields.py holds the table, the endpoints and this together.
 EVENT_COLUMNS = (
     "session_id", "event_type", "timestamp", "tool_name", "tool_input", "tool_output",
     "error", "exit_code", "reason", "role", "content",

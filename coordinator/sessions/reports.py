@@ -46,7 +46,7 @@ class KnownSession(NamedTuple):
 
 
 class SessionLocation(NamedTuple):
-    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no door).
+    """Where a hook says that its session runs, as far as it says so, and by which key (None: by no endpoint).
 
     `driven` is the session of ours for which a runner started the agent, where the agent's hook passes that on.
     `parent` is the agent's id of the session that started this one.

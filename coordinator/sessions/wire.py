@@ -1,4 +1,4 @@
-"""Sessions, runs and runners as the wire shows them, shared by the REST doors, the edge and the streams."""
+"""Sessions, runs and runners as the wire shows them, shared by the REST endpoints, the edge and the streams."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from coordinator.chat.stores import StoreUnavailable, rests, s3
-from coordinator.chat.stores.rests import StoreCircuitBreaker
+from coordinator.chat.stores.circuit_breaker import StoreCircuitBreaker
 from tests.s3 import CREDENTIALS
 
 

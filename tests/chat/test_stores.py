@@ -17,7 +17,7 @@ from django.utils import timezone
 from coordinator.actions.chat import attachments, chat, moving_attachments
 from coordinator.chat import attachments as reading
 from coordinator.chat import verified_reading as checked
-from coordinator.chat.stores import rests
+from coordinator.chat.stores import circuit_breaker
 from coordinator.errors import NotFound, ServiceBusy, StoredDataCorrupt
 from coordinator.mcp.servers import credentials
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, StoredFile
@@ -172,8 +172,8 @@ def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3, monkeypatch) -> No
     with pytest.raises(ServiceBusy, match="does not answer"):
         reading.open_attachment_at(row, 0)
     assert len(s3.reading()) == 2, "after two in a row it is left alone for a while"
-    later = SimpleNamespace(monotonic=lambda: time.monotonic() + rests.REST)
-    monkeypatch.setattr(rests, "time", later)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + circuit_breaker.OPEN_SECONDS)
+    monkeypatch.setattr(circuit_breaker, "time", later)
     with reading.open_attachment(row) as file:
         assert file.read() == data
 

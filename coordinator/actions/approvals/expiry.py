@@ -77,12 +77,14 @@ def lock_and_withdraw_request(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
         return rows.record_refused_attempt(row, actor, "withdrawn", refusal, now)
-    if row.status == "withdrawn" or (unless_held and context is not None and context.held_at is not None):
+    if row.status == RequestStatus.WITHDRAWN or (
+        unless_held and context is not None and context.held_at is not None
+    ):
         return row
     if (conflict := rows.find_decision_conflict(row, now)) is not None:
         return rows.record_refused_attempt(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
-    if not rows.update_pending_request(row, status="withdrawn"):
+    if not rows.update_pending_request(row, status=RequestStatus.WITHDRAWN):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
     rows.close_request_context(row, closed_at=now, closed_by=str(actor), reason=reason)
     notifications.announce_request_end(row, now=now)

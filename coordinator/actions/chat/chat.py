@@ -1,6 +1,7 @@
 """Chat messages: said, marked read, taken away again with their attachments.
 
-Who speaks is never in the message: a door tells it from the session or the key (`speaker_of_person`, `speaker_of_key`).
+Who speaks is never in the message: endpoints take it from the session or the key (`speaker_of_person`,
+`speaker_of_key`).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from coordinator.sessions.events import CONTEXT_COLUMNS
 
 MOST_LENGTH = 4_096  # of a path
 IMPORT = "import"  # who set a credential that came with a database
-BY_OTHERS = "other"  # the source of events that no door took in
+BY_OTHERS = "other"  # the source of events that no endpoint took in
 
 
 class PluginImport(TableImport):
@@ -385,7 +385,7 @@ class RunImport(TableImport):
 
 
 class EventImport(TableImport):
-    """Each event comes with its context. A result of the newest coordinator stands where the doors put it."""
+    """Each event comes with its context. A result of the newest coordinator goes where the endpoints write it."""
 
     placed = frozenset({"result_text", "result_data"})
 

@@ -1,4 +1,4 @@
-"""Secrets in imported rows: masked as at the doors, and left out of what is compared.
+"""Secrets in imported rows: masked as at the endpoints, and left out of what is compared.
 
 A mask's digits follow from this installation's key. So that an import can be repeated after that key, or the
 setting, has changed, rows are compared by what their masks say without those digits.
@@ -46,7 +46,7 @@ def is_masking_on() -> bool:
 
 
 def mask_imported_row(table: str, row: Row) -> int:
-    """Mask what of a row would be masked at the doors, in place; return how many secrets."""
+    """Mask what of a row would be masked at the endpoints, in place; return how many secrets."""
     if not is_masking_on():
         return 0
     mask = SecretMasker(judged=table in JUDGED)
@@ -105,7 +105,7 @@ def mask_imported_block(number: int, block: Any, mask: SecretMasker) -> Any:
 
 
 def mask_rejected_row(table: str, row: Mapping[str, Any]) -> Row:
-    """Return a row as it is kept aside: where the doors mask its table, with no secret in any text."""
+    """Return a row as it is kept aside: where the endpoints mask its table, with no secret in any text."""
     if not is_masking_on() or not find_masked_columns(table):
         return dict(row)
     mask = SecretMasker()

@@ -1,4 +1,4 @@
-"""Agents that were turned away at a server's door, as the audit log tells of them."""
+"""Agents that were turned away at a server's endpoint, as the audit log tells of them."""
 
 from __future__ import annotations
 

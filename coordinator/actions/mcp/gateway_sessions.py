@@ -68,7 +68,7 @@ def clean_client_info(value: Any) -> dict[str, Any]:
 def get_or_create_default_session(
     *, key_id: int, agent_id: str, version: str, now: datetime
 ) -> GatewayClient:
-    """Return the one session of a caller whose client has none, at the door of all servers."""
+    """Return the one session of a caller whose client has none, at the endpoint of all servers."""
     name = f"gws-{keyed_digest('gateway session', key_id, agent_id)[:40]}"
     GatewaySession.objects.get_or_create(
         session_id=name,
@@ -95,7 +95,7 @@ def has_live_gateway_session(agent_id: str | None, key_id: int | None, now: date
 def find_gateway_session(
     session_id: str, *, endpoint: str, key_id: int, agent_id: str, now: datetime
 ) -> GatewayClient:
-    """Return the session of this caller at this door. Raises NotFound: the client begins a new one then."""
+    """Return the session of this caller at this endpoint. Raises NotFound: the client begins a new one then."""
     row = GatewaySession.objects.filter(
         pk=session_id, door=endpoint, key_id=key_id, agent_id=agent_id
     ).first()

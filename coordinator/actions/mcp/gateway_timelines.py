@@ -175,7 +175,7 @@ def is_call_reported(session_id: str, call_id: str) -> bool:
 def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
     server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
-    # Each agent joins the names of server and tool in its own way; one server's own door may be called `signalbox`.
+    # Each agent joins the names of server and tool in its own way; one server's own endpoint may be called `signalbox`.
     may_be = Q(tool_name__contains=server, tool_name__endswith=f"_{tool_part}")
     own_door = [
         f"{before}{names.GATEWAY}{by}{tool_part}"

@@ -173,7 +173,7 @@ def delete_server_with_grants(
     seen_version: str | None = None,
     now: datetime | None = None,
 ) -> McpServer:
-    """Delete a server, its tools and the grants to it: a later server of that name must not find doors open.
+    """Delete a server, its tools and the grants to it: a later server of that name must not inherit grants.
 
     Raises NotFound, Conflict for a version that is not `seen` any more.
     """

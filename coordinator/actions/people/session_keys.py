@@ -36,7 +36,7 @@ PAGE = 500  # keys that are read at a time
 class GatewayKey:
     """The gateway for one agent: as which agent it calls, and with which key. Told once.
 
-    The key is empty where no door asks for one.
+    The key is empty where no endpoint asks for one.
     """
 
     agent_id: str

@@ -280,7 +280,7 @@ def record_grant_edit(applied: AppliedEdit, actor: Actor, now: datetime) -> None
 def record_grants_refusal(
     edits: Sequence[GrantEdit], refusal: SignalboxError, *, actor: Actor, now: datetime
 ) -> None:
-    """Write down an attempt that came to nothing; doors call it once the attempt is rolled back."""
+    """Write down an attempt that came to nothing; endpoints call it once the attempt is rolled back."""
     detail = refusal.detail["message"] if isinstance(refusal.detail, dict) else str(refusal.detail)
     audit.record_audit_entry(
         "GRANTS_REFUSED",

@@ -22,7 +22,7 @@ from storages.backends.s3 import S3Storage
 from urllib3.exceptions import HTTPError
 
 from coordinator.chat.stores import FOLDER, ListedStoredFile, StoredFileStream, StoreUnavailable
-from coordinator.chat.stores.rests import StoreCircuitBreaker
+from coordinator.chat.stores.circuit_breaker import StoreCircuitBreaker
 
 # Seconds. With the second try, which boto3 makes by itself after a second at most, nobody waits for longer than eleven.
 CONNECT_WITHIN, ANSWER_WITHIN = 3, 5

@@ -1,7 +1,7 @@
 """`/mcp`: all servers that are open to an agent as one, their tools named `server__tool`.
 
 Towards its client this is a server of its own; towards each server it passes the client's calls on, in a session of
-that server's which is begun when it is first needed. Resources and prompts are at each server's own door.
+that server's which is begun when it is first needed. Resources and prompts are at each server's own endpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Refusals at a server's door, audited: one row a minute for each key and server, however often it is tried."""
+"""Refusals at a server's endpoint, audited: one row a minute for each key and server, however often it is tried."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ClientKey = tuple[str, str, int, str]
 
 
 class ClientSessions:
-    """Sessions by id, door, key and agent. One a process."""
+    """Sessions by id, endpoint, key and agent. One a process."""
 
     def __init__(self, threads: EdgeThreads) -> None:
         self._threads = threads
@@ -70,7 +70,7 @@ class ClientSessions:
         return replace(client_session, client=client.client, capabilities=client.capabilities)
 
     async def find_default_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
-        """Return the one session of a caller that has none, at the door of all servers."""
+        """Return the one session of a caller that has none, at the endpoint of all servers."""
         return self.cache_client_session(
             await self._threads.run_in_thread(
                 gateway_sessions.get_or_create_default_session,

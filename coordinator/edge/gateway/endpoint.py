@@ -75,11 +75,11 @@ from coordinator.mcp.protocol.messages import (
 
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
-ALL = UpstreamServer("", None)  # what the door of all servers stands for
+ALL = UpstreamServer("", None)  # what the endpoint of all servers stands for
 
 
 class GatewayEndpoint:
-    """The doors of one process."""
+    """The endpoints of one process."""
 
     def __init__(
         self,

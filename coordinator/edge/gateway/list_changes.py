@@ -1,7 +1,7 @@
-"""`GET /mcp`: a client at the door of all servers is told when the tools that it may see have changed.
+"""`GET /mcp`: a client at the endpoint of all servers is told when the tools that it may see have changed.
 
 Grants, rules, servers and definitions change what an agent may see; the feed tells of each, and the notification goes
-out where the list is another one. What single servers tell by themselves is heard at their own doors.
+out where the list is another one. What single servers send by themselves is received at their own endpoints.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ Answer = dict[str, Any]
 
 
 class LocalCallEndpoint:
-    """The doors of one process."""
+    """The endpoints of one process."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ class ResponseResumer:
 
 
 def can_client_resume(exchange: Exchange) -> bool:
-    """Say whether the client gets what its server tells on another stream: it is there, at the server's own door."""
+    """Say whether the client can get its server's messages on another stream: at the server's own endpoint."""
     return (
         not exchange.disconnect.happened
         and exchange.client is not None

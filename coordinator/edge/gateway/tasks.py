@@ -56,7 +56,7 @@ class GatewayTasks:
         registry: ServerRegistry,
         linked: Callable[[Exchange], Awaitable[Exchange]],
     ) -> None:
-        """`linked` finds the way to a call's server for what came to the door of all servers."""
+        """`linked` finds the way to a call's server for what came to the endpoint of all servers."""
         self._registry = registry
         self._linked = linked
         self._threads = threads

@@ -27,7 +27,7 @@ END_WITHIN = 5.0  # seconds in which a server should take note that a session en
 
 
 class UpstreamSessionLost(NotFound):
-    """A server forgot the session of its own door's client, who has to begin a new one. Nothing has run."""
+    """A server forgot the session of its own endpoint's client, who has to begin a new one. Nothing has run."""
 
     def __init__(self) -> None:
         super().__init__("The server restarted and lost this session. Start a new one with initialize.")
@@ -58,7 +58,7 @@ class UpstreamSessions:
     async def renew_upstream_session(self, exchange: Exchange) -> None:
         """Have a session begun in place of one that its server forgot.
 
-        Raises UpstreamSessionLost at a server's own door, where that is its client's to do, and UpstreamFailed.
+        Raises UpstreamSessionLost at a server's own endpoint, where that is its client's to do, and UpstreamFailed.
         """
         assert exchange.client is not None
         if exchange.client.endpoint:

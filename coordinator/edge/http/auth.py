@@ -1,4 +1,4 @@
-"""Who calls, at the doors that Django does not stand behind: API keys and people's session cookies.
+"""Who calls, at the endpoints that Django does not serve: API keys and people's session cookies.
 
 Answers are kept for some seconds and forgotten at once when the feed says that a key or a user has changed.
 """
@@ -177,7 +177,7 @@ class Authenticator:
         return Admission(self, await ask(), ask, generation)
 
     async def identify_sender(self, scope: Scope) -> str | None:
-        """Return who sends a request to any door, proven by cookie or key: `person:2`, `key:1`; None for nobody.
+        """Return who sends a request to any endpoint, proven by cookie or key: `person:2`, `key:1`; None for nobody.
 
         Raises what a key that is no good is refused for.
         """
@@ -206,7 +206,7 @@ class Authenticator:
     async def set_request_caller(self, scope: Scope) -> None:
         """Take down in CALLER who a request comes from, where that can be told without refusing anybody.
 
-        Whoever has proven nothing stays an address; its door refuses it. So does a caller who cannot be looked up now,
+        Whoever has proven nothing stays an address, which the endpoint refuses. So does who cannot be looked up,
         because the database is away or this process stops: Django, or the bridge, says so.
         """
         headers = get_request_headers(scope)

@@ -1,4 +1,4 @@
-"""Bodies for Django's doors: arrived whole, and no larger than their sender may send, before they wait for a thread."""
+"""Bodies for Django's endpoints: complete, and no larger than their sender may send, before a thread is asked for."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def build_database_error() -> ServiceBusy:
 
 
 async def send_error(send: Send, error: SignalboxError) -> None:
-    """Answer an expected error as every door does: its status and `{"detail": …}`."""
+    """Answer an expected error as every endpoint does: its status and `{"detail": …}`."""
     extra = []
     if error.retry_after is not None:
         extra.append((b"retry-after", str(error.retry_after).encode()))

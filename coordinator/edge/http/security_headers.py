@@ -1,4 +1,4 @@
-"""The headers that every answer carries, whoever makes it: Django, the edge's doors, or the bridge in distress.
+"""The headers that every answer carries, whoever makes it: Django, the edge's endpoints, or the bridge in distress.
 
 Django's own middleware sets most of them on its answers; what is there already stays as it is.
 """

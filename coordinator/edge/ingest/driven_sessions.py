@@ -98,7 +98,7 @@ class PermissionWithdrawal(msgspec.Struct):
 
 
 class DrivingEndpoint:
-    """The doors of runners that drive agents. One a process."""
+    """The endpoints of runners that drive agents. One a process."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ Parsed = list[NewEvent | SignalboxError]
 
 
 class EventIngestEndpoint:
-    """The doors through which events come in. One a process."""
+    """The endpoints through which events come in. One a process."""
 
     def __init__(
         self, auth: Authenticator, rights: WriteRights, writer: GroupWriter, bodies: RequestBodies

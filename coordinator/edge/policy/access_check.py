@@ -66,7 +66,7 @@ _decode = msgspec.json.Decoder(AccessCheckBody).decode
 
 
 class AccessEndpoint:
-    """The door and the log of what it denied. One a process."""
+    """The endpoint and the log of what it denied. One a process."""
 
     def __init__(
         self,

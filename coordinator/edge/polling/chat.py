@@ -27,7 +27,7 @@ LONGEST = 600.0
 
 
 class ChatEndpoint:
-    """The door behind which agents wait for messages."""
+    """The endpoint behind which agents wait for messages."""
 
     def __init__(self, auth: Authenticator, waits: LongPollWaiters, threads: EdgeThreads) -> None:
         self._auth = auth

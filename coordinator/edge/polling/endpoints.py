@@ -32,7 +32,7 @@ Check = Callable[[], dict[str, Any] | None]
 
 
 class LongPollEndpoint:
-    """The doors behind which requests are held."""
+    """The endpoints behind which requests are held."""
 
     def __init__(self, auth: Authenticator, waits: LongPollWaiters, threads: EdgeThreads) -> None:
         self._auth = auth

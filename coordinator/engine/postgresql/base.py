@@ -2,7 +2,7 @@
 
 During a fail-over a connection may stand to a server that has become a standby, or was switched to read-only until
 another takes over. To psycopg a refused write is then an `InternalError`, as if the program were wrong; here it is an
-`OperationalError`, which every door answers with 503 and every job tries again. The connection is not used for
+`OperationalError`, which every endpoint answers with 503 and every job tries again. The connection is not used for
 another request: the next one is opened anew, to the server that writes where DATABASE_URL names several hosts and
 `target_session_attrs=read-write`.
 """

@@ -93,9 +93,9 @@ def verify_id_token(
 
 
 def add_userinfo_claims(claims: dict[str, Any], access_token: object) -> dict[str, Any]:
-    """Return the claims with what some providers tell at their userinfo door alone; the token's own word counts first.
+    """Return the claims with those that some providers send from userinfo alone; the token's claims count first.
 
-    Raises SignInRefused where that door speaks of somebody else, and Unreachable.
+    Raises SignInRefused where that endpoint names somebody else, and Unreachable.
     """
     endpoint = provider.provider_description().get("userinfo_endpoint")
     lacking = find_claim_by_path(claims, settings.OIDC_GROUPS_CLAIM) is None or not storable_text_claim(

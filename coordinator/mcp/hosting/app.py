@@ -1,4 +1,4 @@
-"""The host's door: each stdio server as streamable HTTP, for the gateway alone (a socket that only this user opens)."""
+"""The host's endpoint: each stdio server as streamable HTTP, for the gateway alone, on a socket of this user's only."""
 
 from __future__ import annotations
 

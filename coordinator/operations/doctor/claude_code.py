@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 STEP_SECONDS = 5.0  # seconds for each step
 TRIAL_AGENT = "signalbox-doctor"  # whom the trial's key is bound to: no agent of anybody's
-DOOR, TELEMETRY = "/hooks/claude-code", "/v1/logs"
+HOOK_PATH, TELEMETRY_PATH = "/hooks/claude-code", "/v1/logs"
 
 
 def check_claude_code_connection(url: str, key: str, *, actor: Actor) -> Iterator[StepResult]:
@@ -80,7 +80,7 @@ def post_trial_hook(url: str, key: str, claude_id: str, hook: str, **fields: obj
 
 def send_trial_hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
     body = {"session_id": claude_id, "hook_event_name": hook, "cwd": "/", **fields}
-    return post_trial_json(url + DOOR, key, body)
+    return post_trial_json(url + HOOK_PATH, key, body)
 
 
 def post_trial_json(address: str, key: str, body: object) -> str:
@@ -143,7 +143,7 @@ def send_trial_tokens(url: str, key: str, claude_id: str) -> str:
     attributes = [{"key": name, "value": {"stringValue": text}} for name, text in record.items()]
     attributes += [{"key": name, "value": {"intValue": str(number)}} for name, number in tokens.items()]
     scope = {"logRecords": [{"attributes": attributes}]}
-    post_trial_json(url + TELEMETRY, key, {"resourceLogs": [{"scopeLogs": [scope]}]})
+    post_trial_json(url + TELEMETRY_PATH, key, {"resourceLogs": [{"scopeLogs": [scope]}]})
     session = Session.objects.filter(executor_session_id=claude_id).first()
     spent = (
         poll_for_result(lambda: usage.load_usage_by_session([session.pk]).get(session.pk))

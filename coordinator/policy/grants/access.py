@@ -15,7 +15,7 @@ Grants of one slot can lie on top of each other: a temporary one names in its me
 was laid upon. While it is live they do not count; once it is over they do again. A row that it does not name, such as
 a newer denial of another program, counts beside it.
 
-`AccessPolicy` holds the rows that matter to some agents and servers and answers without the database, so the door
+`AccessPolicy` holds the rows that matter to some agents and servers and answers without the database, so the endpoint
 that enforces, the matrix and a preview of unsaved edits all run the same lines.
 """
 
@@ -164,7 +164,7 @@ class Verdict:
         return f"{sentence}: {self.grant.justification}" if self.grant.justification else f"{sentence}."
 
     def verdict_as_json(self) -> dict[str, Any]:
-        """Return the verdict as machine doors tell it."""
+        """Return the verdict as machine endpoints tell it."""
         until = self.expires_at
         return {
             "verdict": self.decision,

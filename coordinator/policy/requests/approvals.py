@@ -1,6 +1,6 @@
 """Where a permission request stands, and what an approval covers: the rules that only read.
 
-Cards, history, the machine doors and whatever enforces a permission all ask here, so that no two of them can
+Cards, history, the machine endpoints and whatever enforces a permission all ask here, so that no two of them can
 answer differently. The writing half is `coordinator.actions.approvals`.
 """
 

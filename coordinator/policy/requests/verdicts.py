@@ -1,4 +1,4 @@
-"""What askers are told of their requests by the machine doors: nothing may run while a brake holds them.
+"""What askers are told of their requests by the machine endpoints: nothing may run while a brake holds them.
 
 An approval stays what it is (policy.approvals, and so the history): it counts again once the brake is released.
 """

@@ -1,7 +1,7 @@
-"""What the rules say of a tool call, together with the MCP grants. Only reads; the door enforces, the page tries out.
+"""What the rules say of a tool call, together with the MCP grants. Only reads: endpoints enforce it.
 
 Patterns are RE2 expressions: they take time in proportion to the text, whatever a person writes, so no pattern and
-no command can hold up the door. Deny and ask look anywhere in the text; allow must match the whole of it, on one
+no command can hold up the endpoint. Deny and ask look anywhere in the text; allow must match the whole of it, on one
 line, so that `git status` does not let `git status; rm -rf ~` through. Only an allow pattern that speaks of lines
 (`\\n`, `(?s)`) fits a text of several. And what allows the tools of server `a` (`mcp__a__*`) allows none of `a__b`.
 Deny and ask see every field of a call; allow covers the text it was written for (policy.call_text). In a command they
@@ -626,5 +626,5 @@ def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> A
 
 
 def combine_rules_and_grants(ruling: Ruling, verdict: Verdict | None) -> Ruling:
-    """Return the stricter of what the rules and the grants say, as the door does."""
+    """Return the stricter of what the rules and the grants say, as the endpoint does."""
     return stricter_ruling(ruling, ruling_for_access_verdict(verdict) if verdict else NO_OPINION)

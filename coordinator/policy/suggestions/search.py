@@ -497,7 +497,7 @@ class SuggestionSearch:
         now: datetime,
         budget: WalkTimeLimit,
     ) -> None:
-        """Count on which calls the suggestions would have made a difference, by the rules of the door."""
+        """Count on which calls the suggestions would have made a difference, by the rules of the endpoint."""
         suggested = [suggestion for suggestion in self.tried if not suggestion.is_grant]
         together = insert_rules_after_denials(saved, [one.suggested_rule(0) for one in suggested])
         by_rule = {

@@ -35,7 +35,7 @@ OTHERS = "others"
 
 
 class RecordedCallJudge:
-    """What some rules and grants say of recorded calls, as the door would say it now. Memoises what repeats."""
+    """What some rules and grants say of recorded calls, as the endpoint would say it now. Memoises what repeats."""
 
     def __init__(self, rules: Sequence[DecisionRule], now: datetime, edits: Sequence[GrantEdit] = ()) -> None:
         self._rules = rules

@@ -1,19 +1,19 @@
-"""When a place that fell silent is asked again: what waits for it are the few threads that pages need too."""
+"""The circuit breaker of a file store: the few threads that would wait for a silent store are needed by pages, too."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-REST, MOST_REST = 5.0, 60.0  # seconds for which nothing is asked after a first failure, and after many
+OPEN_SECONDS, MAX_OPEN_SECONDS = 5.0, 60.0  # without requests after a first failure, and at most after many
 
 
 class RequestTurn:
-    """The right to ask now."""
+    """The right to send a request now."""
 
 
 class StoreCircuitBreaker:
-    """While a place answers, everybody may ask. Once it is silent, one at a time, after rests that grow."""
+    """Closed while the store answers. After a failure it opens, each time for longer, and lets one request try then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class StoreCircuitBreaker:
         self._broke = False
 
     def begin_request(self) -> RequestTurn | None:
-        """Return a turn, to be given back by `leave`; None while nothing may be asked."""
+        """Return a turn, to be ended by `end_request`; None while nothing may be sent."""
         with self._lock:
             turn = RequestTurn()
             if self._failures:
@@ -33,25 +33,27 @@ class StoreCircuitBreaker:
             return turn
 
     def end_request(self, turn: RequestTurn) -> None:
-        """Let the next one ask."""
+        """End a turn. After a failure the next request may try."""
         with self._lock:
             if self._trial_request is turn:
                 self._trial_request = None
 
     def record_success(self) -> None:
-        """Note that all is well."""
+        """Close the circuit breaker."""
         with self._lock:
             self._failures, self._broke = 0, False
 
     def record_silence(self) -> None:
-        """Begin a rest; of several who waited together the first does."""
+        """Open the circuit breaker; of several requests that waited together the first one does."""
         with self._lock:
             if time.monotonic() >= self._until:
                 self._failures += 1
-                self._until = time.monotonic() + min(REST * 2 ** (self._failures - 1), MOST_REST)
+                self._until = time.monotonic() + min(
+                    OPEN_SECONDS * 2 ** (self._failures - 1), MAX_OPEN_SECONDS
+                )
 
     def record_broken_answer(self) -> None:
-        """Note that an answer ended too early: once may happen, with the second in a row a rest begins."""
+        """Note that an answer ended too early. The second one in a row opens the circuit breaker."""
         with self._lock:
             before, self._broke = self._broke, True
         if before:
