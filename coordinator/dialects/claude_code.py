@@ -415,6 +415,15 @@ class ClaudeCodeDialect(Dialect):
             verdict["updatedPermissions"] = added["suggestions"]
         return hook_specific_reply(name, denial, decision=verdict)
 
+    def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
+        """Return a denial that also ends the turn: by `interrupt` for a PermissionRequest, which heeds nothing else."""
+        reply = super().deny_and_stop_turn(hook, reason)
+        if reply is None or reply.denial is None or hook.name != "PermissionRequest":
+            return reply
+        verdict: Answer = {"behavior": "deny", "message": reply.denial, "interrupt": True}
+        stopped = hook_specific_reply(hook.name, reply.denial, decision=verdict)
+        return replace(stopped, answer=(reply.answer or {}) | (stopped.answer or {}))
+
     def reply_with_answer(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:

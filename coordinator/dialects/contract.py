@@ -34,7 +34,7 @@ from coordinator.dialects.live_words import build_line_events, read_attached_lim
 from coordinator.importing.lines import ImportedLine, LineReader
 from coordinator.lib import instants
 from coordinator.policy.requests import questions
-from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.requests.tool_calls import STOPS_TURN, Settled, ToolCallRequest
 from coordinator.policy.rules.call_text import build_call_text, set_call_folder, set_call_links
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
@@ -254,6 +254,7 @@ class Dialect(ABC):
             program=self.name,
             is_prompted=hook.name in self.prompts,
             is_editable=hook.name in self.edits and hook.shell_lines is None,
+            can_stop_turn=hook.name in self.stops,
             subagent=hook.subagent_label,
             call_id=hook.call_id,
             folder=hook.working_folder,
@@ -298,6 +299,10 @@ class Dialect(ABC):
         reason = f"Signalbox ({ruling.by}): {ruling.reason}"
         if not (ruling.decision == DENY and ruling.stops_turn):
             return self.build_reply(hook.name, ruling.decision, reason, {})
+        return self.deny_and_stop_turn(hook, reason)
+
+    def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
+        """Return a denial that also ends the agent's turn; an agent that cannot be stopped is told to stop."""
         reason = f"{reason} {TURN_ENDS}"
         reply = self.build_reply(hook.name, DENY, reason, {})
         if reply is None or hook.name not in self.stops:
@@ -314,6 +319,10 @@ class Dialect(ABC):
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
             return self.build_reply(hook.name, DENY, NOT_AS_EDITED, {})
         approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
+        if not settled["allowed"] and added.get(STOPS_TURN):
+            return self.deny_and_stop_turn(
+                hook, f"Denied by {approved_by} in Signalbox, turn ended{f': {reason}' if reason else '.'}"
+            )
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
         verdict_text = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
         reply = self.build_reply(hook.name, decision, verdict_text, added)

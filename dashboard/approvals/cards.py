@@ -221,10 +221,11 @@ class CardMember:
 
     @property
     def decision_note(self) -> str:
-        """Return what there is to add to a verdict of whoever looks: an edited input, and for whom they decided."""
+        """Return what there is to add to a verdict of whoever looks: an edit, a turn's end, for whom they decided."""
         context = approvals.request_context(self.row)
-        edited = ", with an edited input" if approvals.has_edited_input(self.row) else ""
-        return f"{edited} ({context.decided_for})" if context is not None and context.decided_for else edited
+        note = ", with an edited input" if approvals.has_edited_input(self.row) else ""
+        note += ", turn ended" if approvals.is_turn_stopped(self.row) else ""
+        return f"{note} ({context.decided_for})" if context is not None and context.decided_for else note
 
     @property
     def coverage_label(self) -> str:
@@ -348,6 +349,14 @@ class ApprovalCard:
         return [
             member for member in self.decidable_members if not (member.has_your_approval or self.is_braked)
         ]
+
+    @property
+    def can_stop_turn(self) -> bool:
+        """Say whether a denial of all that the person who looks may decide can also end their agents' turns."""
+        return bool(self.decidable_members) and all(
+            approvals.can_stop_turn(member.row) and not member.is_awaiting_retry
+            for member in self.decidable_members
+        )
 
     @property
     def danger_warning(self) -> str:

@@ -33,7 +33,7 @@ from coordinator.policy.requests.questions import (
     PlanMode,
     Question,
 )
-from dashboard.approvals.verdicts import MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
+from dashboard.approvals.verdicts import DENY_AND_STOP, MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
 from dashboard.frame.days import find_zone_by_name
 from dashboard.looks.parts import DisplayPart, build_text_part
 
@@ -184,7 +184,10 @@ class AnswerForm(forms.Form):
 
     ids = forms.MultipleChoiceField()
     judged = forms.MultipleChoiceField(required=False)
-    verdict = forms.ChoiceField(choices=[(ANSWER, "Answer"), ("denied", "Decline")], required=False)
+    verdict = forms.ChoiceField(
+        choices=[(ANSWER, "Answer"), ("denied", "Decline"), (DENY_AND_STOP, "Decline and stop the turn")],
+        required=False,
+    )
     reason = forms.CharField(max_length=2000, required=False)
     option = forms.CharField(max_length=MAX_OPTION_CHARACTERS, required=False, strip=False)
     mode = forms.ChoiceField(choices=[(mode.value, mode.value) for mode in PlanMode], required=False)
@@ -261,13 +264,14 @@ def answer_each_request(form: Mapping[str, Any], user: User | AnonymousUser) -> 
 def answer_one_request(
     request_id: str, form: Mapping[str, Any], user: User | AnonymousUser
 ) -> PermissionRequest:
-    if form["verdict"] == "denied":
+    if form["verdict"] in {"denied", DENY_AND_STOP}:
         return approvals.decide_request(
             request_id,
             person=user,
             verdict="denied",
             judged=form["seen"].get(request_id),
             reason=form["reason"],
+            stops_turn=form["verdict"] == DENY_AND_STOP,
         )
     if request_id not in form["seen"]:
         raise BadRequest(NOT_SHOWN)

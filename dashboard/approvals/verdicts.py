@@ -25,6 +25,7 @@ from dashboard.frame.days import find_zone_by_name
 
 MOST_ON_A_CARD = 200
 APPROVE_ONE = "approved-one"  # of several equal calls that wait, the one that waits longest
+DENY_AND_STOP = "denied-turn-ended"  # a denial that also ends the agent's turn
 NOT_SHOWN = "Nothing was approved: the form does not say what the page showed. Reload the page."
 TOO_MANY = f"Choose at most {MOST_AT_ONCE} requests at once."  # to decide them
 
@@ -40,7 +41,12 @@ class DecisionForm(forms.Form):
     ids = forms.MultipleChoiceField()
     judged = forms.MultipleChoiceField(required=False)
     verdict = forms.ChoiceField(
-        choices=[("approved", "Approve"), (APPROVE_ONE, "Approve one"), ("denied", "Deny")]
+        choices=[
+            ("approved", "Approve"),
+            (APPROVE_ONE, "Approve one"),
+            ("denied", "Deny"),
+            (DENY_AND_STOP, "Deny and stop the turn"),
+        ]
     )
     scope = forms.ChoiceField(choices=Scope.choices, required=False)
     validity = forms.ChoiceField(choices=Validity.choices, required=False)
@@ -67,6 +73,9 @@ class DecisionForm(forms.Form):
         cleaned_data["decides"] = cleaned_data.get("ids", [])
         if cleaned_data.get("verdict") == APPROVE_ONE:
             cleaned_data["verdict"], cleaned_data["decides"] = "approved", cleaned_data["decides"][:1]
+        cleaned_data["stops_turn"] = cleaned_data.get("verdict") == DENY_AND_STOP
+        if cleaned_data["stops_turn"]:
+            cleaned_data["verdict"] = "denied"
         cleaned_data["scope"] = Scope(cleaned_data.get("scope") or Scope.CALL)
         this_call = cleaned_data["scope"] is Scope.CALL
         cleaned_data["validity"] = (
@@ -135,6 +144,7 @@ def decide_one_request(
         judged=form["seen"].get(request_id),
         grant=form["grant"] and approves,
         additions=form["additions"],
+        stops_turn=form["stops_turn"],
     )
 
 

@@ -17,6 +17,7 @@ COLUMNS: dict[str, str] = {
     "tokens": "Its tokens are counted.",
     "holds": "A call waits until a person decides.",
     "edits the call": "A person may change the call; it runs as changed.",
+    "stops the turn": "A person who denies a call may also end the agent's turn.",
     "fails closed": "If Signalbox fails, a call that a rule asks about does not run.",
     "waits for days": (
         "A call that waits longer than a hook may take can be approved later. It runs when the agent "
@@ -70,6 +71,9 @@ _ONE_SESSION = "test_its_hooks_make_one_session_in_any_order_and_posted_twice"
 _IMPORTED = f"{_TRANSCRIPTS}::test_a_session_reads_as_it_went"
 _CLOSED = "tests/client/test_away.py::test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there"
 _ONCE = "test_it_is_denied_with_a_number_and_runs_once_after_the_approval"
+_TURN_ENDS = (
+    "tests/agents/test_real_turn_ends.py::test_a_person_who_denies_a_call_ends_the_turn_where_they_say_so"
+)
 _AGAIN = ("by calling again", f"tests/dialects/test_told_to_wait.py::{_ONCE}")
 
 # By agent and column the test, for a yes that has a limit with the word to show. A column that is missing is a no.
@@ -80,6 +84,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "tokens": _TOKENS,
         "holds": "tests/agents/test_real_claude_code.py::test_a_person_decides_whether_it_runs",
         "edits the call": f"{_CLAUDE}/test_deciding.py::test_an_edited_input_is_what_runs",
+        "stops the turn": _TURN_ENDS,
         "fails closed": _CLOSED,
         "waits for days": (
             "resumed, or by calling again",
@@ -102,6 +107,7 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
         "messages": f"{_GEMINI}::{_ONE_SESSION}",
         "holds": f"{_GEMINI}::test_a_call_that_a_rule_wants_asked_waits_and_runs_when_approved",
         "edits the call": f"{_GEMINI}::test_a_call_runs_as_it_was_edited_and_is_one_row",
+        "stops the turn": _TURN_ENDS,
         "tokens": "tests/agents/test_real_words.py::test_the_tokens_of_each_request_are_told_once",
         "fails closed": _CLOSED,
         "waits for days": _AGAIN,

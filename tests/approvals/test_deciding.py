@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any, Literal
 
 import pytest
 import time_machine
@@ -13,7 +14,7 @@ from coordinator.actions.approvals import rows
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.lib import trace
 from coordinator.models import ApiKey, AuditLog, PermissionRequest, PluginSetting
-from coordinator.policy.requests.approvals import Scope, Validity
+from coordinator.policy.requests.approvals import Scope, Validity, describe_request_outcome
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db
@@ -236,3 +237,47 @@ def test_a_verdict_of_a_program_that_knows_no_locks_is_not_overwritten() -> None
     PermissionRequest.objects.filter(pk=row.pk).update(status="denied", approved_by="elsewhere")
     assert not rows.update_pending_request(held, status="approved", approved_by="alice")
     assert (held.status, held.approved_by) == ("denied", "elsewhere")
+
+
+STOPPABLE = {"plugin_id": "claude-code", "metadata": {"can_stop_turn": True}}
+
+
+def test_a_denial_that_ends_the_turn_is_stored_shown_and_audited() -> None:
+    row = asked(**STOPPABLE)
+    approvals.decide_request(
+        row.request_id, person=person(), verdict="denied", reason="Loops.", stops_turn=True, now=NOW + MINUTE
+    )
+    row = fresh(row)
+    assert (row.status, row.context.answer) == ("denied", {"stops_turn": True})
+    assert describe_request_outcome(row, NOW + MINUTE) == "alice denied it just now, turn ended."
+    entry = AuditLog.objects.get(event_type="PERMISSION_REQUEST_DENIED")
+    assert entry.metadata["answer"] == {"stops_turn": True}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "changes"),
+    [
+        ("approved", STOPPABLE),
+        ("denied", {"plugin_id": "claude-code"}),
+        ("denied", {**STOPPABLE, "plugin_id": "mind.x"}),
+        ("denied", {**STOPPABLE, "metadata": {"can_stop_turn": "yes"}}),
+    ],
+    ids=["an approval", "cannot be stopped", "no agent program", "no such word"],
+)
+def test_no_turn_ends_but_by_a_denial_of_an_agent_that_can_be_stopped(
+    verdict: Literal["approved", "denied"], changes: dict[str, Any]
+) -> None:
+    row = asked(**changes)
+    with pytest.raises(BadRequest, match="turn cannot be ended"):
+        approvals.decide_request(row.request_id, person=person(), verdict=verdict, stops_turn=True, now=NOW)
+    assert (fresh(row).status, fresh(row).context.answer) == ("pending", None)
+
+
+def test_of_two_denials_the_second_ends_no_turn() -> None:
+    row = asked(**STOPPABLE)
+    approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
+    with pytest.raises(Conflict):
+        approvals.decide_request(
+            row.request_id, person=person("bob"), verdict="denied", stops_turn=True, now=NOW
+        )
+    assert fresh(row).context.answer is None

@@ -169,3 +169,51 @@ def test_without_a_script_one_follows_the_other(served: Served, person_at: Perso
     expect(page).to_have_title("Approvals, one at a time · Signalbox")
     expect(page.locator("article h2")).to_contain_text("api.1")
     assert [status(served, name) for name in ids] == ["denied", "pending"]
+
+
+STOPPABLE = {"plugin_id": "claude-code", "metadata": {"can_stop_turn": True}}
+
+
+def stops_turn(served: Served, request_id: str) -> bool:
+    rows = served.sql("SELECT answer FROM permission_context WHERE request_id = ?", (request_id,))
+    return "stops_turn" in str(rows[0][0])
+
+
+def test_a_denial_that_stops_the_turn_is_offered_where_the_agent_can_be_stopped(
+    served: Served, person_at: PersonAt
+) -> None:
+    first, second = (asked(served, target_resource=name, **STOPPABLE) for name in ("first.one", "second.one"))
+    other = asked(served, target_resource="third.one", plugin_id="claude-code")
+    page = one_at_a_time(person_at, served)
+    page.add_init_script(
+        "performance.now = ((now) => () => (now += 1000))(0)"
+    )  # a card may be decided at once
+    page.goto(ONE)
+    expect(page.locator("article h2")).to_contain_text("first.one")
+    button = page.get_by_role("button", name="Deny and stop the turn")
+    box = button.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 390
+    page.get_by_placeholder("Reason (optional)").fill("It loops.")
+    button.tap()
+    expect(page.get_by_text("Denied, turn ended.")).to_be_visible()
+    expect(page.locator("article h2")).to_contain_text("second.one")
+    swipe(page, -200)
+    expect(page.locator("#take-back")).to_contain_text("Denying")
+    page.evaluate("window.held()")  # a swipe denies this call alone
+    expect(page.locator("article h2")).to_contain_text("third.one")
+    expect(button).to_have_count(0)
+    page.keyboard.press("E")
+    page.keyboard.press("d")
+    expect(page.locator("#one")).to_contain_text("Nothing left to decide")
+    assert [status(served, name) for name in (first, second, other)] == ["denied"] * 3
+    assert [stops_turn(served, name) for name in (first, second, other)] == [True, False, False]
+
+
+def test_a_key_denies_and_stops_the_turn_of_the_selected_request(served: Served, person_at: PersonAt) -> None:
+    request_id = asked(served, target_resource="api.1", **STOPPABLE)
+    page = at_inbox(person_at, served, **WIDE)
+    page.keyboard.press("j")
+    page.keyboard.press("E")
+    expect(card(page, "api.1")).to_contain_text("turn ended")
+    assert stops_turn(served, request_id)

@@ -345,6 +345,23 @@ def test_no_is_told_to_claude_and_shown_as_the_calls_result(
     assert events(served, claude)[-1]["tool_use_id"] == call.id
 
 
+def test_a_denial_that_ends_the_turn_is_sent_to_claude_and_on_the_timeline(
+    served: Served, claude: Claude, approver: httpx.Client
+) -> None:
+    call = claude.new_call("Bash", {"command": "touch loop"})
+    claude.before(call)
+    asking = claude.asking(call)
+    decide(approver, pending(served, claude)[0], "denied-turn-ended", reason="It loops.")
+    answer = asking.result()
+    assert (answer["behavior"], answer["interrupt"]) == ("deny", True)
+    assert answer["message"].startswith("Denied by approver in Signalbox, turn ended: It loops.")
+    assert events(served, claude)[-1]["error"] == answer["message"]
+    [(session_id,)] = served.sql(
+        "SELECT session_id FROM sessions WHERE executor_session_id = ?", (claude.session,)
+    )
+    assert "Signalbox, turn ended: It loops." in approver.get(f"/ui/sessions/{session_id}/").text
+
+
 def test_a_rule_may_ask_before_any_prompt(served: Served, claude: Claude, approver: httpx.Client) -> None:
     rules(served, {"tool": "Write", "verdict": "ask", "reason": "Look at it first."})
     import threading

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.contract import Dialect
+from coordinator.dialects.contract import TURN_ENDS, Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling
@@ -87,3 +87,23 @@ def test_a_hook_that_nobody_knows_yet_is_a_milestone_of_its_name(dialect: Dialec
 def test_it_says_whether_it_can_be_told_to_ask(dialect: Dialect) -> None:
     replies = [dialect.build_reply(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts]
     assert dialect.can_ask == any('"ask"' in json.dumps(one.answer) for one in replies if one is not None)
+
+
+@every_agent
+def test_a_person_ends_the_turn_of_an_agent_that_can_be_stopped_and_others_are_asked_to_stop(
+    dialect: Dialect,
+) -> None:
+    settled = {"allowed": False, "approved_by": "ann", "reason": "Loops.", "answer": {"stops_turn": True}}
+    for name in dialect.calls:
+        call_hook = hook(dialect, name)
+        call = dialect.build_asked_call(call_hook, "ses_1", None)
+        assert call.can_stop_turn == (name in dialect.stops)
+        reply = dialect.reply_with_person_verdict(call_hook, call, settled)
+        assert reply is not None
+        assert reply.denial is not None
+        assert "Denied by ann in Signalbox, turn ended: Loops." in reply.denial
+        assert TURN_ENDS in reply.denial
+        assert ((reply.answer or {}).get("continue") is False) == call.can_stop_turn
+        denial = dialect.reply_with_person_verdict(call_hook, call, settled | {"answer": None})
+        assert denial is not None
+        assert "continue" not in (denial.answer or {})

@@ -26,9 +26,13 @@ from coordinator.policy.requests import coverage, in_force, question_requests
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit
 from coordinator.policy.requests.questions import remove_sealed_texts
+from coordinator.policy.requests.tool_calls import STOPS_TURN
 from coordinator.secrets.masking import find_masks
 
 UNANSWERED = "Nothing was approved: this is a question. Open it and answer it, or deny it."
+STOPS_NO_TURN = (
+    "Nothing was decided: this agent's turn cannot be ended with a denial. Deny the request alone."
+)
 ANSWERS_ONCE = "An answer counts for this one question alone."
 
 
@@ -45,6 +49,7 @@ def decide_request(
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None,
     adds_rules: bool = False,
     is_answer: bool = False,
+    stops_turn: bool = False,
     until: datetime | None = None,
     now: datetime | None = None,
 ) -> PermissionRequest:
@@ -56,6 +61,7 @@ def decide_request(
     more is not decided. Leave it out only where whoever decides has read the row itself. `added` returns what the
     asker is told beside an approval, such as an edited input, from the row as it is held; `adds_rules` says that this
     lets more calls run than the one, `is_answer` that it holds the answer to a question, which no other approval does.
+    A denial that `stops_turn` also ends the turn of an agent that can be stopped; BadRequest for any other.
 
     Returns the row; it still waits where two people are needed and this was the first. Raises Forbidden for
     anyone who may not decide it at that instant (policy.deciders), NotFound, and Conflict for a request
@@ -78,6 +84,7 @@ def decide_request(
         added,
         adds_rules,
         is_answer,
+        stops_turn,
         until=until,
     )
     return rows.commit_then_raise_refusal(lambda: lock_and_decide_request(request_id, person, vote, now))
@@ -95,6 +102,7 @@ class DecisionVote:
     added: Callable[[PermissionRequest], Mapping[str, Any] | None] | None = None
     adds_rules: bool = False
     is_answer: bool = False
+    stops_turn: bool = False
     right_of: str | None = None  # whose right it is given with; the voter's own, or one handed to them
     until: datetime | None = None
 
@@ -120,6 +128,7 @@ def lock_and_decide_request(
         or rows.find_decision_conflict(row, now)
         or find_mismatch_refusal(row, vote)
         or find_unanswered_refusal(row, vote)
+        or find_turn_stop_refusal(row, vote)
         or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
@@ -208,6 +217,13 @@ def find_unanswered_refusal(row: PermissionRequest, vote: DecisionVote) -> Signa
     if not vote.is_answer:
         return BadRequest(UNANSWERED)
     return BadRequest(ANSWERS_ONCE) if vote.scope is not Scope.CALL or vote.grant else None
+
+
+def find_turn_stop_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
+    """Return why the vote does not end the agent's turn: only a denial does, of an agent that can be stopped."""
+    if not vote.stops_turn or (vote.verdict == "denied" and rules.can_stop_turn(row)):
+        return None
+    return BadRequest(STOPS_NO_TURN)
 
 
 def add_approval_vote(
@@ -314,6 +330,8 @@ def close_decided_request(
     # A driven agent has several ways of saying no, too: then the answer names one.
     is_sent = approved or vote.is_answer
     added = dict(vote.added(row) or {}) if vote.added is not None and is_sent else {}
+    if vote.stops_turn:
+        added[STOPS_TURN] = True
     cover_key = compute_approval_cover_key(row, vote.scope, added) if approved else None
     before = rows.snapshot_request(row)
     won = rows.update_pending_request(

@@ -29,7 +29,7 @@ from coordinator.notifications import messages
 from coordinator.policy.requests import agent_options, in_force
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
+from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, Settled, ToolCallRequest
 from coordinator.policy.requests.verdicts import export_permission_request
 from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.masking import (
@@ -246,6 +246,7 @@ def request_tool_approval(
                 "rule": ruling.by or None,
                 "permission_suggestions": list(call_request.offered),
                 **({} if call_request.is_editable else {UNEDITABLE: True}),
+                **({CAN_STOP_TURN: True} if call_request.can_stop_turn else {}),
             },
             session_id=call_request.session_id,
             agent_id=call_request.agent_id,

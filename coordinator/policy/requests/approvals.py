@@ -24,8 +24,10 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.requests.gateway_requests import gateway_request_gist
 from coordinator.policy.requests.questions import question_gist
+from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, STOPS_TURN
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import mask_secrets
+from coordinator.sessions.agent_programs import AGENT_TITLES
 
 
 class Validity(models.TextChoices):
@@ -211,6 +213,17 @@ def find_decision_additions(request: PermissionRequest) -> dict[str, Any]:
     return added if isinstance(added, dict) else {}
 
 
+def can_stop_turn(request: PermissionRequest) -> bool:
+    """Say whether a denial can also end the turn of the agent that asks."""
+    metadata = request.metadata if isinstance(request.metadata, dict) else {}
+    return request.plugin_id in AGENT_TITLES and metadata.get(CAN_STOP_TURN) is True
+
+
+def is_turn_stopped(request: PermissionRequest) -> bool:
+    """Say whether a person denied the request and ended the agent's turn with it."""
+    return find_decision_additions(request).get(STOPS_TURN) is True
+
+
 def has_edited_input(request: PermissionRequest) -> bool:
     """Say whether a person approved another input than the one asked for."""
     listed = getattr(request, "is_edited", NOT_LISTED)
@@ -329,6 +342,8 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
     )
     if find_edited_input(request) is not None:
         sentence += ", with an edited input"
+    if is_turn_stopped(request):
+        sentence += ", turn ended"
     if context is not None and context.decided_for:
         sentence += f" ({context.decided_for})"
     if context is not None and context.revoked_at is not None:

@@ -10,14 +10,17 @@ from coordinator.models.gateway import GATEWAY_PROFILE
 
 # Who asks for calls that pass through the MCP gateway, as `plugin_id` of their requests.
 GATEWAY = GATEWAY_PROFILE
+STOPS_TURN = "stops_turn"  # in what a person added to a denial: it also ends the agent's turn
+CAN_STOP_TURN = "can_stop_turn"  # in the metadata of a request whose agent a denial can stop
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRequest:
-    """A call that is asked about. `asks` is the hook that does, `since_us` when it was received.
+    """A call that is asked about.
 
-    `program` is the agent that asks (agent_programs.AGENT_TITLES). It asks its own person, too, where it `is_prompted`,
-    and would run an edited input where it `is_editable`. `about` is the call in one text (its
+    `asks` is the hook that does, `since_us` when it was received. `program` is the agent that asks
+    (agent_programs.AGENT_TITLES). It asks its own person, too, where it `is_prompted`, and would run an edited input
+    where it `is_editable`. A denial may end its turn where it `can_stop_turn`. `about` is the call in one text (its
     command, path or address), `target` that text where the input alone does not show it first, `described` what the
     agent says of it; `folder` and `host` say where it would run; `call_id` and `event_id` name the call's beginning
     where it is known; `is_guessed` says that the hook itself named none. `slot` tells it from equal calls that wait at
@@ -35,6 +38,7 @@ class ToolCallRequest:
     program: str
     is_prompted: bool = False
     is_editable: bool = False
+    can_stop_turn: bool = False
     described: str | None = None
     subagent: str | None = None
     target: str | None = None

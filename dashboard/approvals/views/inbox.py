@@ -98,8 +98,9 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
 def describe_card_decision(form: DecisionForm, outcome: DecisionOutcome) -> str:
     """Return in words what was decided, and what waits for one more person's approval."""
     word = "Approved" if form.cleaned_data["verdict"] == "approved" else "Denied"
+    end = ", turn ended." if form.cleaned_data["stops_turn"] else "."
     decided, voted = len(outcome.decided), len(outcome.voted)
-    sentences = [f"{word}." if decided == 1 else f"{word} {decided} requests."] if decided else []
+    sentences = [f"{word}{end}" if decided == 1 else f"{word} {decided} requests{end}"] if decided else []
     if voted:
         subject = "Your approval is" if voted == 1 else f"Your approvals of {voted} requests are"
         sentences.append(f"{subject} recorded. One more person must approve.")

@@ -13,6 +13,7 @@ from coordinator.policy.requests.judged import group_requests_by_card
 from dashboard.approvals.cards import build_approval_cards
 from dashboard.approvals.questions import AnswerForm, answer_each_request
 from dashboard.approvals.rights import DecisionRights
+from dashboard.approvals.verdicts import DENY_AND_STOP
 from dashboard.approvals.views.inbox import trigger_decision_toast
 from dashboard.approvals.views.one_by_one import VALIDITIES, redirect_to_next_request, render_one_request
 from dashboard.frame.guards import require_approver
@@ -28,7 +29,8 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         return HttpResponse("This answer could not be read. Reload the page.", status=400)
     outcome = answer_each_request(form.cleaned_data, request.user)
     refusals = list(dict.fromkeys(outcome.refusals.values()))
-    word = "Denied." if form.cleaned_data["verdict"] == "denied" else "Sent to the agent."
+    words = {"denied": "Denied.", DENY_AND_STOP: "Denied, turn ended."}
+    word = words.get(form.cleaned_data["verdict"], "Sent to the agent.")
     done = word if outcome.decided else ""
     if not wants_fragment(request):
         for refusal in refusals:
