@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coordinator.chat.stores import StoreUnavailable, rests, s3
+from coordinator.chat.stores import StoreUnavailable, circuit_breaker, s3
 from coordinator.chat.stores.circuit_breaker import StoreCircuitBreaker
 from tests.s3 import CREDENTIALS
 
@@ -18,7 +18,7 @@ from tests.s3 import CREDENTIALS
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time, in seconds, which stands still until a test moves it."""
     told = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(rests, "time", SimpleNamespace(monotonic=lambda: told.now))
+    monkeypatch.setattr(circuit_breaker, "time", SimpleNamespace(monotonic=lambda: told.now))
     return told
 
 
