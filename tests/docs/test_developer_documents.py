@@ -76,7 +76,12 @@ def test_every_step_of_a_flow_is_a_function_that_exists(path: str, name: str) ->
 
 
 def test_each_flow_has_its_steps() -> None:
-    flows = ("A hook, from request to answer", "A gateway call", "A page's live update")
+    flows = (
+        "A hook, from request to answer",
+        "A gateway call",
+        "A server's question during a call",
+        "A page's live update",
+    )
     for title in flows:
         text = ARCHITECTURE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
         steps = re.split(r"^\d+\. ", text, flags=re.MULTILINE)[1:]
@@ -125,6 +130,12 @@ def test_the_how_to_of_a_page_names_each_file_that_knows_a_small_one() -> None:
     outside_its_own = {path for path in knowing if "brakes" not in Path(path).with_suffix("").parts}
     assert outside_its_own - named == set()
     assert (ROOT / "dashboard/frame/urls.py").exists()
+
+
+def test_the_how_to_of_a_card_names_each_file_that_draws_one() -> None:
+    named = paths_in(section("Change what a request's card says or offers"))
+    drawing = files_with("describe_request_act(") | files_with("class DecisionRights")
+    assert drawing - named == set()
 
 
 def test_the_how_to_of_an_endpoint_names_each_file_that_knows_a_small_one() -> None:
