@@ -383,7 +383,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "coordinator.middleware.MachineMethods",
-    "dashboard.frame.wrong_method.PageForWrongMethod",
+    "dashboard.frame.wrong_method.RedirectToFormPage",
     "dashboard.rendering.allowance.PageAllowance",
 ]
 # How long one page may wait for all its Markdown, colours and diffs to be drawn; what is late is shown plain.

@@ -22,6 +22,7 @@ from coordinator.policy.deciders.book import can_user_edit_policy
 from dashboard.connections.received import list_agents_sessions
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 
 HINT = "first steps"
 # After it, what people did first may have been pruned: the list must not come back then.
@@ -93,6 +94,7 @@ def show_first_steps(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("overview")
 @require_viewer
 @limit_body(SMALL)
 def dismiss_first_steps(request: HtmxHttpRequest) -> HttpResponse:

@@ -1,17 +1,22 @@
-"""Answers a person who opens an address that only a form sends to: a page that leads on, in place of an empty 405."""
+"""Leads a person who opens an address that only a form sends to, to the page with that form, not to an empty 405."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 from django.conf import settings
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.urls import Resolver404, resolve, reverse
+from django.shortcuts import redirect
+from django.urls import NoReverseMatch, Resolver404, resolve, reverse
+
+View = TypeVar("View", bound=Callable[..., Any])
+NOTHING_CHANGED = "That address only receives what a form sends. Nothing was changed."
 
 
-class PageForWrongMethod:
-    """Draws the page of a GET that is refused under the people's paths. Status and `Allow` stay."""
+class RedirectToFormPage:
+    """Redirects a GET that is refused under the people's paths; parts of pages and other methods stay refused."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -25,18 +30,34 @@ class PageForWrongMethod:
             or request.headers.get("HX-Request")
         ):
             return response
-        page = render(request, "errors/405.html", {"page": find_nearest_page(request.path)}, status=405)
-        page.headers["Allow"] = response.headers["Allow"]
-        return page
+        messages.info(request, NOTHING_CHANGED)
+        return redirect(find_form_page(request.path))
 
 
-def find_nearest_page(path: str) -> str:
-    """Return the nearest address above `path` that exists."""
+def declare_form_page(page: str) -> Callable[[View], View]:
+    """Declare the name of the page whose form sends to the view, where it is not the nearest page above it."""
+
+    def decorate_view(view: View) -> View:
+        view.form_page = page  # type: ignore[attr-defined]
+        return view
+
+    return decorate_view
+
+
+def find_form_page(path: str) -> str:
+    """Return the page with the form: what the view of `path` declares, else the nearest page above it."""
+    match = resolve(path)
+    if page := getattr(match.func, "form_page", None):
+        try:
+            return reverse(page, kwargs=match.kwargs)  # of the thing that the form is about
+        except NoReverseMatch:
+            return reverse(page)
     above = path.rstrip("/")
     while above := above.rpartition("/")[0].removesuffix("/-"):  # "-" stands before what is done to an object
         try:
-            resolve(f"{above}/")
+            view = resolve(f"{above}/").func
         except Resolver404:
             continue
-        return f"{above}/"
+        if "GET" in getattr(view, "allowed_methods", ["GET"]):
+            return f"{above}/"
     return reverse("overview")

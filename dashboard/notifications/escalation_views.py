@@ -13,6 +13,7 @@ from coordinator.identity.declarations import require_GET, require_POST
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.notifications.escalation import list_escalation_steps, list_step_recipients
 
 
@@ -42,6 +43,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("approvals:escalation")
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):

@@ -17,6 +17,7 @@ from coordinator.notifications import apprise_services
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.lists.keyset import load_keyset_page
 from dashboard.notifications import log
 from dashboard.notifications.addresses import list_address_kinds, list_notification_addresses
@@ -81,6 +82,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("approvals:notifications")
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
@@ -90,6 +92,7 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 
 
 @require_POST
+@declare_form_page("approvals:notifications")
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
@@ -105,6 +108,7 @@ def parse_limit_percent(text: str) -> int | None:
 
 
 @require_POST
+@declare_form_page("approvals:notifications")
 @require_approver
 def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Choose of which requests an address hears."""

@@ -22,6 +22,7 @@ from dashboard.accounts.passkey_views import answer_options
 from dashboard.accounts.views import BACKEND, set_device_cookie
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.proofs import NEW, allow_without_proof, client_address
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 
 
@@ -48,6 +49,7 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
 
 @allow_without_proof
 @require_POST
+@declare_form_page("accounts:login")
 @never_cache
 @open_to_anyone
 def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
@@ -60,6 +62,7 @@ def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 
 @allow_without_proof
 @require_POST
+@declare_form_page("accounts:login")
 @never_cache
 @open_to_anyone
 def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:

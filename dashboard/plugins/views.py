@@ -16,6 +16,7 @@ from coordinator.identity.declarations import require_POST, require_safe
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.lists.status_facets import build_status_facets
 from dashboard.plugins.rows import load_plugin_details, load_plugin_rows
 from dashboard.text.markdown import highlight_code
@@ -58,6 +59,7 @@ def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("plugins:detail")
 @require_admin
 def switch_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     on = request.POST.get("on") == "yes"
@@ -70,6 +72,7 @@ def switch_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse
 
 
 @require_POST
+@declare_form_page("plugins:detail")
 @require_policy_editor
 def grant_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     name = request.POST.get("permission", "")
@@ -82,6 +85,7 @@ def grant_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> Ht
 
 
 @require_POST
+@declare_form_page("plugins:detail")
 @require_approver
 def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     name = request.POST.get("permission", "")

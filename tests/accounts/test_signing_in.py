@@ -106,7 +106,8 @@ def test_other_addresses_may_go_on_meanwhile_with_other_names() -> None:
 
 def test_signing_out_takes_a_post() -> None:
     client = signed_in("viewer")
-    assert client.get("/ui/sign-out/").status_code == 405
+    assert client.get("/ui/sign-out/").headers["Location"] == "/ui/"
+    assert client.get("/ui/").status_code == 200
     assert client.post("/ui/sign-out/").headers["Location"] == "/ui/sign-in/"
     assert client.get("/ui/").status_code == 302
 

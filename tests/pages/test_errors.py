@@ -144,25 +144,3 @@ def test_a_foreign_host_is_refused_with_a_page(stranger: Client) -> None:
     answer = stranger.get("/ui/", headers={"Host": "evil.example"})
     assert answer.status_code == 400
     assert "SIGNALBOX_ALLOWED_HOSTS" in answer.content.decode()
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize(
-    ("address", "page"),
-    [
-        ("/ui/rules/save/", "/ui/rules/"),
-        ("/ui/brake/3/release/", "/ui/brake/"),
-        ("/ui/sessions/ses_1/-/stop/", "/ui/sessions/ses_1/"),
-        ("/ui/sign-out/", "/ui/"),
-    ],
-)
-def test_an_address_that_only_a_form_sends_to_leads_a_person_to_the_form(address: str, page: str) -> None:
-    answer = signed_in("admin").get(address)
-    assert (answer.status_code, answer["Allow"]) == (405, "POST")
-    assert f'href="{page}"' in answer.content.decode()
-    assert 'aria-label="Main"' in answer.content.decode()
-
-
-@pytest.mark.django_db
-def test_a_part_of_a_page_is_no_page_of_its_own_where_its_method_is_wrong() -> None:
-    assert signed_in("admin").get("/ui/rules/save/", headers={"HX-Request": "true"}).content == b""

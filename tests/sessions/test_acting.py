@@ -54,7 +54,9 @@ def test_csrf_is_asked_for(session, name):
 
 
 def test_stopping_is_not_a_get(session):
-    assert signed_in("admin").get(act("stop", session)).status_code == 405
+    assert signed_in("admin").get(act("stop", session)).status_code == 302  # to the session's page
+    session.refresh_from_db()
+    assert session.status == "running"
 
 
 def test_stop(session):

@@ -41,6 +41,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.mcp import call_charts, definition_history, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
 
@@ -303,6 +304,7 @@ def build_server_form_initial(server: McpServer) -> dict[str, Any]:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_admin
 def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     active = request.POST.get("active") == "on"
@@ -316,6 +318,7 @@ def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_approver
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Have changed tools of the server served once a person accepted them only, or as they come."""
@@ -382,6 +385,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_admin
 def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server for a moment and take over the tools that it lists."""
@@ -474,6 +478,7 @@ def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
 
 
 @require_POST
+@declare_form_page("mcp:list")
 @require_approver
 def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     """Accept a changed definition, have agents shown the accepted one still, or deny the tool to all agents."""

@@ -26,6 +26,7 @@ from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.mcp.access_sheet import list_grantable_agent_ids
 
 MAX_TOOLS_ON_PAGE = 2_000
@@ -180,6 +181,7 @@ def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
 
 
 @require_POST
+@declare_form_page("mcp:list")
 @require_admin
 def shorten_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save what agents are shown in place of a tool's own description."""

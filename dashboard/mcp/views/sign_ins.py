@@ -32,6 +32,7 @@ from coordinator.models import McpAuthorization
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
+from dashboard.frame.wrong_method import declare_form_page
 from dashboard.mcp.sign_in_parts import build_document_url, build_redirect_uri
 
 HELD = "mcp_sign_ins"  # in the session: the sign-ins that are on their way, oldest first
@@ -56,6 +57,7 @@ class PendingSignIn:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_admin
 def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Switch signing in at a server on, or off."""
@@ -88,6 +90,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @never_cache
 @require_viewer
 def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
@@ -153,6 +156,7 @@ def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_viewer
 def end_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Forget a sign-in at a server, one's own or, for administrators, anybody's."""
@@ -173,6 +177,7 @@ def end_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
+@declare_form_page("mcp:server")
 @require_admin
 def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Say with whose sign-in an agent calls servers."""
