@@ -168,7 +168,8 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.upstream_sessions coordinator.edge.gateway.relay"
         " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes"
-        " coordinator.mcp.gateway.limited_results coordinator.mcp.gateway.result_marks"
+        " coordinator.mcp.gateway.cached_results coordinator.mcp.gateway.limited_results"
+        " coordinator.mcp.gateway.result_marks"
         " coordinator.mcp.gateway.server_requests",
     ),
     build_foreign_parser(

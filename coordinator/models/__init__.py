@@ -8,6 +8,7 @@ from coordinator.models.audit import AuditLog
 from coordinator.models.brakes import Brake
 from coordinator.models.budgets import Budget, BudgetMark, SessionOwner
 from coordinator.models.call_limits import (
+    CachedResult,
     McpCallLimit,
     McpCallRate,
     McpCircuitBreaker,
@@ -135,6 +136,7 @@ __all__ = [
     "Brake",
     "Budget",
     "BudgetMark",
+    "CachedResult",
     "Callback",
     "Capability",
     "Change",

@@ -12,7 +12,8 @@ class McpCallLimit(models.Model):
 
     The server is a plain id, as in grants. `call_seconds` is how long a call may take. `calls_per_minute` counts all
     callers together. `result_bytes` is how much of a result reaches the agent at once. `masks_secrets`: secrets in
-    results are masked. `breaker_failures` in a row open the server's circuit breaker for `breaker_seconds`; both
+    results are masked. `cache_seconds` is for how long a result of a read-only tool is answered again, 0 for not at
+    all. `breaker_failures` in a row open the server's circuit breaker for `breaker_seconds`; both
     stand in the server's row alone.
     """
 
@@ -23,6 +24,7 @@ class McpCallLimit(models.Model):
     calls_per_minute = models.IntegerField(null=True, blank=True)
     result_bytes = models.IntegerField(null=True, blank=True)
     masks_secrets = models.BooleanField(null=True, blank=True)
+    cache_seconds = models.IntegerField(null=True, blank=True)
     breaker_failures = models.IntegerField(null=True, blank=True)
     breaker_seconds = models.IntegerField(null=True, blank=True)
     changed_by = models.TextField()
@@ -112,6 +114,32 @@ class StoredResult(models.Model):
 
     def __str__(self) -> str:
         return f"rest of a result of {self.tool_name} of {self.server_id}"
+
+
+class CachedResult(models.Model):
+    """A result of a read-only tool that is answered again until it is too old (mcp.gateway.cached_results).
+
+    `key` is a digest of the call, of whose it is, and of all that the result depends on; `scope` of the last alone.
+    `content` is sealed, with secrets masked where the tool's limits say so.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    key = models.TextField(unique=True)
+    scope = models.TextField()
+    server_id = models.TextField()
+    tool_name = models.TextField()
+    agent_id = models.TextField()
+    content = models.TextField()
+    answered_at = IsoTextField()
+    expires_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_cached_results"
+        verbose_name = "cached result"
+        indexes = [models.Index(fields=["server_id", "answered_at"], name="sbx_mcp_cached_results_server")]
+
+    def __str__(self) -> str:
+        return f"cached result of {self.tool_name} of {self.server_id}"
 
 
 class McpResultMark(models.Model):

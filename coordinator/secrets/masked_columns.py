@@ -39,6 +39,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "Change": {NAMES: "topic key parent op"},
     "ChatAttachment": {NAMES: "id filename mime_type storage_type disk_path"},
     "ChatBranch": {NAMES: "parent_id"},
+    "CachedResult": {NAMES: "server_id tool_name agent_id", OURS: "key scope content"},  # sealed
     "ChatMessage": {SHOWN_MASKED: "content metadata", NAMES: "id user_id source"},  # an agent's own: masked
     "ConnectCode": {NAMES: "key_name agent_id used_from", OURS: "code_hash"},
     "DecidingRule": {NAMES: "permission_type tool server agent host groups people changed_by"},

@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.actions.mcp.call_limits import CallLimitSettings, read_call_limits
+from coordinator.actions.mcp.result_cache import list_current_results
 from coordinator.lib.sizes import format_byte_count
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
+from coordinator.mcp.gateway.servers import find_read_only_tools
 from coordinator.models import McpCallLimit, McpCircuitBreaker, McpUpstream
 
 KIB = 1024
@@ -40,6 +42,7 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
             "masks": "" if own.masks_secrets is None else "yes" if own.masks_secrets else "no",
             "server_masks": bool(server.masks_secrets),
             "breaker": describe_breaker(server_id, server, now) if not tool_name else None,
+            "cache": describe_cache(server_id, tool_name, own, server, now),
         }
     }
 
@@ -51,6 +54,7 @@ def list_limit_facts(own: CallLimitSettings, server: CallLimitSettings, *, is_to
         ("Longest call", "call_seconds", lambda value: f"{value:,} s"),
         ("Largest result", "result_bytes", format_byte_count),
         ("Secrets in results", "masks_secrets", lambda value: "masked" if value else "as they come"),
+        ("Read-only results", "cache_seconds", describe_cache_seconds),
     ):
         value = getattr(own, name)
         is_inherited = value is None and is_tool
@@ -62,6 +66,39 @@ def list_limit_facts(own: CallLimitSettings, server: CallLimitSettings, *, is_to
     if is_tool and server.calls_per_minute is not None:
         facts.append(LimitFact("Rate, all tools", f"{server.calls_per_minute:,} a minute", is_inherited=True))
     return facts
+
+
+def describe_cache_seconds(seconds: int) -> str:
+    return f"answered again for {seconds:,} s" if seconds else "not cached"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFacts:
+    """What is cached of a server, or of a tool. `is_read_only`: a tool's results are cached if its limits say so."""
+
+    seconds: int
+    is_read_only: bool
+    results: int = 0
+    agents: int = 0
+    newest_at: Any = None
+
+
+def describe_cache(
+    server_id: str, tool_name: str, own: CallLimitSettings, server: CallLimitSettings, now: datetime
+) -> CacheFacts | None:
+    """Return what is cached; None where nothing is to be."""
+    seconds = server.cache_seconds if tool_name and own.cache_seconds is None else own.cache_seconds
+    with_own = McpCallLimit.objects.filter(server_id=server_id, cache_seconds__gt=0)
+    if not seconds and (tool_name or not with_own.exists()):
+        return None
+    if tool_name and tool_name not in find_read_only_tools(server_id):
+        return CacheFacts(seconds or 0, is_read_only=False)
+    rows = [
+        row for row in list_current_results(server_id, now) if not tool_name or row.tool_name == tool_name
+    ]
+    agents = len({row.agent_id for row in rows})
+    newest_at = rows[0].answered_at if rows else None
+    return CacheFacts(seconds or 0, is_read_only=True, results=len(rows), agents=agents, newest_at=newest_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ urlpatterns = [
     path("tool/describe/", mcp_shown.shorten_tool_description_view, name="describe"),
     path("limits/save/", mcp_limits.save_call_limits_view, name="save-limits"),
     path("limits/close/", mcp_limits.close_circuit_breaker_view, name="close-breaker"),
+    path("limits/empty/", mcp_limits.empty_result_cache_view, name="empty-cache"),
     path("access/", mcp_access.show_access_sheet, name="sheet"),
     path("access/preview/", mcp_access.preview_grant_edits_view, name="preview"),
     path("access/save/", mcp_access.save_grant_edits_view, name="save"),

@@ -61,6 +61,7 @@ NOT_COUNTED = {
     "EventContext.subagent": "a part of one session's agent",
     "ModelRequestUsage.subagent": "a part of one session's agent",
     "GatewayCall.agent_id": "told to its key alone",
+    "CachedResult.agent_id": "answered to no other agent, for a day at most",
     "StoredResult.agent_id": "told to its key alone, for a day",
     "UsageDay.agent": "counts for budgets alone, which are counted",
 }

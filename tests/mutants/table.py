@@ -63,6 +63,32 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "cached results: another agent's",
+        "coordinator/mcp/gateway/cached_results.py",
+        "self.server_id, self.tool, self.agent_id, sign_in]",
+        "self.server_id, self.tool, sign_in]",
+        (
+            "tests/gateway/test_result_cache.py::test_the_same_call_has_the_same_key_whatever_the_order_of_its_arguments",
+        ),
+    ),
+    Mutant(
+        "cached results: a brake that was set meanwhile",
+        "coordinator/edge/gateway/upstream_calls.py",
+        "            await recheck()\n            cached",
+        "            cached",
+        (
+            "tests/gateway/test_result_cache.py::test_what_stops_a_call_between_its_decision_and_the_answer_stops_a"
+            "_cached_answer_too",
+        ),
+    ),
+    Mutant(
+        "cached results: of any tool",
+        "coordinator/mcp/gateway/cached_results.py",
+        "if known_tool is None or not known_tool.is_read_only or",
+        "if known_tool is None or",
+        ("tests/gateway/test_result_cache.py::test_other_calls_are_not_cached",),
+    ),
+    Mutant(
         "begin: changed policy",
         "coordinator/actions/mcp/gateway_calls.py",
         "if hash_policy_version(ruling) != binding.policy_version:",

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from coordinator.actions.audit import audit
+from coordinator.actions.mcp import result_cache
 from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CircuitBreaker
@@ -21,6 +22,7 @@ BY = system_actor("gateway")
 ONLY_PEOPLE = "An API key cannot change limits of calls. A person must sign in to do it."
 MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1, 86_400
 MAX_CALLS_PER_MINUTE = 100_000
+MAX_CACHE_SECONDS = 86_400
 MAX_BREAKER_FAILURES, MAX_BREAKER_SECONDS = 1_000, 86_400
 MINUTE = 60.0
 STORED_FOR = timedelta(days=1)
@@ -36,6 +38,7 @@ class CallLimitSettings:
     calls_per_minute: int | None = None
     result_bytes: int | None = None
     masks_secrets: bool | None = None
+    cache_seconds: int | None = None
     breaker_failures: int | None = None
     breaker_seconds: int | None = None
 
@@ -75,6 +78,7 @@ def save_call_limits(
             McpCallRate.objects.filter(server_id=server_id, tool_name=tool_name).delete()
         if (before.breaker_failures, before.breaker_seconds) != (new.breaker_failures, new.breaker_seconds):
             McpCircuitBreaker.objects.filter(pk=server_id).delete()
+        result_cache.delete_cached_results(server_id, tool_name)
         audit.record_audit_entry(
             "MCP_CALL_LIMITS_CHANGED",
             actor=actor,
@@ -95,6 +99,7 @@ def read_call_limits(row: McpCallLimit | None) -> CallLimitSettings:
         row.calls_per_minute,
         row.result_bytes,
         row.masks_secrets,
+        row.cache_seconds,
         row.breaker_failures,
         row.breaker_seconds,
     )
@@ -105,6 +110,7 @@ def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
         (new.call_seconds, MIN_CALL_SECONDS, MAX_CALL_SECONDS, "A call may take {} to {} seconds."),
         (new.calls_per_minute, 1, MAX_CALLS_PER_MINUTE, "A rate is {} to {} calls a minute."),
         (new.result_bytes, MIN_RESULT_BYTES, MAX_RESULT_BYTES, "A result may have {} to {} bytes."),
+        (new.cache_seconds, 0, MAX_CACHE_SECONDS, "A result is answered again for {} to {} seconds."),
         (new.breaker_failures, 1, MAX_BREAKER_FAILURES, "A circuit breaker opens after {} to {} failures."),
         (new.breaker_seconds, 1, MAX_BREAKER_SECONDS, "A circuit breaker is open for {} to {} seconds."),
     )

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from coordinator.actions.mcp import call_limits, gateway_calls, result_marks
+from coordinator.actions.mcp import call_limits, gateway_calls, result_cache, result_marks
 from coordinator.actions.people import session_keys
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession
 from coordinator.models.gateway import CallState
@@ -23,6 +23,7 @@ def clean_gateway_tables(now: datetime) -> None:
     delete_old_call_results(now)
     delete_old_gateway_sessions(now)
     call_limits.delete_old_results(now)
+    result_cache.delete_old_cached_results(now)
     result_marks.delete_old_marks(now)
     session_keys.end_orphaned_session_keys(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()

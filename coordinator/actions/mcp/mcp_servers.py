@@ -19,6 +19,7 @@ from coordinator.lib import versions
 from coordinator.mcp.servers import names
 from coordinator.models import (
     AcceptedOnlyServer,
+    CachedResult,
     Grant,
     McpCallLimit,
     McpCallRate,
@@ -44,6 +45,7 @@ SERVER_PARTS = (
     McpCallRate,
     McpCircuitBreaker,
     StoredResult,
+    CachedResult,
     McpResultMark,
 )
 EDITABLE = ("command", "args", "script_content", "description", "is_active", "default_policy")

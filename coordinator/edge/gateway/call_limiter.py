@@ -133,6 +133,11 @@ class CallLimiter:
             return response, event
         return changed, sse.replace_event_data(event, changed) if event is not None else None
 
+    def is_cut(self, exchange: Exchange, response: bytes) -> bool:
+        """Say whether a call's response is longer than its limit, so that its client gets a part of it."""
+        max_bytes = exchange.server.find_tool_limits(exchange.called_tool).result_bytes
+        return max_bytes is not None and len(response) > max_bytes
+
     async def limit_read_answer(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
         await self.mark_response(exchange, response)

@@ -37,6 +37,7 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.relay import MessageRelay
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.result_cache import ResultCache
 from coordinator.edge.gateway.server_request_approvals import ServerRequestApprovals
 from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.server_stream import ServerStreamRelay
@@ -119,7 +120,13 @@ class GatewayEndpoint:
         )
         limiter = CallLimiter(records)
         sending = UpstreamSender(
-            self.upstreams, self.links, server_tasks, elicitations, limiter, server_requests=server_requests
+            self.upstreams,
+            self.links,
+            server_tasks,
+            elicitations,
+            limiter,
+            cache=ResultCache(records, threads),
+            server_requests=server_requests,
         )
         self.listings = AgentToolListings(
             rulings=rulings,

@@ -54,8 +54,9 @@ class Exchange:
     stream ended before the response. `takes_notes`: the client's session is certainly its caller's, so what
     people write to it may go out with the answer. `claim` is what the agent's program said of the call when it came.
     `listing_problem`: why the server's tools could not be listed for it, as the end of "The server …".
-    `record` is that of a call under way. `person` is the user who makes the call on a page: no program is its caller,
-    the person's own access token goes with it, and nothing that its server asks is passed on.
+    `record` is that of a call under way. `is_interactive`: its server asked something before it answered.
+    `person` is the user who makes the call on a page: no program is its caller, the person's own access token goes with
+    it, and nothing that its server asks is passed on.
     """
 
     admission: Admission
@@ -77,6 +78,7 @@ class Exchange:
     claim: CallClaim = NO_CLAIM
     listing_problem: str = ""
     record: CallRecord | None = None
+    is_interactive: bool = False
     person: int | None = None
     call_timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     caller: GatewayCaller = field(init=False)

@@ -70,7 +70,7 @@ class CallRecord:
     beginning, and the end carries its id.
     `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
     `claimed` is the id that its agent's program says it has there. `marks` are those of its result
-    (mcp.gateway.result_marks).
+    (mcp.gateway.result_marks). `cached_seconds` is how old the result is where the cache answered.
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
     earlier request, `is_over` that it has ended, or goes on with another one.
     """
@@ -94,6 +94,7 @@ class CallRecord:
     is_read: bool = False
     claimed: str = ""
     marks: tuple[str, ...] = ()
+    cached_seconds: int | None = None
     reported_call: ReportedCall | None = None
     beginning: asyncio.Task[None] | None = field(default=None, repr=False)
     timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -105,7 +106,8 @@ class CallRecord:
         try:
             yield
         finally:
-            self.upstream += time.perf_counter() - started_at
+            if self.cached_seconds is None:
+                self.upstream += time.perf_counter() - started_at
             self.resumed = exchange.resumed
 
     @property
@@ -390,6 +392,9 @@ class CallRecords:
                     "waited_ms": round(record.waited * 1000),
                     **({"resumed": record.resumed} if record.resumed else {}),
                     **({"marks": record.marks} if record.marks else {}),
+                    **(
+                        {"cached_seconds": record.cached_seconds} if record.cached_seconds is not None else {}
+                    ),
                 }
             },
         )

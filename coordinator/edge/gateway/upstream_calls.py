@@ -19,6 +19,7 @@ from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.response_stream import ResponseStream
+from coordinator.edge.gateway.result_cache import ResultCache
 from coordinator.edge.gateway.resumption import ResponseResumer
 from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.server_tasks import ServerTasks
@@ -27,6 +28,7 @@ from coordinator.edge.gateway.upstreams import (
     BOTH,
     UpstreamClient,
     UpstreamSessionForgotten,
+    is_server_request,
     read_call_response,
     read_own_response,
 )
@@ -57,8 +59,10 @@ class UpstreamSender:
         elicitations: ElicitationHandler,
         limiter: CallLimiter,
         *,
+        cache: ResultCache,
         server_requests: ServerRequestGate,
     ) -> None:
+        self._cache = cache
         self._server_requests = server_requests
         self._limiter = limiter
         self._elicitations = elicitations
@@ -74,13 +78,26 @@ class UpstreamSender:
 
         Returns the response, the event in which it came if in one, and the status. Nothing runs in a session that the
         server forgot, so the call is sent once more in a new one, once `recheck` has found that it still may. Where the
-        stream ends before the response, the rest is asked for. Raises UpstreamFailed (LeftOpen where the client asks
-        for the rest itself), SessionOver, Busy, and what `recheck` raises.
+        stream ends before the response, the rest is asked for. Where the cache has a result, nothing is sent.
+        Raises UpstreamFailed (LeftOpen where the client asks for the rest itself), SessionOver, Busy, and what
+        `recheck` raises.
         """
         await self._limiter.require_call_within_limits(exchange)
+        entry = await self._cache.find_cache_entry(exchange, body)
+        if entry is not None and entry.lookup.result is not None:
+            await recheck()
+            cached = await self._cache.build_response(exchange, entry)
+            if cached is not None:
+                response, _ = await self._limiter.limit_result(exchange, cached, None)
+                return response, None, 200
         send = functools.partial(self.send_call_and_answers, exchange, body, line, recheck)
-        response, event, status = await self._limiter.watch_upstream(exchange, send)
-        response, event = await self._limiter.limit_result(exchange, response, event)
+        try:
+            whole, event, status = await self._limiter.watch_upstream(exchange, send)
+        finally:
+            await self._cache.delete_after_change(exchange)
+        response, event = await self._limiter.limit_result(exchange, whole, event)
+        if entry is not None and not self._limiter.is_cut(exchange, whole):
+            await self._cache.store_response(exchange, entry, response, status)
         return response, event, status
 
     async def send_call_and_answers(
@@ -95,6 +112,8 @@ class UpstreamSender:
             answer = await self.try_upstream_call(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
             required = parse_required_input(answer[0]) if exchange.client is None else None
+            if required is not None:
+                exchange.is_interactive = True
             if required is None or await self.leaves_to_client(exchange, required, answer[0]):
                 break
             if required.has_other_requests:  # which its client answers, and not together with people
@@ -157,6 +176,7 @@ class UpstreamSender:
             ):
 
                 async def take_message(data: bytes) -> bool:
+                    exchange.is_interactive |= is_server_request(data)
                     is_held_back = await requests.take_server_message(data)
                     return is_held_back or await questions.take_server_message(data)
 

@@ -304,6 +304,15 @@ def is_response_body(body: bytes) -> bool:
     return head.method is None
 
 
+def is_server_request(message: bytes) -> bool:
+    """Say whether a message asks its client something, or may: what cannot be read is taken for a request."""
+    try:
+        head = _head(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return True
+    return head.method is not None and head.id is not None
+
+
 async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
     """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
     splitter, taken_bytes = sse.EventSplitter(), 0

@@ -19,6 +19,7 @@ class CallLimits:
     calls_per_minute: int | None = None
     result_bytes: int | None = None
     masks_secrets: bool = False
+    cache_seconds: int | None = None  # 0: results are not cached, whatever the server's limits say
 
     @property
     def changes_results(self) -> bool:
@@ -55,6 +56,7 @@ def merge_call_limits(base: CallLimits, row: McpCallLimit) -> CallLimits:
         row.calls_per_minute,
         row.result_bytes if row.result_bytes is not None else base.result_bytes,
         row.masks_secrets if row.masks_secrets is not None else base.masks_secrets,
+        row.cache_seconds if row.cache_seconds is not None else base.cache_seconds,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from django.db import models
 
 from coordinator.errors import SignalboxError
 from coordinator.mcp.gateway import call_limits
@@ -17,11 +20,19 @@ from coordinator.mcp.protocol import param_headers
 from coordinator.mcp.protocol.http_client import UpstreamAddress, parse_upstream_url
 from coordinator.mcp.servers import credentials, stdio_host
 from coordinator.mcp.servers.names import find_shadowing_server, list_server_spellings, name_in_calls
-from coordinator.models import AcceptedOnlyServer, McpAuthorization, McpServer, McpTool, McpUpstream
+from coordinator.models import (
+    AcceptedOnlyServer,
+    McpAuthorization,
+    McpCredential,
+    McpServer,
+    McpTool,
+    McpUpstream,
+)
 from coordinator.models.gateway import Sharing, Transport
 
 CALL_SECONDS = 300
 NOWHERE = "has no address and no command"
+READ_ONLY_HINT = "readOnlyHint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +41,8 @@ class KnownTool:
 
     `param_headers` are those that repeat arguments, as the definition declares them. `shown_instead` is the accepted
     definition as JSON where a person declined the present one; None where agents are shown what the server lists.
-    `short_description` is what they are shown in place of the server's own description.
+    `short_description` is what they are shown in place of the server's own description. `is_read_only`: the accepted
+    definition, which the server lists, says that the tool only reads; it is known where results are cached.
     """
 
     definition: str
@@ -40,6 +52,7 @@ class KnownTool:
     param_headers: param_headers.Declared = ()
     shown_instead: bytes | None = None
     short_description: str | None = None
+    is_read_only: bool = False
 
     @property
     def is_changed(self) -> bool:
@@ -53,6 +66,7 @@ class UpstreamServer:
     `listing_problem`: why its tools cannot be listed for this caller just now, as the end of "The server …".
     `needs_token`: an access token goes with each request (coordinator.edge.gateway.access_tokens).
     `limits` are those of calls by tool (coordinator.mcp.gateway.call_limits).
+    `edition` is another one after each edit of the server or its credentials; it is known where results are cached.
     `namesakes` are the registered servers whose names in calls begin with this one's, or are the same.
     """
 
@@ -71,6 +85,7 @@ class UpstreamServer:
     listing_problem: str = ""
     limits: dict[str, CallLimits] = field(default_factory=dict)
     breaker: CircuitBreaker | None = None
+    edition: str = ""
 
     @property
     def is_local_server(self) -> bool:
@@ -116,6 +131,9 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     accepted_definitions = dict(mcp_tools.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
         declared[tool] = param_headers.find_declared_headers((content or {}).get("inputSchema"))
+    limits = call_limits.load_call_limits(name)
+    is_cached = any(tool_limits.cache_seconds for tool_limits in limits.values())
+    read_only = find_read_only_tools(name) if is_cached else frozenset()
     tools = {
         tool: KnownTool(
             definition,
@@ -127,6 +145,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             if tool in accepted_definitions
             else None,
             short_description if short_for == definition else None,
+            tool in read_only,
         )
         for tool, definition, accepted, gone_at, changed, short_for, short_description in mcp_tools.values_list(
             "name",
@@ -160,9 +179,37 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         AcceptedOnlyServer.objects.filter(pk=name).exists(),
         namesakes=namesakes,
         needs_token=McpAuthorization.objects.filter(pk=name).exists(),
-        limits=call_limits.load_call_limits(name),
+        limits=limits,
         breaker=call_limits.load_circuit_breaker(name),
+        edition=compute_server_edition(row) if is_cached else "",
     )
+
+
+def find_read_only_tools(server_id: str) -> frozenset[str]:
+    """Return the tools whose accepted definition, which the server lists, says that they only read."""
+    hinting = McpTool.objects.filter(server_id=server_id, accepted__contains=READ_ONLY_HINT)
+    unchanged = hinting.filter(definition_hash=models.F("accepted_hash")).values_list("name", "accepted")
+    return frozenset(name for name, content in unchanged if is_read_only_definition(content))
+
+
+def is_read_only_definition(content: Any) -> bool:
+    """Say whether a tool's definition says that the tool only reads."""
+    annotations = content.get("annotations") if isinstance(content, dict) else None
+    return isinstance(annotations, dict) and annotations.get(READ_ONLY_HINT) is True
+
+
+def compute_server_edition(row: McpServer) -> str:
+    """Return a digest that is another one after each edit of a server, its credentials or a sign-in there."""
+    credential_rows = McpCredential.objects.filter(server_id=row.name).order_by("kind", "name")
+    upstream_rows = McpUpstream.objects.filter(pk=row.name).values()
+    parts = [
+        row.command,
+        row.args,
+        row.script_content,
+        list(upstream_rows),
+        list(credential_rows.values_list("kind", "name", "value", "set_at")),
+    ]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
 def encode_accepted_definition(tool: str, content: Any) -> bytes:

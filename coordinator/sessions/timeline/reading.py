@@ -61,7 +61,8 @@ class GatewayTimes:
     """What the MCP gateway told of a call's time, in milliseconds: the wait for people, the server's, its own.
 
     `resumed` is how often it asked the server for the rest of an answer, whose stream had ended before the result.
-    `marks` say what in the result may be instructions to the model.
+    `marks` say what in the result may be instructions to the model. `cached_seconds` is how old the result is where the
+    cache answered.
     """
 
     waited_ms: float
@@ -69,6 +70,7 @@ class GatewayTimes:
     own_ms: float
     resumed: int = 0
     marks: tuple[str, ...] = ()
+    cached_seconds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +391,9 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
     known_marks = (
         tuple(mark for mark in marks if isinstance(mark, str))[:MOST_MARKS] if isinstance(marks, list) else ()
     )
-    return GatewayTimes(waited, upstream, own, int(resumed), known_marks)
+    cached = stored_json.get("cached_seconds")
+    cached_seconds = cached if isinstance(cached, int) and not isinstance(cached, bool) else None
+    return GatewayTimes(waited, upstream, own, int(resumed), known_marks, cached_seconds)
 
 
 def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:

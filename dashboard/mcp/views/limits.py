@@ -1,4 +1,4 @@
-"""Limits of calls of a server and its tools, and its circuit breaker: set by an admin."""
+"""Limits of calls of a server and its tools, its circuit breaker and its cache: set by an admin."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from coordinator.actions.mcp import call_limits
+from coordinator.actions.mcp import call_limits, result_cache
 from coordinator.actions.mcp.call_limits import CallLimitSettings
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import person_actor
@@ -35,6 +35,7 @@ def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
             read_number(request, "calls_per_minute", "The rate"),
             result_kib * KIB if result_kib is not None else None,
             CHOICES.get(request.POST.get("masks", "")),
+            read_number(request, "cache_seconds", "The time for which a result is answered again"),
             read_number(request, "breaker_failures", "The number of failures"),
             read_number(request, "breaker_seconds", "The time"),
         )
@@ -55,6 +56,19 @@ def close_circuit_breaker_view(request: HtmxHttpRequest) -> HttpResponse:
             server, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "The server is called again." if was_open else "It was closed already.")
+    return redirect(limits_page_url(server, ""))
+
+
+@require_POST
+@require_admin
+def empty_result_cache_view(request: HtmxHttpRequest) -> HttpResponse:
+    """Delete a server's cached results."""
+    server = request.POST.get("server", "")
+    with refusals.show_refusal_as_message(request):
+        deleted = result_cache.empty_result_cache(
+            server, actor=person_actor(request.user), now=timezone.now()
+        )
+        messages.success(request, "The cache is empty." if deleted else "The cache was empty already.")
     return redirect(limits_page_url(server, ""))
 
 

@@ -1,0 +1,122 @@
+"""Calls of read-only tools answered with an earlier result, in place of being sent. The database has the results.
+
+A call comes here once it may run, like one that is sent: policy, approvals, budgets, the brake and the limits are those
+of any call. A server whose circuit breaker is not closed is asked, so that the breaker hears how it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from django.utils import timezone
+
+from coordinator.actions.mcp import result_cache
+from coordinator.actions.mcp.result_cache import CacheLookup
+from coordinator.edge.gateway.exchange import Exchange
+from coordinator.edge.gateway.records import CallRecords
+from coordinator.errors import SignalboxError
+from coordinator.lib.threads import EdgeThreads
+from coordinator.mcp.gateway.cached_results import (
+    CachedCall,
+    build_cached_call,
+    build_cached_response,
+    extract_cachable_result,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """What the cache has for a call, looked up at `sought_at`."""
+
+    call: CachedCall
+    lookup: CacheLookup
+    sought_at: datetime
+
+
+class ResultCache:
+    """One a process. It remembers nothing: all workers answer the same results, and forget them at once."""
+
+    def __init__(self, records: CallRecords, threads: EdgeThreads) -> None:
+        self._records = records
+        self._threads = threads
+
+    async def find_cache_entry(self, exchange: Exchange, body: bytes) -> CacheEntry | None:
+        """Return what is cached for a call; None where its result may not be cached."""
+        server = exchange.server
+        if not server.edition or exchange.record is None:  # no tool's results are cached
+            return None
+        if server.breaker is not None and server.breaker.open_until is not None:
+            return None
+        dialect = [
+            exchange.client.protocol_version if exchange.client else exchange.message.protocol_version,
+            exchange.message.is_stateless,
+            exchange.client_capabilities,
+        ]
+        call = build_cached_call(server, exchange.called_tool, exchange.agent_id, body, dialect)
+        if call is None:
+            return None
+        now = timezone.now()
+        lookup = await self._threads.run_in_thread(result_cache.look_up_result, call, now)
+        return CacheEntry(call, lookup, now) if lookup is not None else None
+
+    async def build_response(self, exchange: Exchange, entry: CacheEntry) -> bytes | None:
+        """Return the response of a cached result, once it is audited; None where there is none. Raises Busy."""
+        record, result = exchange.record, entry.lookup.result
+        if record is None or result is None:
+            return None
+        age_seconds = entry.lookup.age_seconds
+        try:
+            response = build_cached_response(exchange.message.id, result, age_seconds)
+        except msgspec.MsgspecError:
+            return None
+        write = functools.partial(
+            result_cache.record_cached_answer,
+            entry.call,
+            exchange.caller_key.caller_actor,
+            record.session_id,
+            age_seconds,
+            timezone.now(),
+        )
+        await self._records.perform_record_write(write)
+        record.cached_seconds = age_seconds
+        return response
+
+    async def store_response(
+        self, exchange: Exchange, entry: CacheEntry, response: bytes, status: int
+    ) -> None:
+        """Store the result of a call that was sent, where it may be answered again; a failure is logged."""
+        if exchange.is_interactive or not 200 <= status < 300:
+            return
+        result = extract_cachable_result(response)
+        if result is None:
+            return
+        store = functools.partial(
+            result_cache.store_cached_result,
+            entry.call,
+            entry.lookup.sign_in,
+            result,
+            answered_at=entry.sought_at,
+            now=timezone.now(),
+        )
+        await self.write_or_log(store)
+
+    async def delete_after_change(self, exchange: Exchange) -> None:
+        """Delete the results of a server one of whose tools may have changed what the others read."""
+        server, tool = exchange.server, exchange.called_tool
+        known_tool = server.tools.get(tool)
+        if not server.edition or (known_tool is not None and known_tool.is_read_only):
+            return
+        await self.write_or_log(functools.partial(result_cache.delete_cached_results, server.name))
+
+    async def write_or_log(self, work: Callable[[], object]) -> None:
+        try:
+            await self._records.perform_record_write(work)
+        except SignalboxError as problem:
+            log.error("The cache of results could not be written: %s", problem.detail)
