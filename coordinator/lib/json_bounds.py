@@ -20,9 +20,10 @@ MOST_WEIGHT = 64 * 1024 * 1024
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _STEP = [1 if byte in b"[{" else -1 for byte in range(256)]
-# A surrogate's escape without the other half, which no text in UTF-8 can hold, and which makes all the rest unreadable.
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F][0-9a-fA-F]{2}",
+# Escapes. The group is a surrogate without its other half, which no text in UTF-8 can hold, and which makes all the
+# rest unreadable.
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\.",
     re.DOTALL,
 )
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]', re.DOTALL)
@@ -108,5 +109,10 @@ def split_json_array(raw: bytes) -> list[bytes]:
 
 
 def replace_lone_surrogates(body: bytes) -> bytes:
-    """Return JSON with NUL in place of lone surrogates, for which decoders refuse the whole text."""
-    return _LONE_SURROGATE.sub(rb"\\u0000", body) if b"\\ud" in body.lower() else body
+    """Return JSON with U+FFFD in place of lone surrogates, for which decoders refuse the whole text.
+
+    Programs that cut a text after so many UTF-16 units leave one where they cut an emoji in two.
+    """
+    if b"\\ud" not in body.lower():
+        return body
+    return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], body)

@@ -17,7 +17,7 @@ from tests.gateway import example_server
 
 PROGRAM = Path(__file__).parents[1] / "data/cases/24-mcp-listing-server.py"
 PAUSE = "🌤"  # within which a stream is cut
-# Lawful but rare forms of a stream with one message.
+# Lawful but rare forms of an answer with one message.
 STREAM_FORMS = {
     "crlf": "data: {}\r\n\r\n",
     "cr": "data: {}\r\r",
@@ -26,6 +26,7 @@ STREAM_FORMS = {
     "comments": ": keep-alive\n\n: another\ndata: {}\n\n",
     "event-name": "event: message\nid: 7\nretry: 100\ndata: {}\n\n",
     "multiline": "{}\n\n",
+    "json-bom": "",  # no stream at all
 }
 
 
@@ -55,9 +56,11 @@ def serving_lists(mode: str, form: str = "") -> Iterator[str]:
             result = listing(message.get("params", {}).get("cursor"))
         elif message["method"] == "tools/call":
             result = {"content": [{"type": "text", "text": f"grüße 日本語 {PAUSE}"}]}
-        body = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        body = {"jsonrpc": "2.0", "id": message["id"]} | (result if "error" in result else {"result": result})
         if not form:
             return JSONResponse(body)
+        if form == "json-bom":
+            return Response(f"\ufeff{json.dumps(body)}", media_type="application/json")
         if form == "multiline":
             text = "\n".join(
                 f"data: {line}" for line in json.dumps(body, indent=1, ensure_ascii=False).split("\n")

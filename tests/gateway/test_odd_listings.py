@@ -7,7 +7,10 @@ import json
 import pytest
 
 from coordinator.client.mcp_lines import request_id_key
+from coordinator.edge.gateway.upstreams import find_readable_response
+from coordinator.mcp.gateway.listing import parse_listing_page
 from coordinator.mcp.protocol.messages import parse_mcp_message
+from tests.gateway import odd_listings
 from tests.gateway.agents import Wire, furnish, text_of
 from tests.gateway.odd_listings import STREAM_FORMS, serving_lists
 from tests.served import Served
@@ -102,8 +105,6 @@ def test_the_rest_of_a_schema_is_served_as_it_came(listed: list[dict]) -> None:
 def test_an_odd_tool_on_one_page_hides_no_tool_of_the_next(
     box: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.gateway import odd_listings
-
     def listing(cursor: str | None) -> dict:
         tool = {"inputSchema": {"type": "object"}}
         odd = {"name": "odd", "inputSchema": True}
@@ -139,6 +140,82 @@ def test_streams_in_rare_forms_are_read(box: Served, form: str) -> None:
 def test_a_byte_order_mark_before_a_message_is_left_out() -> None:
     message = parse_mcp_message(b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
     assert (message.method, message.raw[:1]) == ("ping", b"{")
+
+
+@pytest.mark.parametrize("cursor", [7, {"a": 1}, [], False])
+def test_a_cursor_that_is_no_text_ends_the_list(
+    box: Served, monkeypatch: pytest.MonkeyPatch, cursor: object
+) -> None:
+    tools = [{"name": "first", "inputSchema": {"type": "object"}}]
+    monkeypatch.setattr(
+        odd_listings, "load_listing", lambda mode: lambda _: {"tools": tools, "nextCursor": cursor}
+    )
+    with serving_lists("") as url:
+        furnish(box, url, server="odd")
+        wire = Wire(box, server="odd")
+        wire.initialize()
+        assert wire.ask("tools/list") == {"tools": tools}
+    page = box.sign_in("admin").get("/ui/mcp/servers/odd/").text
+    assert "cut off: its cursor is no text" in page
+
+
+def test_a_server_that_answers_an_error_is_named_and_asked_again(
+    box: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(
+        [{"error": {"code": -32603, "message": "not yet"}}, {"error": {"code": -32601, "message": "no"}}]
+    )
+    tools = {"tools": [{"name": "first", "inputSchema": {"type": "object"}}]}
+    monkeypatch.setattr(odd_listings, "load_listing", lambda mode: lambda _: next(answers, tools))
+    with serving_lists("") as url:
+        furnish(box, url, server="odd")
+        lists = []
+        for _ in range(3):
+            wire = Wire(box, server="")
+            wire.initialize()
+            lists.append(wire.ask("tools/list"))
+    assert [page.get("_meta") for page in lists] == [{"signalbox/unreachable": ["odd"]}, None, None]
+    names = [[tool["name"] for tool in page["tools"] if tool["name"].startswith("odd")] for page in lists]
+    assert names == [[], [], ["odd__first"]]
+
+
+@pytest.mark.parametrize(
+    ("escapes", "text"),
+    [
+        (rb"cut \ud83d", "cut \ufffd"),
+        (rb"\ude00 \uD83D\uDE00", "\ufffd 😀"),
+        (rb"C:\\ud83d \ud83d", "C:\\ud83d \ufffd"),
+    ],
+)
+def test_half_a_character_does_not_hide_a_response(escapes: bytes, text: str) -> None:
+    body = b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + escapes + b'"}}'
+    response = find_readable_response(body, 1)
+    assert response is not None
+    assert json.loads(response)["result"]["text"] == text
+    assert find_readable_response(body, "1") is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        (b"null", "Tool 1 is no object that can be read."),
+        (b'{"name": "a", "inputSchema": {"x": 1e999}}', "Tool 1 is no object that can be read."),
+        (rb'{"name": "a\ud83d"}', "a lone surrogate"),
+        (
+            b'{"name": "a", "description": "x", "Description": "y"}',
+            "a: it spells Description with other capitals",
+        ),
+        (b'{"name": "a", "INPUTSCHEMA": {}}', "a: it spells INPUTSCHEMA with other capitals"),
+    ],
+)
+def test_a_tool_that_cannot_be_read_alone_is_left_out(tool: bytes, reason: str) -> None:
+    page = parse_listing_page(
+        b'{"jsonrpc":"2.0","id":1,"result":{"tools":[' + tool + b',{"name":"fine","inputSchema":{}}]}}'
+    )
+    assert page is not None
+    assert [listed.name for listed in page.listing.tools] == ["fine"]
+    (skipped,) = page.listing.left_out
+    assert reason in skipped.reason
 
 
 def test_ids_that_are_a_number_and_its_text_are_two_calls() -> None:

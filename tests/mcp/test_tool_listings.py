@@ -50,7 +50,7 @@ def test_all_forms_of_a_listing_are_read(form: Any) -> None:
         ("{}", "no list of tools"),
         ('{"error": {"code": -32601, "message": "Method not found"}}', "Method not found"),
         ('[{"name": ""}]', "Tool 1 needs a name"),
-        ("[1]", "Tool 1 needs a name"),
+        ("[1]", "Tool 1 is no object"),
         ('[{"name": "a"}, {"name": "a"}]', "same name"),
         ('[{"name": "a", "inputSchema": []}]', "a: its inputSchema must be an object"),
         (json.dumps([{"name": str(n)} for n in range(2001)]), "more than 2000"),

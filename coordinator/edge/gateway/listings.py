@@ -32,6 +32,7 @@ from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol.http_client import UpstreamFailed
+from coordinator.mcp.protocol.messages import METHOD_NOT_FOUND
 from coordinator.mcp.servers.tools import SkippedTool, ToolDefinition, ToolListing, explain_cut_off_listing
 from coordinator.policy.grants.access import AccessPolicy
 from coordinator.policy.rules import tool_rules
@@ -85,7 +86,7 @@ class AgentToolListings:
             page = listing.end_listing(page, explain_cut_off_listing(cursor, [cursor]))
         tools = await self.list_visible_tools(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
-        if is_first and page.next_cursor is None:
+        if is_first and page.next_cursor is None and not page.listing.cut_off:
             await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
         is_whole = not page.listing.left_out and not page.listing.cut_off
         if tools == page.raw and is_whole and b'"cacheScope"' not in body:
@@ -279,12 +280,14 @@ class AgentToolListings:
             page = await self.fetch_listing_page(exchange, cursors[-1] if cursors else None)
             if page is None and cursors:
                 raise UnreadableListing("broke off its list of tools with an error")
-            if page is None:
+            if page is None:  # it has no tools at all
                 return
             yield replace(page, listing=replace(page.listing, left_out=[]))
             listed |= {tool.name for tool in page.listing.tools}
             left_out += page.listing.left_out
-            cut_off = "" if page.next_cursor is None else explain_cut_off_listing(page.next_cursor, cursors)
+            cut_off = page.listing.cut_off
+            if page.next_cursor is not None:
+                cut_off = explain_cut_off_listing(page.next_cursor, cursors)
             if page.next_cursor is None or cut_off:
                 break
             cursors.append(page.next_cursor)
@@ -295,10 +298,13 @@ class AgentToolListings:
             await self.mark_missing_tools(exchange.server, listed)
 
     async def fetch_listing_page(self, exchange: Exchange, cursor: str | None) -> ToolListingPage | None:
+        """Return a page of a server's list; None from a server that does not have tools. Raises UnreadableListing."""
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-        return listing.parse_listing_page(
-            await self._sending.send_own_request(exchange, "tools/list", params)
-        )
+        response = await self._sending.send_own_request(exchange, "tools/list", params)
+        page = listing.parse_listing_page(response)
+        if page is None and listing.read_error_code(response) != METHOD_NOT_FOUND:
+            raise UnreadableListing("answered with an error when it was asked for its tools")
+        return page
 
 
 def is_tool_visible(

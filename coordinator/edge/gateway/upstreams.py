@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from coordinator.client import sse
+from coordinator.client.message_lines import BYTE_ORDER_MARK
 from coordinator.edge.gateway.access_tokens import AccessTokens
 from coordinator.edge.gateway.exchange import Exchange, build_upstream_headers
 from coordinator.edge.gateway.response_stream import ResponseStream
@@ -295,6 +296,14 @@ def is_response_to(body: bytes, number: Any) -> bool:
     return is_response and (same or (head.id is None and head.error != NOTHING))
 
 
+def find_readable_response(body: bytes, number: Any) -> bytes | None:
+    """Return the response to this number, without lone surrogates, which cannot be read; None for what is none."""
+    if is_response_to(body, number):
+        return body
+    readable_body = json_bounds.replace_lone_surrogates(body)
+    return readable_body if readable_body != body and is_response_to(readable_body, number) else None
+
+
 def is_response_body(body: bytes) -> bool:
     """Say whether a message is a response at all, or cannot be read, and so must not pass as something else."""
     try:
@@ -368,18 +377,20 @@ async def read_response(
     """
     if answer.media_type != "text/event-stream":
         body = await read_answer_body(answer, MOST_ANSWER, within)
-        if not is_response_to(body, number):
+        response = find_readable_response(body.removeprefix(BYTE_ORDER_MARK), number)
+        if response is None:
             failure_text = "sent an answer that does not match the request" if body else "gave no answer"
             raise UpstreamFailed(f"{failure_text} ({answer.status})", may_have_run=True)
-        body = add_response_id(body, number)
-        return (await transform(body) if transform else body), None
+        response = add_response_id(response, number)
+        return (await transform(response) if transform else response), None
     position = position or sse.StreamPosition()
     try:
         async for event in iterate_answer_events(answer):
             position.update_position(event)
             data = sse.extract_event_data(event)
-            if data and is_response_to(data, number):
-                numbered_data = add_response_id(data, number)
+            response = find_readable_response(data, number) if data else None
+            if response is not None:
+                numbered_data = add_response_id(response, number)
                 changed = await transform(numbered_data) if transform else numbered_data
                 return changed, event if changed is data else sse.replace_event_data(event, changed)
             if take_message is not None and data and await take_message(data):

@@ -10,7 +10,13 @@ import msgspec
 
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib.json_bounds import replace_lone_surrogates
-from coordinator.mcp.servers.tools import DEFINING, ToolDefinition, ToolListing, build_tool_listing
+from coordinator.mcp.servers.tools import (
+    DEFINING,
+    UNREADABLE_CURSOR,
+    ToolDefinition,
+    ToolListing,
+    build_tool_listing,
+)
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -60,7 +66,9 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
     ) as problem:
         detail = problem.detail if isinstance(problem, UnprocessableRequest) else "it cannot be read as MCP"
         raise UnreadableListing(f"The server's list of tools was held back: {detail}") from None
-    return ToolListingPage(answer, result, raw, listing)
+    page = ToolListingPage(answer, result, raw, listing)
+    is_ended = page.next_cursor is not None or bytes(result.get("nextCursor", b"null")) == b"null"
+    return page if is_ended else end_listing(page, UNREADABLE_CURSOR)
 
 
 def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
@@ -170,6 +178,14 @@ def replace_listed_tools(page: ToolListingPage, tools: list[bytes]) -> bytes:
     if "cacheScope" in result:
         result["cacheScope"] = msgspec.Raw(b'"private"')
     return _encode(page.answer | {"result": msgspec.Raw(_encode(result))})
+
+
+def read_error_code(body: bytes) -> Any:
+    """Return the code of a response that is an error; None for one without."""
+    try:
+        return msgspec.json.decode(body)["error"]["code"]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError, TypeError):
+        return None
 
 
 def decode_response_result(body: bytes) -> Any:

@@ -22,9 +22,14 @@ MOST_TOOLS = 2_000
 LONGEST_NAME = 200
 MAX_LISTING_PAGES = 20
 MAX_DEFINITION_BYTES = 128 * 1024  # of one tool, as JSON; the largest of real servers have some 30 kB
+REPLACEMENT = "\ufffd"  # stands where a lone surrogate was: a server does not know its tool by that name
 SEEN_WITHIN = timedelta(days=30)
 # What a model acts upon; the rest (icons, _meta, ttl) may change without the tool becoming another one.
 DEFINING = ("title", "description", "inputSchema", "outputSchema", "annotations")
+
+READ_MEMBERS = {
+    member: member.casefold() for member in ("name", *DEFINING)
+}  # some clients read these in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,9 @@ def parse_listing(text: str) -> ToolListing:
     return listing
 
 
+UNREADABLE_CURSOR = "The list was cut off: its cursor is no text. Tools on later pages are not known."
+
+
 def explain_cut_off_listing(cursor: str, cursors: Collection[str]) -> str:
     """Return why the page at `cursor` is not asked for; nothing where it is. `cursors` led to the pages so far."""
     if cursor in cursors:
@@ -132,9 +140,16 @@ def find_tool_label(tool: Any, index: int) -> str:
 
 
 def parse_tool_definition(tool: Any, index: int) -> ToolDefinition:
-    name = tool.get("name") if isinstance(tool, dict) else None
+    if not isinstance(tool, dict):
+        raise UnprocessableRequest(f"Tool {index} is no object that can be read.")
+    name = tool.get("name")
     if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
         raise UnprocessableRequest(f"Tool {index} needs a name of at most {LONGEST_NAME} characters.")
+    for key in tool:
+        if key not in READ_MEMBERS and key.casefold() in READ_MEMBERS.values():
+            raise UnprocessableRequest(
+                f"{name}: it spells {key[:LONGEST_NAME]} with other capitals than MCP."
+            )
     for key, kind in (
         ("title", str),
         ("description", str),
@@ -154,7 +169,7 @@ def parse_tool_definition(tool: Any, index: int) -> ToolDefinition:
         size = len(text.encode())
     except (ValueError, RecursionError):
         text, size = "", None
-    if size is None or "\\u0000" in text.replace("\\\\", ""):
+    if size is None or "\\u0000" in text.replace("\\\\", "") or REPLACEMENT in name:
         raise UnprocessableRequest(
             f"Tool {index} holds a NUL character, a lone surrogate or a number that JSON has no form for."
         )
