@@ -4,11 +4,17 @@ A call is guarded where a hook about it came before it ran, where its permission
 took it. The timeline also knows of calls from transcripts, telemetry and hooks that come after a call. One that has a
 result and no guard is unguarded, unless it did not run, or is of a tool that never calls the hook. A driven agent asks
 its runner instead: in a mode in which it approves every call by itself, those that it did not ask about are unguarded.
+
+Calls are told apart by their ids. Hooks of RESULTS_WITHOUT_ID name none: there a result belongs to the earliest hook
+before it with the same tool and the same input that has no other result. One that has none is unguarded, unless a hook
+of the same tool with another input is left over: the input may have changed on the way, so nothing is said of it.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,10 +39,14 @@ MODES_READ = 20  # hooks, the newest; only some carry the mode
 
 # Tools that never call the hook which guards the others, by agent. Codex: `write_stdin` tried with 0.169.0 and 0.171.0,
 # the others read in its documentation of hooks: neither version offers `update_plan` by itself, and the model's own
-# server searches (`WebSearch` in its transcripts).
+# server searches (`WebSearch` in its transcripts). Copilot CLI: hooks recorded with 1.0.102 tell of no `read_bash`.
 TOOLS_WITHOUT_HOOK = {
     "codex": frozenset({"write_stdin", "update_plan", "web_search", "WebSearch"}),
+    "copilot": frozenset({"read_bash"}),
 }
+# Agents whose hooks name no call: their hook before a call gets an id of ours, their hook after it none.
+RESULTS_WITHOUT_ID = frozenset({"gemini", "copilot"})
+OVERTAKEN_US = 2_000_000  # a result may be recorded this long before the hook that came ahead of it
 # Results of calls that did not run: the agent refused them before any hook, or a person did.
 _NOT_RUN = re.compile(
     r"InputValidationError|No such tool available|File has not been read yet|Refused by Claude Code"
@@ -65,7 +75,7 @@ SELF_APPROVING_MODES = {
 class UnguardedCall:
     """A call that ran and that nobody could have stopped here."""
 
-    call_id: str
+    call_id: str | None  # None where its hook named no call
     tool: str
     event_id: int  # of its result
     source: str
@@ -143,19 +153,22 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
     newest = contexts.order_by("-instant_us", "-event_id").values_list("instant_us", flat=True)
     after_us = next(iter(newest[MOST_EVENTS : MOST_EVENTS + 1]), None)
     suspects = find_calls_without_guard(session, program, after_us, until)
+    if program in RESULTS_WITHOUT_ID and after_us is None:  # a hook that was not read would be missed
+        suspects += find_results_without_guard(session, program, until)
+        suspects.sort(key=lambda call: call.event_id)
     earlier = [
         call
         for call in suspects
         if is_imported
         or (call.source == TRANSCRIPT and first_hook_us is not None and call.instant_us < first_hook_us)
     ]
-    earlier_ids = {call.call_id for call in earlier}
+    earlier_ids = {call.event_id for call in earlier}
     exempt_tools = TOOLS_WITHOUT_HOOK.get(program, frozenset())
     without_hook = [
-        call for call in suspects if call.tool in exempt_tools and call.call_id not in earlier_ids
+        call for call in suspects if call.tool in exempt_tools and call.event_id not in earlier_ids
     ]
-    explained_ids = earlier_ids | {call.call_id for call in without_hook}
-    rest = [call for call in suspects if call.call_id not in explained_ids]
+    explained_ids = earlier_ids | {call.event_id for call in without_hook}
+    rest = [call for call in suspects if call.event_id not in explained_ids]
     not_run = find_calls_not_run([call.event_id for call in rest])
     return GuardReport(
         program,
@@ -198,6 +211,43 @@ def find_calls_without_guard(
             .values_list(*columns)
         ]
     return calls
+
+
+def find_results_without_guard(session: Session, program: str, until: datetime | None) -> list[UnguardedCall]:
+    """Return the results that name no call and belong to no hook of their agent that came before a call."""
+    rows = Event.objects.filter(session_id=session.pk, context__source=program)
+    if until is not None:
+        rows = rows.filter(context__received_at__lte=until)
+    in_order = rows.order_by("context__instant_us", "id")
+    columns = ("tool_name", "tool_input", "context__instant_us", "id")
+    ends = in_order.filter(event_type="post_tool", context__tool_use_id=None)
+    results = list(ends.values_list(*columns))
+    if not results:
+        return []
+    named_ends = Event.objects.filter(session_id=session.pk, event_type="post_tool")
+    starts = in_order.filter(event_type="pre_tool").exclude(
+        context__tool_use_id__in=named_ends.exclude(context__tool_use_id=None).values("context__tool_use_id")
+    )
+    hooks: dict[tuple[str, str], deque[int]] = defaultdict(deque)  # their instants
+    for tool, tool_input, instant_us, _ in starts.values_list(*columns):
+        hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)].append(instant_us)
+    unmatched = [
+        UnguardedCall(None, tool or "tool", event_id, program, instant_us)
+        for tool, tool_input, instant_us, event_id in results
+        if not take_earlier_hook(hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)], instant_us)
+    ]
+    left_over: dict[str, deque[int]] = defaultdict(deque)
+    for instant_us, tool in sorted((at, tool) for (tool, _), instants in hooks.items() for at in instants):
+        left_over[tool].append(instant_us)
+    return [call for call in unmatched if not take_earlier_hook(left_over[call.tool], call.instant_us)]
+
+
+def take_earlier_hook(hooks_us: deque[int], result_us: int) -> bool:
+    """Take the earliest of these hooks where it came before the result; False where none did."""
+    if not hooks_us or hooks_us[0] > result_us + OVERTAKEN_US:
+        return False
+    hooks_us.popleft()
+    return True
 
 
 def find_driven_calls_without_question(session: Session, until: datetime | None) -> list[UnguardedCall]:

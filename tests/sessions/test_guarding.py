@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import (
     AuditLog,
     DrivenSession,
+    Event,
     EventContext,
     Notification,
     NotificationChoice,
@@ -34,11 +36,18 @@ from coordinator.notifications.messages import build_message_text
 from coordinator.notifications.webhook_messages import build_webhook_payload
 from coordinator.sessions import guarding
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.guarding import describe_mode, load_guard_report
+from coordinator.sessions.guarding import GuardReport, describe_mode, load_guard_report
 from tests.access.cases import add_agents
 from tests.approvals.factories import asked as asked_request
 from tests.people import person, signed_in
 from tests.timelines import BEGAN, add_events, began, ended, make_session
+from tests.transcripts.recorded import (
+    brought,
+    copied,
+    read_recorded_hooks,
+    the_session,
+    told_by_hooks_one_by_one,
+)
 
 pytestmark = pytest.mark.django_db
 CLAUDE = "claude-code"
@@ -219,6 +228,89 @@ def test_only_the_newest_calls_of_a_long_session_are_looked_at(
     report = load_guard_report(session)
     assert report is not None
     assert (report.is_cut, unguarded(session)) == (True, ["c"])
+
+
+# --- results that name no call ------------------------------------------------------------------------------
+
+
+def hooks_of_calls(agent: str) -> list[int]:
+    """Return the places of the hooks before a call in the recording of an agent."""
+    names = [json.loads(line)["hook_event_name"] for line in read_recorded_hooks(agent)]
+    return [place for place, name in enumerate(names) if name in {"BeforeTool", "PreToolUse"}]
+
+
+def guard_of_recording(agent: str, *left_out: int) -> GuardReport:
+    """Return what guarded the recorded session where these hooks of it never came."""
+    for place, tell in enumerate(told_by_hooks_one_by_one(agent)):
+        if place not in left_out:
+            tell()
+    report = load_guard_report(the_session())
+    assert report is not None
+    return report
+
+
+@pytest.mark.parametrize("agent", sorted(guarding.RESULTS_WITHOUT_ID))
+def test_where_each_hook_came_no_result_without_an_id_is_unguarded(agent: str, tmp_path: Path) -> None:
+    assert guard_of_recording(agent).unguarded_count == 0
+    brought(agent, copied(agent, tmp_path))
+    report = load_guard_report(the_session())
+    assert report is not None
+    assert report.unguarded_count == 0
+    assert report.without_hook_count == {"copilot": 1, "gemini": 0}[agent]
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [(agent, place) for agent in sorted(guarding.RESULTS_WITHOUT_ID) for place in hooks_of_calls(agent)],
+)
+def test_a_result_without_an_id_is_unguarded_where_the_hook_before_it_never_came(
+    agent: str, place: int
+) -> None:
+    hook = json.loads(read_recorded_hooks(agent)[place])
+    [call] = guard_of_recording(agent, place).unguarded
+    assert call.tool == hook["tool_name"]
+    assert call.call_id is None
+    assert Event.objects.get(pk=call.event_id).tool_input == hook["tool_input"]
+
+
+def test_without_any_hook_before_a_call_every_result_is_unguarded() -> None:
+    places = hooks_of_calls("gemini")
+    assert guard_of_recording("gemini", *places).unguarded_count == len(places) == 3
+
+
+def gemini_session(*events: tuple[str, str]) -> list[int]:
+    """Return the places of the unguarded results among calls of one tool: what each event is, and its input."""
+    session = make_session("ses_g", executor_profile="gemini")
+    make = {"before": began, "after": ended}
+    rows = add_events(
+        session,
+        [
+            make[kind]("run_shell_command", {"command": command}, source="gemini")
+            | ({"tool_use_id": f"made:{place}"} if kind == "before" else {})
+            for place, (kind, command) in enumerate(events)
+        ],
+    )
+    report = load_guard_report(session)
+    assert report is not None
+    places = {row.pk: place for place, row in enumerate(rows)}
+    return [places[call.event_id] for call in report.unguarded]
+
+
+def test_of_equal_calls_each_hook_guards_one_result_after_it() -> None:
+    assert gemini_session(("before", "ls"), ("after", "ls"), ("after", "ls")) == [2]
+
+
+def test_a_hook_guards_no_result_from_before_it() -> None:
+    events = [("after", "ls"), *[("before", "wait"), ("after", "wait")] * 3, ("before", "ls")]
+    assert gemini_session(*events) == [0]
+
+
+def test_nothing_is_said_of_a_result_whose_input_may_have_changed_on_the_way() -> None:
+    assert gemini_session(("before", "ls"), ("after", "ls -la")) == []
+
+
+def test_of_two_such_results_one_is_unguarded() -> None:
+    assert gemini_session(("before", "ls"), ("after", "ls -la"), ("after", "rm x")) == [2]
 
 
 # --- counting and telling ---------------------------------------------------------------------------------

@@ -80,6 +80,12 @@ def story(session: Session) -> list[tuple[str, str]]:
     return found
 
 
+def read_recorded_hooks(agent: str) -> list[str]:
+    """Return the hooks of an agent's recorded session in their order, one JSON text each."""
+    folder = DATA.parent / agent.replace("-", "_") if agent in {"copilot", "qwen-code"} else DATA / agent
+    return (folder / "hooks.jsonl").read_text().splitlines()
+
+
 def told_by_hooks(agent: str, *, later: timedelta = timedelta(0), transcript: Path | None = None) -> None:
     """Record the session as the door of hooks does, or one that went the same way some time `later`.
 
@@ -94,9 +100,8 @@ def told_by_hooks_one_by_one(
 ) -> Iterator[Callable[[], None]]:
     """Yield what records each of the session's hooks."""
     dialect = DIALECTS[agent]
-    folder = DATA.parent / agent.replace("-", "_") if agent in {"copilot", "qwen-code"} else DATA / agent
     began = _moment({"copilot": COPILOT_BEGAN, "qwen-code": QWEN_BEGAN}.get(agent, BEGAN))
-    for number, line in enumerate((folder / "hooks.jsonl").read_text().splitlines()):
+    for number, line in enumerate(read_recorded_hooks(agent)):
         at = began + later + number * timedelta(milliseconds=100)
         told = json.loads(line)
         if isinstance(told.get("timestamp"), str):
