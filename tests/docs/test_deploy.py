@@ -51,6 +51,23 @@ def test_the_containers_proxy_knows_every_server_without_asking_anybody() -> Non
     assert named == {address.partition(":")[0] for address in addresses}
 
 
+def check_compose_file(text: str, folder: Path) -> str:
+    """Return what docker-compose has against a file; nothing where it can use it."""
+    file = folder / "compose.yaml"
+    file.write_text(text.replace("name: signalbox\n", "", 1))  # newer than Debian 12's docker-compose
+    environment = dict.fromkeys(re.findall(r"\$\{(\w+):\?", text), "secret")
+    command = [found_program("docker-compose"), "-f", file, "config", "--quiet"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode == 0) == (not done.stderr), done.stderr
+    return done.stderr
+
+
+def test_docker_compose_can_use_the_file(tmp_path: Path) -> None:
+    text = (FOLDER / "compose.yaml").read_text()
+    assert check_compose_file(text, tmp_path) == ""
+    assert "'restat'" in check_compose_file(text.replace("restart:", "restat:", 1), tmp_path)
+
+
 def found_program(name: str) -> str:
     """Return where a program is; skip the test where it is not installed."""
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
