@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.policy import grants
-from coordinator.errors import Conflict
+from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import Grant, PermissionRequest
 from coordinator.policy.grants import access, access_preview
@@ -20,6 +20,7 @@ from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import INHERIT, GrantEdit
 from coordinator.policy.requests.approvals import Scope, Validity
 from tests.access.cases import add_agents, add_server, grant
+from tests.deciders.factories import row as deciding_row
 from tests.people import person as new_person
 from tests.people import signed_in
 
@@ -94,6 +95,23 @@ def test_access_until_it_is_revoked_gives_way_when_it_is_revoked() -> None:
     assert decisions(0, 1000) == ["allow", "allow"]
     approvals.end_approval(row.request_id, person=admin, now=NOW + HOUR)
     assert decisions(2) == ["ask"]
+
+
+def test_who_may_not_change_grants_gives_no_access_for_longer_than_a_week() -> None:
+    put("ask", at=NOW - HOUR)
+    approver, request_id = new_person("approver"), ask_for_access().request_id
+    deciding_row(approver)  # from now on administrators alone change grants
+
+    def approve_until(end: datetime) -> PermissionRequest:
+        return approvals.decide_request(
+            request_id, person=approver, verdict="approved", validity=Validity.UNTIL, until=end, now=NOW
+        )
+
+    with pytest.raises(Forbidden, match="Only administrators"):
+        approve_until(NOW + timedelta(days=7, seconds=1))
+    assert decisions(0) == ["ask"]
+    assert approve_until(NOW + timedelta(days=7)).expires_at == NOW + timedelta(days=7)
+    assert decisions(0, 24 * 8) == ["allow", "ask"]
 
 
 def test_access_on_top_of_a_longer_temporary_denial_gives_way_to_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from django.contrib.auth.models import User
@@ -33,6 +33,7 @@ UNANSWERED = "Nothing was approved: this is a question. Open it and answer it, o
 STOPS_NO_TURN = (
     "Nothing was decided: this agent's turn cannot be ended with a denial. Deny the request alone."
 )
+LONGEST_ACCESS = timedelta(days=7)  # that whoever may not change grants can give
 ANSWERS_ONCE = "An answer counts for this one question alone."
 
 
@@ -124,7 +125,7 @@ def lock_and_decide_request(
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
         find_decider_refusal(row, person, book)
-        or find_policy_refusal(row, person, vote)
+        or find_policy_refusal(row, person, vote, now)
         or rows.find_decision_conflict(row, now)
         or find_mismatch_refusal(row, vote)
         or find_unanswered_refusal(row, vote)
@@ -145,11 +146,18 @@ def find_decider_refusal(row: PermissionRequest, person: Person, book: DeciderBo
     return Forbidden(why_not) if why_not else None
 
 
-def find_policy_refusal(row: PermissionRequest, person: Person, vote: DecisionVote) -> SignalboxError | None:
-    """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it."""
+def find_policy_refusal(
+    row: PermissionRequest, person: Person, vote: DecisionVote, now: datetime
+) -> SignalboxError | None:
+    """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it.
+
+    Access for longer than the longest length that cards offer counts as for good.
+    """
     if vote.verdict == "denied":
         return None
-    makes_grant = vote.validity is Validity.UNTIL_REVOKED and parse_access_request(row) is not None
+    end = rules.approval_end(vote.validity, now, vote.until)
+    is_lasting = end is None or end > now + LONGEST_ACCESS
+    makes_grant = is_lasting and parse_access_request(row) is not None
     if not (vote.grant or vote.adds_rules or makes_grant):
         return None
     return None if rights.can_user_edit_policy(person) else Forbidden(rights.ADMINS_EDIT)
