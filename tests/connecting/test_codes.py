@@ -103,6 +103,32 @@ def test_only_admins_make_codes_with_a_free_name_for_an_agent_that_there_is(ann:
         code_for(ann)
 
 
+def test_a_code_that_nobody_used_is_replaced_by_the_next_for_the_same_agent(ann: User) -> None:
+    first = code_for(ann)
+    for seconds in (30, 60):
+        later = NOW + timedelta(seconds=seconds)
+        _, code = connecting.issue_connect_code(key_name="ann-laptop", user=ann, now=later)
+    with pytest.raises(Forbidden):
+        exchange(first, at=later)
+    key, _ = exchange(code, at=later)
+    assert key.agent_id == "agent.ann_laptop"
+    assert Agent.objects.filter(pk__startswith="agent.ann").count() == 1
+
+
+def test_an_agent_that_was_there_before_its_code_is_not_taken_for_a_new_one(ann: User) -> None:
+    Agent.objects.create(id="agent.ann_laptop", name="ann-laptop", default_engine_id="external")
+    code_for(ann, agent_id="agent.ann_laptop")
+    with pytest.raises(Conflict, match="Choose it"):
+        code_for(ann)
+
+
+def test_another_persons_unused_code_is_not_replaced(ann: User) -> None:
+    code = code_for(ann)
+    with pytest.raises(Conflict, match="Choose it"):
+        connecting.issue_connect_code(key_name="ann-laptop", user=person("admin", "eve"), now=NOW)
+    assert exchange(code)[0].agent_id == "agent.ann_laptop"
+
+
 def test_a_name_that_was_taken_meanwhile_leaves_the_code_good(ann: User) -> None:
     code = code_for(ann)
     other = keys.issue_api_key(name="ann-laptop", scopes=["read"], actor=actor(ann), now=NOW)[0]

@@ -20,7 +20,8 @@ from coordinator.actions.people.attempts import AttemptLimit, normalize_caller_n
 from coordinator.errors import Conflict, Forbidden, UnprocessableRequest
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, has_role
-from coordinator.models import Agent, ApiKey, ConnectCode
+from coordinator.lib.identifiers import build_agent_id
+from coordinator.models import Agent, ApiKey, AuditLog, ConnectCode
 
 SIGNS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: none is taken for another
 LENGTH, GROUP = 12, 4
@@ -45,7 +46,8 @@ def issue_connect_code(
 ) -> tuple[ConnectCode, str]:
     """Make a code for a key of that name and return its row and the code itself, which is never to be had again.
 
-    The key is bound to the agent; without one, to a new agent that is called like the key. Raises
+    The key is bound to the agent; without one, to a new agent that is called like the key, or to the one that an
+    earlier code of theirs made which nobody used. That code is void then. Raises
     UnprocessableRequest without a name or for an unknown agent, Conflict for a name in use, Forbidden for who
     is no admin.
     """
@@ -61,7 +63,10 @@ def issue_connect_code(
     code = "".join(secrets.choice(SIGNS) for _ in range(LENGTH))
     with transaction.atomic():
         if not agent_id:
-            agent_id = key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
+            agent_id = (
+                void_unused_codes(key_name, user, now)
+                or key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
+            )
         ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
         row = ConnectCode.objects.create(
             code_hash=hash_connect_code(code),
@@ -80,6 +85,23 @@ def issue_connect_code(
             now=now,
         )
     return row, "-".join(code[at : at + GROUP] for at in range(0, LENGTH, GROUP))
+
+
+def void_unused_codes(key_name: str, user: User, now: datetime) -> str | None:
+    """Void the person's unused codes of that name, and return the agent that was made with the first of them.
+
+    None where there is no such code, or its agent is gone or has a key by now. Nothing is voided then.
+    """
+    agent_id = build_agent_id(key_name)
+    codes = ConnectCode.objects.filter(key_name=key_name, made_by=user.pk, used_at=None)
+    created = AuditLog.objects.filter(
+        event_type="AGENT_CREATED", target_id=agent_id, timestamp__in=[code.created_at for code in codes]
+    )
+    is_there = Agent.objects.filter(pk=agent_id).exists()
+    if not is_there or not created.exists() or ApiKey.objects.filter(agent_id=agent_id).exists():
+        return None
+    codes.update(expires_at=now)
+    return agent_id
 
 
 def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> tuple[ApiKey, str]:
