@@ -17,6 +17,8 @@ from coordinator.feed import triggers
 
 Rows = list[tuple[Any, ...]]
 KEPT = {"django_migrations"}
+# What a server at work goes on with: its feed, and of which hours it has counted the calls.
+OF_THE_SERVER = {"changes", "counted_hours"}
 TRIES = 3
 
 
@@ -30,8 +32,9 @@ class Standing:
     def restore(self, *, keep_changes: bool = False) -> None:
         """Make the database hold these rows and no others; put triggers back.
 
-        `keep_changes` leaves the feed and its triggers as they are: for a server that goes on with the database. Its
-        housekeeping may be at these tables: where the two deadlock, PostgreSQL ends one, and we begin anew.
+        `keep_changes` leaves the feed and its triggers as they are, and OF_THE_SERVER: for a server that goes on with
+        the database. Its housekeeping may be at these tables: where the two deadlock, PostgreSQL ends one, and we
+        begin anew.
         """
         for left in reversed(range(TRIES)):
             try:
@@ -44,7 +47,7 @@ class Standing:
     def _restore(self, *, keep_changes: bool) -> None:
         if not keep_changes:
             triggers.restore_triggers(self.on)
-        left_alone = {"changes"} if keep_changes else set()
+        left_alone = OF_THE_SERVER if keep_changes else set()
         names = [table for table in tables(self.on) if table not in left_alone]
         stray = [table for table in filled(self.on, names) if table not in self.rows]
         altered = [t for t, rows in self.rows.items() if t not in left_alone and rows_of(self.on, t) != rows]
