@@ -261,7 +261,7 @@ def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            messages.success(request, f"{name} is added. Next, import its tools.")
+            messages.success(request, f"{name} is added. Next, discover its tools.")
             return redirect("mcp:server", name)
     return render(request, "mcp/edit.html", {"form": form}, status=422 if form.errors else 200)
 
