@@ -5,6 +5,9 @@ votes and grants as they are written, budgets' sums, housekeeping, parts, moving
 every page, list and door and every table of the admin is asked there once with odd rows (`foreign/`,
 `guards/test_every_url.py`, `admin/test_every_table.py`, the recorded traffic in `wire/`). What is named here goes
 through the same queries again to look at something else.
+
+`same_statements.txt` names more of that kind: tests of which a measurement says that they send no statement but such as
+others send on PostgreSQL (tests/cover.py).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ SERVED = frozenset({"serve", "served", "one_server", "shared_server", "served_te
 WITH_DATABASE = SERVED | {"db", "transactional_db"}
 MEETS_DATABASE = re.compile(r"subprocess|manage\(|call_command|postgres|sqlite|DATABASE|tests\.served")
 TESTS = Path(__file__).parent
+SAME_STATEMENTS = TESTS / "same_statements.txt"
 
 # Beginnings of nodes' ids.
 OTHER_SUBJECTS = (
@@ -220,12 +224,27 @@ OTHER_SUBJECTS = (
 
 def one_is_enough(item: pytest.Item) -> bool:
     """Say whether the test shows nothing of the database that another engine could do otherwise."""
-    return item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS) or not _meets_database(item)
+    return (
+        item.nodeid.removeprefix("tests/").startswith(OTHER_SUBJECTS)
+        or not read_same_statements().isdisjoint(
+            {item.nodeid.partition("::")[0], item.nodeid.partition("[")[0]}
+        )
+        or not _meets_database(item)
+    )
 
 
 def one_is_enough_for_all_of(path: Path) -> bool:
     """Say whether that holds for all tests of a file, so that it need not be read."""
-    return path.is_relative_to(TESTS) and f"{path.relative_to(TESTS)}".startswith(OTHER_SUBJECTS)
+    if not path.is_relative_to(TESTS):
+        return False
+    name = f"{path.relative_to(TESTS)}"
+    return name.startswith(OTHER_SUBJECTS) or f"tests/{name}" in read_same_statements()
+
+
+@functools.cache
+def read_same_statements() -> frozenset[str]:
+    """Return the names of files and tests that SAME_STATEMENTS lists."""
+    return frozenset(SAME_STATEMENTS.read_text().splitlines())
 
 
 def _meets_database(item: pytest.Item) -> bool:
