@@ -12,6 +12,8 @@ from coordinator.models.call_limits import (
     McpCallLimit,
     McpCallRate,
     McpCircuitBreaker,
+    McpHostLearning,
+    McpResultHost,
     McpResultMark,
     StoredResult,
 )
@@ -180,7 +182,9 @@ __all__ = [
     "McpCallRate",
     "McpCircuitBreaker",
     "McpCredential",
+    "McpHostLearning",
     "McpProcess",
+    "McpResultHost",
     "McpResultMark",
     "McpServer",
     "McpTool",

@@ -12,9 +12,9 @@ class McpCallLimit(models.Model):
 
     The server is a plain id, as in grants. `call_seconds` is how long a call may take. `calls_per_minute` counts all
     callers together. `result_bytes` is how much of a result reaches the agent at once. `masks_secrets`: secrets in
-    results are masked. `cache_seconds` is for how long a result of a read-only tool is answered again, 0 for not at
-    all. `breaker_failures` in a row open the server's circuit breaker for `breaker_seconds`; both
-    stand in the server's row alone.
+    results are masked. `marks_addresses`: addresses not seen before are marked, as where it is NULL. `cache_seconds` is
+    for how long a result of a read-only tool is answered again, 0 for not at all. `breaker_failures` in a row open the
+    server's circuit breaker for `breaker_seconds`; both stand in the server's row alone.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -25,6 +25,7 @@ class McpCallLimit(models.Model):
     result_bytes = models.IntegerField(null=True, blank=True)
     masks_secrets = models.BooleanField(null=True, blank=True)
     cache_seconds = models.IntegerField(null=True, blank=True)
+    marks_addresses = models.BooleanField(null=True, blank=True)
     breaker_failures = models.IntegerField(null=True, blank=True)
     breaker_seconds = models.IntegerField(null=True, blank=True)
     changed_by = models.TextField()
@@ -162,3 +163,44 @@ class McpResultMark(models.Model):
 
     def __str__(self) -> str:
         return f"marked result of {self.server_id} in {self.session_id}"
+
+
+class McpResultHost(models.Model):
+    """A host of addresses in a server's results. `session_id` is the last session that had it from this server."""
+
+    id = models.BigAutoField(primary_key=True)
+    server_id = models.TextField()
+    host = models.TextField()
+    session_id = models.TextField()
+    seen_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_result_hosts"
+        verbose_name = "host in MCP results"
+        verbose_name_plural = "hosts in MCP results"
+        constraints = [
+            models.UniqueConstraint(fields=["server_id", "host"], name="sbx_mcp_result_hosts_host")
+        ]
+        indexes = [
+            models.Index(fields=["server_id", "seen_at"], name="sbx_mcp_result_hosts_seen"),
+            models.Index(fields=["session_id", "host"], name="sbx_mcp_result_hosts_session"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.host} in results of {self.server_id}"
+
+
+class McpHostLearning(models.Model):
+    """How far it is learnt which hosts are usual in a server's results (actions.mcp.result_hosts)."""
+
+    server_id = models.TextField(primary_key=True)
+    results = models.IntegerField()
+    started_at = IsoTextField()
+
+    class Meta:
+        db_table = "mcp_host_learning"
+        verbose_name = "learning of hosts"
+        verbose_name_plural = "learning of hosts"
+
+    def __str__(self) -> str:
+        return f"hosts of {self.server_id} after {self.results} results"

@@ -82,7 +82,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     "McpCallRate": {NAMES: "server_id tool_name"},
     "McpCircuitBreaker": {NAMES: "server_id", MASKED: "last_problem"},
     "McpCredential": {NAMES: "kind name set_by", OURS: "value"},  # sealed, or the name of a variable
+    "McpHostLearning": {NAMES: "server_id"},
     "McpProcess": {NAMES: "server_id caller", MASKED: "last_words", OURS: "state"},
+    "McpResultHost": {NAMES: "server_id session_id", MASKED: "host"},
     "McpResultMark": {NAMES: "session_id server_id", OURS: "marks"},
     "McpServer": {NAMES: "name default_policy", CREDENTIAL: "command args", PEOPLE: "script_content description"},
     "McpTool": {NAMES: "server_id name title accepted_by declined_by short_by",

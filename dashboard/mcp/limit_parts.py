@@ -40,6 +40,8 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
             "server_seconds": upstream.call_seconds if upstream else "",
             "with_own": sorted(name for name in rows if name),
             "masks": "" if own.masks_secrets is None else "yes" if own.masks_secrets else "no",
+            "marks": "" if own.marks_addresses is None else "yes" if own.marks_addresses else "no",
+            "server_marks": server.marks_addresses is not False,
             "server_masks": bool(server.masks_secrets),
             "breaker": describe_breaker(server_id, server, now) if not tool_name else None,
             "cache": describe_cache(server_id, tool_name, own, server, now),
@@ -54,6 +56,7 @@ def list_limit_facts(own: CallLimitSettings, server: CallLimitSettings, *, is_to
         ("Longest call", "call_seconds", lambda value: f"{value:,} s"),
         ("Largest result", "result_bytes", format_byte_count),
         ("Secrets in results", "masks_secrets", lambda value: "masked" if value else "as they come"),
+        ("New addresses", "marks_addresses", lambda value: "marked" if value else "not marked"),
         ("Read-only results", "cache_seconds", describe_cache_seconds),
     ):
         value = getattr(own, name)

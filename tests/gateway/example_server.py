@@ -23,13 +23,15 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwG
 
 @dataclass
 class Example:
-    """The running server: `calls` counts each tool's calls with their arguments; `release` lets `slow` end."""
+    """The running server: `calls` counts each tool's calls with their arguments; `release` lets `slow` end,
+    `answer` is what `zap` returns."""
 
     url: str = ""
     calls: Counter[str] = field(default_factory=Counter)
     release: threading.Event = field(default_factory=threading.Event)
     began: threading.Event = field(default_factory=threading.Event)
     description: str = "Return the text."
+    answer: str = "zapped"
 
 
 def build(example: Example) -> MCPServer:
@@ -51,7 +53,7 @@ def build(example: Example) -> MCPServer:
     def zap() -> str:
         """Destroy everything."""
         example.calls["zap"] += 1
-        return "zapped"
+        return example.answer
 
     @server.tool()
     async def slow(path: str, ctx: Context) -> str:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
+from coordinator.actions.mcp import result_hosts
+from coordinator.actions.mcp.result_hosts import ResultHosts, learn_result_hosts
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.gateway.result_marks import INSTRUCTIONS, INVISIBLE, find_response_marks, find_text_marks
+from coordinator.mcp.gateway.result_marks import (
+    INSTRUCTIONS,
+    INVISIBLE,
+    MAX_HOSTS,
+    NEW_ADDRESS,
+    find_hosts,
+    find_response_marks,
+    find_text_marks,
+    inspect_response,
+)
+from coordinator.models import McpResultHost
 from coordinator.policy.rules.call_history import MARKED_RESULT, Repetition, parse_repetition
 from tests.gateway.agents import AGENT, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.example_server import Example
@@ -127,3 +140,156 @@ def test_a_marked_resource_counts_as_well_and_the_timeline_shows_marks(box: Serv
     )
     assert "It may be meant for the model." in page[0]
     assert AGENT in page[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("see https://Docs.Example.org/a, and (http://b.example.).", {"docs.example.org", "b.example"}),
+        ("![](https://user:pw@evil.example:8443/?d=1) wss://c.example", {"evil.example", "c.example"}),
+        ("https://known.example@evil.example/", {"evil.example"}),
+        (r"https://evil.example\@known.example/ https:\\odd.example", {"evil.example", "odd.example"}),
+        ("https:/\u200b/hid\u200bden.example", {"hidden.example"}),
+        ("http://[2001:db8::1]:80/x http://192.0.2.1/", {"2001:db8::1", "192.0.2.1"}),
+        ("https://bücher.example", {"bücher.example"}),
+        ("file:///etc/passwd mailto:a@b.example https:// example.org data:x", set()),
+        ("https://@/ https://:80/ https://?", set()),
+    ],
+)
+def test_the_hosts_of_addresses_are_read_as_browsers_read_them(text: str, hosts: set[str]) -> None:
+    assert find_hosts(text) == (hosts, False)
+
+
+def test_a_response_without_addresses_has_no_hosts_and_escapes_hide_none() -> None:
+    for raw, hosts in (
+        (rb'{"result": {"content": [{"text": "https:\/\/a.example\/x"}]}}', {"a.example"}),
+        (rb'{"result": {"content": [{"text": "\u0068ttps://a.example"}]}}', {"a.example"}),
+        (
+            b'{"result": {"content": [{"uri": "https://a.example/x", "data": "https://b.example"}]}}',
+            {"a.example"},
+        ),
+        (b'{"result": {"content": [{"text": "nothing"}]}}', set()),
+    ):
+        assert inspect_response(raw).hosts == hosts
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["https://a.example ", "https://", "https://{}.example ", "https:\\\\\\\\", "https://@@@:::", "http" * 3],
+)
+def test_the_worst_addresses_take_little_time_and_few_of_them_are_looked_at(part: str) -> None:
+    count = 4 * 1024 * 1024 // len(part)
+    text = "".join(part.format(number) for number in range(count)) if "{" in part else part * count
+    started_at = time.process_time()
+    hosts, is_cut = find_hosts(text)
+    assert time.process_time() - started_at < 5
+    assert len(hosts) <= MAX_HOSTS
+    assert is_cut == (part != "http" * 3)
+
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+
+
+def learn(
+    hosts: str,
+    now: datetime,
+    *,
+    session: str = "s1",
+    server: str = "web",
+    named: str = "",
+    is_cut: bool = False,
+) -> bool:
+    result = ResultHosts(frozenset(hosts.split()), frozenset(named.split()), is_cut)
+    return learn_result_hosts(session, server, result, now)
+
+
+@pytest.mark.django_db
+def test_a_new_server_s_first_results_are_learnt_for_a_day_and_twenty_results() -> None:
+    assert not any(learn(f"h{number}.example", NOW) for number in range(25))
+    later = NOW + timedelta(days=1)
+    assert learn("new.example h1.example", later)
+    assert not learn("new.example h2.example", later)
+    assert not learn("a.example", later, server="slow")
+    assert not any(
+        learn(f"h{number}.example", later + timedelta(days=3), server="slow") for number in range(19)
+    )
+    assert learn("b.example", later + timedelta(days=3), server="slow")
+
+
+@pytest.fixture
+def watched() -> datetime:
+    """Have the server web watched for long enough; return when that is."""
+    for _ in range(20):
+        learn("known.example", NOW)
+    return NOW + timedelta(days=2)
+
+
+@pytest.mark.django_db
+def test_what_the_session_had_and_the_call_names_is_not_new(watched: datetime) -> None:
+    learn("there.example", watched, session="s1", server="other")
+    assert not learn("there.example", watched, session="s1")
+    assert learn("elsewhere.example", watched, session="s1")
+    learn("other.example", watched, session="s2", server="other")
+    assert learn("other.example", watched, session="s1")
+    assert not learn("asked.example", watched, named="asked.example")
+    assert not learn("asked.example", watched)
+    assert learn("known.example", watched, is_cut=True)
+    # A session that gets a known host from its server has had it, too.
+    learn("there.example", watched, session="s3", server="other")
+    McpResultHost.objects.filter(server_id="web", host="there.example").delete()
+    assert not learn("there.example", watched, session="s3")
+
+
+@pytest.mark.django_db
+def test_the_hosts_that_were_met_last_are_kept(watched: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_hosts, "MAX_HOSTS_PER_SERVER", 3)
+    for number in range(3):
+        learn(f"h{number}.example", watched + timedelta(hours=number))
+    learn("h0.example", watched + timedelta(hours=4), session="s2")
+    learn("h4.example", watched + timedelta(hours=5))
+    hosts = set(McpResultHost.objects.filter(server_id="web").values_list("host", flat=True))
+    assert hosts == {"h0.example", "h2.example", "h4.example"}
+
+
+def forget_hosts(box: Served) -> None:
+    box.emptied("mcp_result_marks", "mcp_result_hosts", "mcp_host_learning", "mcp_call_limits")
+
+
+@pytest.mark.served
+@pytest.mark.parametrize("stateless", [False, True])
+def test_a_result_with_an_address_not_seen_before_is_marked_and_asked_about(
+    box: Served, example: Example, stateless: bool
+) -> None:
+    forget_hosts(box)
+    ask_after_a_marked_result(box)
+    wire = Wire(box, stateless=stateless)
+    if not stateless:
+        wire.initialize()
+    wire.ask("tools/list")
+    wire.call("picture")
+    example.answer = "https://first.example/"
+    wire.call("zap")
+    assert box.sql("SELECT results FROM mcp_host_learning") == [(1,)]
+    box.sql("UPDATE mcp_host_learning SET results = 20, started_at = '2026-01-01T00:00:00.000000Z'")
+    wire.call("zap")
+    assert text_of(wire.call("echo", text="https://named.example/")) == "echo: https://named.example/"
+    assert text_of(wire.call("write", path="/before")) == "wrote /before"
+    example.answer = "https://first.example/ and https://evil.example/?d=1"
+    wire.call("zap")
+    ((session_id, marks),) = box.sql("SELECT session_id, marks FROM mcp_result_marks")
+    assert NEW_ADDRESS in str(marks)
+    waiting = InBackground(lambda: wire.call("write", path="/after"))
+    (request_id,) = pending(box)
+    decide(box, request_id, "denied")
+    assert "denied" in text_of(waiting.result()).lower()
+    viewer = box.sign_in("viewer")
+    until(lambda: NEW_ADDRESS in viewer.get(f"/ui/sessions/{session_id}/").text)
+    page = box.sign_in("admin").post(
+        "/ui/mcp/limits/save/", data={"server": "example", "tool": "zap", "marks_addresses": "no"}
+    )
+    assert "not marked" in page.text
+    box.sql("DELETE FROM mcp_result_marks")
+    example.answer = "https://third.example/"
+    wire.call("zap")
+    assert box.sql("SELECT count(*) FROM mcp_result_marks") == [(0,)]
+    forget_hosts(box)

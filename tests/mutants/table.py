@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         "marks: none is written",
         "coordinator/edge/gateway/call_limiter.py",
-        "        if not marks:\n",
-        "        if marks or not marks:\n",
+        "        if not findings.marks and hosts is None:\n",
+        "        if findings.marks or hosts is None:\n",
         ("tests/gateway/test_result_marks.py::test_the_next_write_after_a_marked_result_is_asked_about",),
     ),
     Mutant(
@@ -87,6 +87,13 @@ MUTANTS = (
         "if known_tool is None or not known_tool.is_read_only or",
         "if known_tool is None or",
         ("tests/gateway/test_result_cache.py::test_other_calls_are_not_cached",),
+    ),
+    Mutant(
+        "new addresses: another session's",
+        "coordinator/actions/mcp/result_hosts.py",
+        "rows = seen_before.filter(Q(server_id=server_id) | Q(session_id=session_id))",
+        "rows = seen_before",
+        ("tests/gateway/test_result_marks.py::test_what_the_session_had_and_the_call_names_is_not_new",),
     ),
     Mutant(
         "begin: changed policy",

@@ -39,6 +39,7 @@ class CallLimitSettings:
     result_bytes: int | None = None
     masks_secrets: bool | None = None
     cache_seconds: int | None = None
+    marks_addresses: bool | None = None
     breaker_failures: int | None = None
     breaker_seconds: int | None = None
 
@@ -100,6 +101,7 @@ def read_call_limits(row: McpCallLimit | None) -> CallLimitSettings:
         row.result_bytes,
         row.masks_secrets,
         row.cache_seconds,
+        row.marks_addresses,
         row.breaker_failures,
         row.breaker_seconds,
     )

@@ -24,7 +24,9 @@ from coordinator.models import (
     McpCallLimit,
     McpCallRate,
     McpCircuitBreaker,
+    McpHostLearning,
     McpProcess,
+    McpResultHost,
     McpResultMark,
     McpServer,
     McpTool,
@@ -46,6 +48,8 @@ SERVER_PARTS = (
     McpCircuitBreaker,
     StoredResult,
     CachedResult,
+    McpResultHost,
+    McpHostLearning,
     McpResultMark,
 )
 EDITABLE = ("command", "args", "script_content", "description", "is_active", "default_policy")

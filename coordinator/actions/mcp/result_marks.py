@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from coordinator.actions.mcp.result_hosts import ResultHosts, learn_result_hosts
+from coordinator.mcp.gateway.result_marks import NEW_ADDRESS
 from coordinator.models import McpResultMark
 
 KEPT_FOR = timedelta(days=2)  # rules ask about a day at most
 
 
-def record_result_marks(session_id: str, server_id: str, marks: Sequence[str], now: datetime) -> None:
-    """Note that a session got a marked result of a server."""
-    McpResultMark.objects.create(session_id=session_id, server_id=server_id, marks=list(marks), marked_at=now)
+def record_result_marks(
+    session_id: str, server_id: str, marks: Sequence[str], now: datetime, *, hosts: ResultHosts | None = None
+) -> list[str]:
+    """Note that a session got a marked result of a server; return its marks.
+
+    `hosts` are those of its addresses: one that was not seen before is a mark, too. None where that is not marked.
+    """
+    all_marks = list(marks)
+    if hosts is not None and learn_result_hosts(session_id, server_id, hosts, now):
+        all_marks.append(NEW_ADDRESS)
+    if all_marks:
+        McpResultMark.objects.create(
+            session_id=session_id, server_id=server_id, marks=all_marks, marked_at=now
+        )
+    return all_marks
 
 
 def delete_old_marks(now: datetime) -> None:

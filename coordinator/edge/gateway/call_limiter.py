@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import call_limits, result_marks
 from coordinator.actions.mcp.call_limits import ResultOwner
+from coordinator.actions.mcp.result_hosts import ResultHosts
 from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecords
@@ -23,7 +24,7 @@ from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, find_strictest_limits
 from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response
-from coordinator.mcp.gateway.result_marks import find_response_marks
+from coordinator.mcp.gateway.result_marks import inspect_response
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
 T = TypeVar("T")
@@ -95,23 +96,34 @@ class CallLimiter:
             )
         return answer
 
-    async def mark_response(self, exchange: Exchange, response: bytes) -> None:
-        """Note what in a response may be instructions to the model. Raises Busy where that cannot be written."""
-        if len(response) >= SLOW_TO_DECODE:
-            marks = await asyncio.to_thread(find_response_marks, response)
-        else:
-            marks = find_response_marks(response)
-        if not marks:
+    async def mark_response(self, exchange: Exchange, response: bytes, limits: CallLimits) -> None:
+        """Note what in a response may be instructions to the model. Raises Busy where that cannot be written.
+
+        `limits` say whether addresses not seen before are marked.
+        """
+        inspect = functools.partial(inspect_response, response, exchange.message.params)
+        is_large = max(len(response), len(exchange.message.raw)) >= SLOW_TO_DECODE
+        findings = await asyncio.to_thread(inspect) if is_large else inspect()
+        hosts = None
+        if findings.hosts and limits.marks_addresses:
+            hosts = ResultHosts(findings.hosts, findings.named_hosts, findings.has_more_hosts)
+        if not findings.marks and hosts is None:
             return
         if exchange.record is not None:
-            exchange.record.marks = tuple(marks)
             session_id = exchange.record.session_id
         else:  # a question about a task, whose call has ended
             session_id = await self._records.find_timeline_session(exchange)
         note = functools.partial(
-            result_marks.record_result_marks, session_id, exchange.server.name, marks, timezone.now()
+            result_marks.record_result_marks,
+            session_id,
+            exchange.server.name,
+            findings.marks,
+            timezone.now(),
+            hosts=hosts,
         )
-        await self._records.perform_record_write(note)
+        marks = await self._records.perform_record_write(note)
+        if exchange.record is not None:
+            exchange.record.marks = tuple(marks)
 
     async def limit_result(
         self, exchange: Exchange, response: bytes, event: bytes | None
@@ -122,7 +134,7 @@ class CallLimiter:
         """
         limits = exchange.server.find_tool_limits(exchange.called_tool)
         try:
-            await self.mark_response(exchange, response)
+            await self.mark_response(exchange, response, limits)
             changed = await self.apply_limits(exchange, response, limits)
         except SignalboxError as problem:
             raise UpstreamFailed(
@@ -140,16 +152,18 @@ class CallLimiter:
 
     async def limit_read_answer(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
-        await self.mark_response(exchange, response)
-        return await self.apply_limits(exchange, response, exchange.server.find_tool_limits(WHOLE_SERVER))
+        limits = exchange.server.find_tool_limits(WHOLE_SERVER)
+        await self.mark_response(exchange, response, limits)
+        return await self.apply_limits(exchange, response, limits)
 
     async def limit_task_answer(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response about a server's task marked, within the strictest limits of its server's tools.
 
         Raises Busy.
         """
-        await self.mark_response(exchange, response)
-        return await self.apply_limits(exchange, response, find_strictest_limits(exchange.server.limits))
+        limits = find_strictest_limits(exchange.server.limits)
+        await self.mark_response(exchange, response, limits)
+        return await self.apply_limits(exchange, response, limits)
 
     async def apply_limits(self, exchange: Exchange, response: bytes, limits: CallLimits) -> bytes:
         if not limits.changes_results:

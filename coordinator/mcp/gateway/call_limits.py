@@ -19,6 +19,7 @@ class CallLimits:
     calls_per_minute: int | None = None
     result_bytes: int | None = None
     masks_secrets: bool = False
+    marks_addresses: bool = True
     cache_seconds: int | None = None  # 0: results are not cached, whatever the server's limits say
 
     @property
@@ -56,6 +57,7 @@ def merge_call_limits(base: CallLimits, row: McpCallLimit) -> CallLimits:
         row.calls_per_minute,
         row.result_bytes if row.result_bytes is not None else base.result_bytes,
         row.masks_secrets if row.masks_secrets is not None else base.masks_secrets,
+        row.marks_addresses if row.marks_addresses is not None else base.marks_addresses,
         row.cache_seconds if row.cache_seconds is not None else base.cache_seconds,
     )
 
@@ -89,6 +91,7 @@ def find_strictest_limits(limits: Mapping[str, CallLimits]) -> CallLimits:
     return CallLimits(
         result_bytes=min(sizes, default=None),
         masks_secrets=any(value.masks_secrets for value in limits.values()),
+        marks_addresses=any(value.marks_addresses for value in limits.values()) or not limits,
     )
 
 

@@ -6,6 +6,7 @@ A mark is a hint: ordinary texts get some, and an attacker can avoid them. It de
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,7 +14,11 @@ import re2
 
 INVISIBLE = "invisible characters"
 INSTRUCTIONS = "instructions to the model"
+NEW_ADDRESS = "address not seen before"
 MAX_CONTAINERS = 1_000_000  # of a value, that are searched
+MAX_HOSTS = 200  # of a result, that are compared with those seen before
+MAX_ADDRESSES = 50_000  # of a result, that are read
+MAX_HOST_CHARACTERS = 253  # as DNS has it
 # Letters of the tag block, with which a text can be written that nobody sees (but for flags of regions, which begin
 # with a black flag); directions; three or more zero-width characters or variation selectors in a row.
 _INVISIBLE = re.compile(
@@ -31,7 +36,23 @@ _INSTRUCTIONS = re2.compile(
 )
 # What an ASCII text holds where either can stand in it.
 _HINT = re2.compile(r"(?i)\\u|ignore|disregard|forget|override|user|important|system|instruction|before")
+# An address up to where browsers take its host to end: a backslash is a slash to them.
+_ADDRESS = re2.compile(r"(?i)(?:https?|wss?|ftps?):[/\\]{2,}([^\s\x00-\x1f\x7f/\\?#\"'<>`|(){}^,;]{1,500})")
+_ADDRESS_HINT = re2.compile(r"(?i)(?:https?|wss?|ftps?):|\\u")
 _decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFindings:
+    """What in a response may matter: its marks, and the hosts of its addresses.
+
+    `has_more_hosts`: it has more of them than are looked at. `named_hosts` are those that the call named.
+    """
+
+    marks: list[str]
+    hosts: frozenset[str] = frozenset()
+    has_more_hosts: bool = False
+    named_hosts: frozenset[str] = frozenset()
 
 
 def find_text_marks(text: str) -> list[str]:
@@ -48,6 +69,11 @@ def find_text_marks(text: str) -> list[str]:
 
 def find_value_marks(value: Any) -> list[str]:
     """Return the marks of all texts of a JSON value, but for the bytes of pictures and sounds."""
+    return find_text_marks(join_texts(value))
+
+
+def join_texts(value: Any) -> str:
+    """Return all texts of a JSON value, each on a line, but for the bytes of pictures and sounds."""
     texts: list[str] = []
     waiting, count = [value], 0
     while waiting and count < MAX_CONTAINERS:
@@ -60,17 +86,46 @@ def find_value_marks(value: Any) -> list[str]:
         elif isinstance(holder, dict):
             waiting += [item for name, item in holder.items() if name not in {"data", "blob"}]
             texts += holder
-    return find_text_marks("\n".join(reversed(texts)))
+    return "\n".join(reversed(texts))
+
+
+def find_hosts(text: str) -> tuple[frozenset[str], bool]:
+    """Return the hosts of the addresses in a text, and whether there are more than are looked at."""
+    hosts: set[str] = set()
+    plain = _ZERO_WIDTH.sub("", text) if not text.isascii() else text
+    for count, address in enumerate(_ADDRESS.finditer(plain.encode("utf-8", "replace").decode())):
+        if count >= MAX_ADDRESSES or len(hosts) >= MAX_HOSTS:
+            return frozenset(hosts), True
+        if host := read_host(address[1]):
+            hosts.add(host)
+    return frozenset(hosts), False
+
+
+def read_host(authority: str) -> str:
+    """Return the host of what stands between an address's slashes, without user and port; empty where there is none."""
+    host = authority.rpartition("@")[2].lower()
+    if host.startswith("["):  # an address of IPv6
+        return host.partition("]")[0][1:MAX_HOST_CHARACTERS]
+    return host.partition(":")[0][:MAX_HOST_CHARACTERS].strip(".*_-!&=~$+]")
 
 
 def find_response_marks(response: bytes) -> list[str]:
-    """Return the marks of a server's response."""
-    if response.isascii() and _HINT.search(response.decode()) is None:
-        return []
+    """Return the marks of a server's response, but for that of new addresses."""
+    return inspect_response(response).marks
+
+
+def inspect_response(response: bytes, params: Any = None) -> ResponseFindings:
+    """Return the marks of a server's response, and the hosts of its addresses and of those in the call's params."""
+    text = response.decode() if response.isascii() else None
+    if text is not None and _HINT.search(text) is None and _ADDRESS_HINT.search(text) is None:
+        return ResponseFindings([])
     try:
         value = _decode(response)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return []
+        return ResponseFindings([])
     if not isinstance(value, dict):
-        return []
-    return find_value_marks([value.get("result"), value.get("error")])
+        return ResponseFindings([])
+    joined = join_texts([value.get("result"), value.get("error")])
+    hosts, has_more_hosts = find_hosts(joined)
+    named_hosts, _ = find_hosts(join_texts(params)) if hosts else (frozenset[str](), False)
+    return ResponseFindings(find_text_marks(joined), hosts, has_more_hosts, named_hosts)

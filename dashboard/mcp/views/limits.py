@@ -36,6 +36,7 @@ def save_call_limits_view(request: HtmxHttpRequest) -> HttpResponse:
             result_kib * KIB if result_kib is not None else None,
             CHOICES.get(request.POST.get("masks", "")),
             read_number(request, "cache_seconds", "The time for which a result is answered again"),
+            CHOICES.get(request.POST.get("marks_addresses", "")),
             read_number(request, "breaker_failures", "The number of failures"),
             read_number(request, "breaker_seconds", "The time"),
         )
