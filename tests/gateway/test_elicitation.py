@@ -10,7 +10,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 from playwright.sync_api import expect
 
+from coordinator.edge.gateway.elicitations import CallElicitations
 from tests.gateway import inquiring_server
 from tests.gateway.agents import KEY, Wire, furnish, rule
 from tests.gateway.conftest import TABLES
@@ -339,3 +342,20 @@ def test_the_question_stands_in_the_timeline_of_the_call(box: Served, inquiring:
     page = box.sign_in("approver").get(f"/ui/sessions/{session_id}/").text
     assert "What shall be sent?" in page
     assert "Ada" in page
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"form": {}}}])
+def test_a_question_that_policy_denies_just_then_is_left_to_no_client(capabilities: dict[str, Any]) -> None:
+    """The gate has let it pass, and the card is refused: a rule was saved in between."""
+    handler = AsyncMock(open_question=AsyncMock(return_value=None))
+    exchange: Any = SimpleNamespace(
+        client=SimpleNamespace(capabilities=capabilities),
+        message=SimpleNamespace(is_stateless=False),
+        disconnect=SimpleNamespace(happened=False),
+    )
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    params = {"message": "Who are you?", "requestedSchema": schema}
+    question = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params}
+    questions = CallElicitations(handler, exchange, AsyncMock())
+    assert asyncio.run(questions.take_server_message(json.dumps(question).encode()))
+    handler.send_response.assert_awaited_once_with(exchange, 7, result={"action": "decline"})

@@ -164,15 +164,17 @@ def test_nothing_is_asked_of_the_client_once_a_brake_is_on(
         assert asking.answers[0]["error"]["code"] == -1
 
 
+@pytest.mark.parametrize(("server", "tool"), [("asking", "run"), ("", "asking__run")])
 def test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server(
-    box: Served, asking: Asking
+    box: Served, asking: Asking, server: str, tool: str
 ) -> None:
-    wire = begun(box, stateless=False)
-    message = wire.message("tools/call", REQUESTS["tools/call"])
+    wire = Wire(box, server=server, capabilities=CAN_ALL)
+    wire.initialize()
+    message = wire.message("tools/call", {"name": tool, "arguments": {}})
     with wire.http.stream("POST", wire.path, json=message, headers=wire.headers_for(message)) as stream:
-        assert next(events(stream.iter_lines()))["id"] == ITS_ID
+        number = next(events(stream.iter_lines()))["id"]
         put_on(box)
-        wire.post({"jsonrpc": "2.0", "id": ITS_ID, "result": {"content": {"type": "text", "text": "mine"}}})
+        wire.post({"jsonrpc": "2.0", "id": number, "result": {"content": {"type": "text", "text": "mine"}}})
         assert asking.answered.wait(PATIENCE)
     assert "error" in asking.answers[0]
     assert "mine" not in json.dumps(asking.answers)

@@ -740,8 +740,8 @@ MUTANTS = (
     Mutant(
         "pages: no role",
         "dashboard/mcp/views/servers.py",
-        "@require_POST\n@require_admin\ndef switch_mcp_server(",
-        "@require_POST\ndef switch_mcp_server(",
+        "@require_admin\ndef switch_mcp_server(",
+        "def switch_mcp_server(",
         ("tests/guards/test_every_url.py::test_every_route_declares_who_may_use_it",),
     ),
     Mutant(
@@ -1118,6 +1118,22 @@ MUTANTS = (
         ("tests/gateway/test_elicitation.py::test_a_rule_declines_the_questions_of_a_server",),
     ),
     Mutant(
+        "elicitation: a question that policy denies is left to the client",
+        "coordinator/edge/gateway/elicitations.py",
+        'result={"action": DECLINE})\n            return True\n',
+        'result={"action": DECLINE})\n            return not is_client_asked\n',
+        (
+            "tests/gateway/test_elicitation.py::test_a_question_that_policy_denies_just_then_is_left_to_no_client",
+        ),
+    ),
+    Mutant(
+        "server requests: at the address of all servers, a client answers under a brake",
+        "coordinator/edge/gateway/all_servers.py",
+        "        if await self._server_requests.refuse_braked_answer(inner):",
+        "        if False:",
+        (f"{SERVER_REQUESTS}::test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server",),
+    ),
+    Mutant(
         "server requests: what policy asks about passes",
         "coordinator/edge/gateway/server_requests.py",
         "    if ruling.decision != ASK or request.method == ELICITATION:",
@@ -1269,7 +1285,7 @@ MUTANTS = (
     Mutant(
         "decide: for good",
         "coordinator/actions/approvals/deciding.py",
-        "        or find_policy_refusal(row, person, vote)\n",
+        "        or find_policy_refusal(row, person, vote, now)\n",
         "",
         ("tests/deciders/test_who_may_decide.py::test_rows_leave_access_without_an_end_to_administrators",),
     ),

@@ -22,6 +22,7 @@ from coordinator.mcp.gateway.tool_search import SEARCH_TOOLS, estimate_tokens, l
 from coordinator.mcp.gateway.visibility import find_visible_tools
 from coordinator.mcp.servers.names import name_in_calls
 from coordinator.models import AgentToolListing, McpServer, McpUpstream
+from coordinator.models.agent_names import label_agents
 from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
@@ -132,10 +133,11 @@ def render_listed_tools(
     servers: dict[str, list[VisibleTool]] = {}
     for tool in tools[:MAX_TOOLS_ON_PAGE]:
         servers.setdefault(tool.server_id, []).append(tool)
-    choices = build_listing_choices(tools, chosen)
+    choices, labels = build_listing_choices(tools, chosen), label_agents()
     context = {
         "agent": agent_id,
-        "agents": list_grantable_agent_ids(),
+        "agent_label": labels.get(agent_id, agent_id),
+        "agents": [(name, labels.get(name, name)) for name in list_grantable_agent_ids()],
         "listed": listed,
         "choices": choices,
         "current": next((choice for choice in choices if choice.value == listed), None),
