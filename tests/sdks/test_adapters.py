@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -320,6 +321,28 @@ def test_a_hook_of_claude_s_that_waited_too_long_lets_nothing_run(
     assert "Nobody has decided in Signalbox yet" in read_end(process)
     assert ran(tmp_path) == []
     assert box.sql("SELECT status FROM permission_requests") == [("pending",)]
+
+
+def test_a_hook_of_claude_s_that_misses_claude_s_deadline_lets_nothing_run(
+    box: Served, start: Start, tmp_path: Path
+) -> None:
+    misses = "from signalbox_sdk import claude\nclaude.EXTRA_SECONDS = -57\n"  # 3 s, in which nobody answers
+    process = start("claude", 1, misses + CLAUDE_TIMEOUT.replace("timeout=1", "timeout=60"))
+    read_end(process)
+    assert ran(tmp_path) == []
+    assert box.sql("SELECT status FROM permission_requests") != [("approved",)]
+
+
+def test_calls_that_an_sdk_describes_incompletely_are_denied() -> None:
+    program = ROOT / "tests/sdks/incomplete_calls.py"
+    environment = {"PATH": os.defpath, "PYTHONPATH": str(ROOT / "coordinator/client/sdk")}
+    command = [require_sdks(), program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    assert len(answers) == 10
+    for name, answer in answers.items():
+        assert "did not run" in answer or "reject_content" in answer, (name, answer)
 
 
 @pytest.mark.parametrize("sdk", ["openai", "adk"])

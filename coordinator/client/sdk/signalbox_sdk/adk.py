@@ -12,9 +12,17 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ask_about_call, build_call_question
+from signalbox_sdk.asking import (
+    PENDING,
+    UNAVAILABLE,
+    ApproverVerdict,
+    ToolQuestion,
+    ask_about_call,
+    build_call_question,
+    read_member,
+)
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_count
 
 CONFIRMATION = "adk_request_confirmation"  # ADK's name of the call that asks for one
 READ_WITHIN_SECONDS = 10.0  # a verdict that somebody has reached: for a server that is away for a moment
@@ -41,9 +49,9 @@ def approve_tool(
     async def ask_before(
         tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        if tools is not None and tool.name not in tools:
+        if not needs_person(tool, tools):
             return None
-        question = build_call_question(tool.name, args, tool_context.function_call_id, conversation)
+        question = build_question(tool, args, tool_context, conversation)
         return apply_verdict(await ask_about_call(question, timeout=timeout, connection=connection), args)
 
     return ask_before
@@ -61,17 +69,34 @@ def confirm_tool(
     async def ask_before(
         tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        if tools is not None and tool.name not in tools:
+        if not needs_person(tool, tools):
             return None
-        if tool_context.tool_confirmation is None:
-            tool_context.request_confirmation(hint="A person decides in Signalbox.")
-            tool_context.actions.skip_summarization = True  # the pause is no result for the model
+        if read_member(tool_context, "tool_confirmation") is None:
+            try:
+                tool_context.request_confirmation(hint="A person decides in Signalbox.")
+                tool_context.actions.skip_summarization = True  # the pause is no result for the model
+            except AttributeError as problem:
+                return {"error": ApproverVerdict("refused", reason=f"ADK asks for none: {problem}").message}
             return {"error": ApproverVerdict(PENDING).message}
-        question = build_call_question(tool.name, args, tool_context.function_call_id, conversation)
+        question = build_question(tool, args, tool_context, conversation)
         verdict = await ask_about_call(question, timeout=READ_WITHIN_SECONDS, connection=connection)
         return apply_verdict(verdict, args)
 
     return ask_before
+
+
+def needs_person(tool: BaseTool, tools: Collection[str] | None) -> bool:
+    """Say whether a tool is one of those that need a person: all, or the named; one without a name does."""
+    name = read_member(tool, "name")
+    return tools is None or name is None or name in tools
+
+
+def build_question(
+    tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, conversation: str
+) -> ToolQuestion | None:
+    """Return the question about a call; None for one that is not complete."""
+    call_id = read_member(tool_context, "function_call_id")
+    return build_call_question(read_member(tool, "name"), args, call_id, conversation)
 
 
 async def answer_confirmations(
@@ -144,48 +169,53 @@ class ReportingPlugin(BasePlugin):  # type: ignore[misc] # the SDK is not instal
         self, *, invocation_context: Any, user_message: types.Content
     ) -> types.Content | None:
         """Keep what the person said, for the report of the answer."""
-        self._prompts[invocation_context.invocation_id] = read_parts(user_message)
+        with log_failures():
+            self._prompts[invocation_context.invocation_id] = read_parts(user_message)
         return None
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Report the answer and its tokens; a part of a streamed one comes again with the whole."""
-        if llm_response.partial:
-            return
-        usage = llm_response.usage_metadata
-        report = ModelRequestReport(
-            llm_response.model_version or "unknown",
-            self._prompts.pop(callback_context.invocation_id, ""),
-            read_parts(llm_response.content),
-            read_count(getattr(usage, "prompt_token_count", None)),
-            read_count(getattr(usage, "candidates_token_count", None))
-            + read_count(getattr(usage, "thoughts_token_count", None)),
-            read_count(getattr(usage, "cached_content_token_count", None)),
-        )
-        await self._reporter.send_async(report)
+        with log_failures():
+            if llm_response.partial:
+                return
+            usage = llm_response.usage_metadata
+            report = ModelRequestReport(
+                llm_response.model_version or "unknown",
+                self._prompts.pop(callback_context.invocation_id, ""),
+                read_parts(llm_response.content),
+                read_count(getattr(usage, "prompt_token_count", None)),
+                read_count(getattr(usage, "candidates_token_count", None))
+                + read_count(getattr(usage, "thoughts_token_count", None)),
+                read_count(getattr(usage, "cached_content_token_count", None)),
+            )
+            await self._reporter.send_report_async(report)
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """Forget the run."""
-        self._prompts.pop(invocation_context.invocation_id, None)
+        with log_failures():
+            self._prompts.pop(invocation_context.invocation_id, None)
 
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
     ) -> None:
         """Report a call that has ended; one that waits for its confirmation has not."""
-        if tool_context.function_call_id in tool_context.actions.requested_tool_confirmations:
-            return
-        error = result.get("error") if isinstance(result, dict) else None
-        report = ToolCallReport(
-            tool.name, tool_args, result, str(error) if error else None, tool_context.function_call_id
-        )
-        await self._reporter.send_async(report)
+        with log_failures():
+            if tool_context.function_call_id in tool_context.actions.requested_tool_confirmations:
+                return
+            error = result.get("error") if isinstance(result, dict) else None
+            report = ToolCallReport(
+                tool.name, tool_args, result, str(error) if error else None, tool_context.function_call_id
+            )
+            await self._reporter.send_report_async(report)
 
     async def on_tool_error_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
     ) -> None:
         """Report a call that failed."""
-        problem = str(error) or repr(error)
-        report = ToolCallReport(tool.name, tool_args, None, problem, tool_context.function_call_id)
-        await self._reporter.send_async(report)
+        with log_failures():
+            problem = str(error) or repr(error)
+            report = ToolCallReport(tool.name, tool_args, None, problem, tool_context.function_call_id)
+            await self._reporter.send_report_async(report)
 
 
 def read_parts(content: types.Content | None) -> str:

@@ -221,6 +221,11 @@ class Conversation:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
 
 
+def read_member(value: Any, name: str) -> Any:
+    """Return an item of a mapping, or an attribute of another object; None where an SDK's version has none."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
 def build_call_question(tool: Any, arguments: Any, call_id: Any, conversation: str) -> ToolQuestion | None:
     """Return the question about a call; None for one that is not complete."""
     if not isinstance(tool, str) or not isinstance(arguments, dict) or not isinstance(call_id, str):

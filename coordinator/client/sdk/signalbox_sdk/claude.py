@@ -25,11 +25,20 @@ from signalbox_sdk.asking import (
     PENDING,
     UNAVAILABLE,
     ApproverVerdict,
+    ToolQuestion,
     ask_about_call,
     build_call_question,
+    read_member,
 )
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count, read_text
+from signalbox_sdk.reporting import (
+    ModelRequestReport,
+    RunReporter,
+    ToolCallReport,
+    log_failures,
+    read_count,
+    read_text,
+)
 
 HOOK_SECONDS = 24 * 3600.0  # a hook has a deadline, after which Claude would go on without it
 EXTRA_SECONDS = 120.0  # in which the answer to a hook's question comes, also from a server that is away
@@ -45,7 +54,8 @@ def approve_tool(
     async def can_use_tool(
         tool: str, arguments: Json, context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        question = build_call_question(tool, arguments, context.tool_use_id, conversation)
+        call_id = read_member(context, "tool_use_id")
+        question = build_call_question(tool, arguments, call_id, conversation)
         verdict = await ask_about_call(question, timeout=timeout, connection=connection)
         if verdict.is_approved:
             return PermissionResultAllow(updated_input=verdict.arguments)
@@ -71,9 +81,7 @@ def approve_hook(
     """
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
-        question = build_call_question(
-            hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation
-        )
+        question = build_hook_question(hook, conversation)
         return build_answer(await ask_about_call(question, timeout=timeout, connection=connection))
 
     return HookMatcher(matcher, [before_tool], timeout=timeout + EXTRA_SECONDS, on_failure="block")
@@ -88,9 +96,7 @@ def defer_tool(
     """
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
-        question = build_call_question(
-            hook["tool_name"], hook["tool_input"], hook["tool_use_id"], conversation
-        )
+        question = build_hook_question(hook, conversation)
         return build_answer(await ask_about_call(question, timeout=0, connection=connection), defers=True)
 
     return HookMatcher(matcher, [before_tool], timeout=EXTRA_SECONDS, on_failure="block")
@@ -107,12 +113,21 @@ async def wait_for_deferred(
 
     False: nothing was deferred, nobody decided in time, or the server is away.
     """
-    call = result.deferred_tool_use
+    call = read_member(result, "deferred_tool_use")
     if call is None:
         return False
-    question = build_call_question(call.name, call.input, call.id, conversation)
+    tool, arguments, call_id = (read_member(call, name) for name in ("name", "input", "id"))
+    question = build_call_question(tool, arguments, call_id, conversation)
     verdict = await ask_about_call(question, timeout=timeout, connection=connection)
     return verdict.status not in (PENDING, UNAVAILABLE)
+
+
+def build_hook_question(hook: Any, conversation: str) -> ToolQuestion | None:
+    """Return the question about the call that a hook is told of; None where it does not say all of it."""
+    tool, arguments, call_id = (
+        read_member(hook, name) for name in ("tool_name", "tool_input", "tool_use_id")
+    )
+    return build_call_question(tool, arguments, call_id, conversation)
 
 
 def build_answer(verdict: ApproverVerdict, *, defers: bool = False) -> Json:
@@ -146,9 +161,11 @@ async def report_run(
     """
     report = MessageReporter(RunReporter(conversation, agent, connection), prompt)
     async for message in messages:
-        await report.report_message(message)
+        with log_failures():
+            await report.report_message(message)
         yield message
-    await report.report_answer()
+    with log_failures():
+        await report.report_answer()
 
 
 class MessageReporter:
@@ -204,9 +221,9 @@ class MessageReporter:
             message.message_id,
         )
         self._prompt = ""
-        await self._reporter.send_async(report)
+        await self._reporter.send_report_async(report)
 
     async def _report_result(self, call: ToolUseBlock, block: ToolResultBlock) -> None:
         result = read_text(block.content)
         error = result or "failed" if block.is_error else None
-        await self._reporter.send_async(ToolCallReport(call.name, call.input, result, error, call.id))
+        await self._reporter.send_report_async(ToolCallReport(call.name, call.input, result, error, call.id))

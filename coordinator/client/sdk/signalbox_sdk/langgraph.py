@@ -16,9 +16,24 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Interrupt, interrupt
 
-from signalbox_sdk.asking import PENDING, UNAVAILABLE, ApproverVerdict, ToolQuestion, ask, ask_async
+from signalbox_sdk.asking import (
+    PENDING,
+    UNAVAILABLE,
+    ApproverVerdict,
+    ToolQuestion,
+    ask,
+    ask_async,
+    read_member,
+)
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_count, read_text
+from signalbox_sdk.reporting import (
+    ModelRequestReport,
+    RunReporter,
+    ToolCallReport,
+    log_failures,
+    read_count,
+    read_text,
+)
 
 QUESTION = "signalbox_question"  # in an interrupt's value
 DECIDED, UNDECIDED = "decided", "undecided"  # what resumes it
@@ -140,23 +155,21 @@ async def answer_interrupts_async(
 def build_question(request: ToolCallRequest, conversation: str) -> ToolQuestion:
     """Return the question about a call. One without an id cannot be met again, and is another each time."""
     call = request.tool_call
-    key = f"{conversation}:{call['id']}" if call["id"] else None
+    call_id = call.get("id")
+    key = f"{conversation}:{call_id}" if call_id else None
     return ToolQuestion(call["name"], call["args"], conversation=conversation, key=key)
 
 
 def is_alone(request: ToolCallRequest) -> bool:
     """Say whether a call is the only one that its node runs, or has a task of its own (`Send`)."""
-    path = (request.runtime.config.get("metadata") or {}).get("langgraph_path") or ()
-    if path and path[0] == SENT:
+    config = read_member(read_member(request, "runtime"), "config")
+    path = read_member(read_member(config, "metadata"), "langgraph_path")
+    if isinstance(path, list | tuple) and path and path[0] == SENT:
         return True
-    state = request.state
-    messages = state if isinstance(state, list) else read_field(state, "messages")
+    state = read_member(request, "state")
+    messages = state if isinstance(state, list) else read_member(state, "messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     return len(getattr(last, "tool_calls", ())) == 1
-
-
-def read_field(state: Any, name: str) -> Any:
-    return state.get(name) if isinstance(state, Mapping) else getattr(state, name, None)
 
 
 def build_approved(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolCallRequest:
@@ -167,7 +180,7 @@ def build_approved(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolCa
 def reject_call(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolMessage:
     """Return what the model reads about a call that does not run."""
     call = request.tool_call
-    return ToolMessage(verdict.message, name=call["name"], tool_call_id=call["id"] or "", status="error")
+    return ToolMessage(verdict.message, name=call["name"], tool_call_id=call.get("id") or "", status="error")
 
 
 def describe_question(question: ToolQuestion) -> dict[str, Any]:
@@ -218,29 +231,33 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
         self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: Any, **_more: Any
     ) -> None:
         """Keep what the person said, for the report of the answer."""
-        last = messages[-1][-1] if messages and messages[-1] else None
-        self._prompts[run_id] = read_text(last.content) if last is not None and last.type == "human" else ""
+        with log_failures():
+            last = messages[-1][-1] if messages and messages[-1] else None
+            self._prompts[run_id] = (
+                read_text(last.content) if last is not None and last.type == "human" else ""
+            )
 
     def on_llm_end(self, response: Any, *, run_id: Any, **_more: Any) -> None:
         """Report the answer and its tokens."""
-        prompt = self._prompts.pop(run_id, "")
-        for generations in response.generations:
-            message = getattr(generations[0], "message", None) if generations else None
-            if message is None:
-                continue
-            usage = getattr(message, "usage_metadata", None) or {}
-            details = usage.get("input_token_details") or {}
-            model = message.response_metadata.get("model_name")
-            report = ModelRequestReport(
-                model if isinstance(model, str) else "unknown",
-                prompt,
-                read_text(message.content),
-                read_count(usage.get("input_tokens")),
-                read_count(usage.get("output_tokens")),
-                read_count(details.get("cache_read")),
-                message.id or str(run_id),
-            )
-            self._reporter.send(report)
+        with log_failures():
+            prompt = self._prompts.pop(run_id, "")
+            for generations in response.generations:
+                message = getattr(generations[0], "message", None) if generations else None
+                if message is None:
+                    continue
+                usage = getattr(message, "usage_metadata", None) or {}
+                details = usage.get("input_token_details") or {}
+                model = message.response_metadata.get("model_name")
+                report = ModelRequestReport(
+                    model if isinstance(model, str) else "unknown",
+                    prompt,
+                    read_text(message.content),
+                    read_count(usage.get("input_tokens")),
+                    read_count(usage.get("output_tokens")),
+                    read_count(details.get("cache_read")),
+                    message.id or str(run_id),
+                )
+                self._reporter.send_report(report)
 
     def on_tool_start(
         self,
@@ -252,25 +269,30 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
         **more: Any,
     ) -> None:
         """Keep the call, for the report of its end."""
-        name = more.get("name") or (serialized or {}).get("name") or "tool"
-        call_id = more.get("tool_call_id")
-        arguments = dict(inputs) if isinstance(inputs, Mapping) else {}
-        self._calls[run_id] = (str(name), arguments, call_id if isinstance(call_id, str) else None)
+        with log_failures():
+            name = more.get("name") or (serialized or {}).get("name") or "tool"
+            call_id = more.get("tool_call_id")
+            arguments = dict(inputs) if isinstance(inputs, Mapping) else {}
+            self._calls[run_id] = (str(name), arguments, call_id if isinstance(call_id, str) else None)
 
     def on_tool_end(self, output: Any, *, run_id: Any, **_more: Any) -> None:
         """Report a call that ran."""
-        if call := self._calls.pop(run_id, None):
-            name, arguments, call_id = call
-            call_id = call_id or getattr(output, "tool_call_id", None) or str(run_id)
-            result = read_text(output.content) if isinstance(output, ToolMessage) else output
-            failed = isinstance(output, ToolMessage) and output.status == "error"
-            self._reporter.send(
-                ToolCallReport(name, arguments, result, str(result) if failed else None, call_id)
-            )
+        with log_failures():
+            if call := self._calls.pop(run_id, None):
+                name, arguments, call_id = call
+                call_id = call_id or getattr(output, "tool_call_id", None) or str(run_id)
+                result = read_text(output.content) if isinstance(output, ToolMessage) else output
+                failed = isinstance(output, ToolMessage) and output.status == "error"
+                self._reporter.send_report(
+                    ToolCallReport(name, arguments, result, str(result) if failed else None, call_id)
+                )
 
     def on_tool_error(self, error: BaseException, *, run_id: Any, **_more: Any) -> None:
         """Report a call that failed."""
-        if call := self._calls.pop(run_id, None):
-            name, arguments, call_id = call
-            problem = str(error) or repr(error)
-            self._reporter.send(ToolCallReport(name, arguments, None, problem, call_id or str(run_id)))
+        with log_failures():
+            if call := self._calls.pop(run_id, None):
+                name, arguments, call_id = call
+                problem = str(error) or repr(error)
+                self._reporter.send_report(
+                    ToolCallReport(name, arguments, None, problem, call_id or str(run_id))
+                )

@@ -17,9 +17,9 @@ from agents import (
     ToolInputGuardrailData,
 )
 
-from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async, read_member
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_text
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_text
 
 
 def approve_tool(
@@ -31,11 +31,11 @@ def approve_tool(
     """
 
     async def ask_person(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        call = data.context
+        call = read_member(data, "context")
         verdict = await ask_about(
-            call.tool_name,
-            call.tool_arguments,
-            call.tool_call_id,
+            read_member(call, "tool_name"),
+            read_member(call, "tool_arguments"),
+            read_member(call, "tool_call_id"),
             conversation=conversation,
             timeout=timeout,
             connection=connection,
@@ -63,9 +63,9 @@ async def answer_interruptions(
     verdicts = await asyncio.gather(
         *(
             ask_about(
-                item.tool_name or "",
-                getattr(item.raw_item, "arguments", None),
-                getattr(item.raw_item, "call_id", None),
+                read_member(item, "tool_name"),
+                read_member(read_member(item, "raw_item"), "arguments"),
+                read_member(read_member(item, "raw_item"), "call_id"),
                 conversation=conversation,
                 timeout=timeout,
                 connection=connection,
@@ -82,9 +82,9 @@ async def answer_interruptions(
 
 
 async def ask_about(
-    tool: str,
-    arguments: str | None,
-    call_id: str | None,
+    tool: Any,
+    arguments: Any,
+    call_id: Any,
     *,
     conversation: str,
     timeout: float | None,
@@ -93,9 +93,10 @@ async def ask_about(
     """Return the verdict about a call, whose arguments are JSON text."""
     try:
         decoded = json.loads(arguments or "")
-    except ValueError:
+    except (TypeError, ValueError):
         decoded = None
-    if not isinstance(decoded, dict) or not call_id or not tool:
+    has_names = all(isinstance(name, str) and name for name in (tool, call_id))
+    if not isinstance(decoded, dict) or not has_names:
         return ApproverVerdict(
             "refused", reason="The call's arguments are not a JSON object, or it has no id."
         )
@@ -128,36 +129,40 @@ class ReportingHooks(RunHooks[Any]):  # type: ignore[misc] # the SDK is not inst
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
         """Keep what the person said, for the report of the answer."""
-        last = input_items[-1] if input_items else None
-        self._prompt = ""
-        if isinstance(last, dict) and last.get("role") == "user":
-            self._prompt = read_text(last.get("content"))
+        with log_failures():
+            last = input_items[-1] if input_items else None
+            self._prompt = ""
+            if isinstance(last, dict) and last.get("role") == "user":
+                self._prompt = read_text(last.get("content"))
 
     async def on_llm_end(self, context: Any, agent: Any, response: ModelResponse) -> None:
         """Report the answer and its tokens."""
-        answer = "\n\n".join(filter(None, map(ItemHelpers.extract_last_text, response.output)))
-        usage = response.usage
-        report = ModelRequestReport(
-            agent.model if isinstance(agent.model, str) else "unknown",
-            self._prompt,
-            answer,
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.input_tokens_details.cached_tokens or 0,
-            response.response_id,
-        )
-        await self._reporter.send_async(report)
+        with log_failures():
+            answer = "\n\n".join(filter(None, map(ItemHelpers.extract_last_text, response.output)))
+            usage = response.usage
+            report = ModelRequestReport(
+                agent.model if isinstance(agent.model, str) else "unknown",
+                self._prompt,
+                answer,
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.input_tokens_details.cached_tokens or 0,
+                response.response_id,
+            )
+            await self._reporter.send_report_async(report)
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """Report a call of a function; other tools, which run elsewhere, have no call id."""
-        call_id, arguments = getattr(context, "tool_call_id", None), getattr(context, "tool_arguments", None)
-        if not call_id:
-            return
-        try:
-            decoded = json.loads(arguments or "{}")
-        except ValueError:
-            decoded = {}
-        report = ToolCallReport(
-            tool.name, decoded if isinstance(decoded, dict) else {}, result, None, call_id
-        )
-        await self._reporter.send_async(report)
+        with log_failures():
+            call_id = getattr(context, "tool_call_id", None)
+            arguments = getattr(context, "tool_arguments", None)
+            if not call_id:
+                return
+            try:
+                decoded = json.loads(arguments or "{}")
+            except ValueError:
+                decoded = {}
+            report = ToolCallReport(
+                tool.name, decoded if isinstance(decoded, dict) else {}, result, None, call_id
+            )
+            await self._reporter.send_report_async(report)

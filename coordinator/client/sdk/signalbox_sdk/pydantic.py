@@ -11,9 +11,9 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved,
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async
+from signalbox_sdk.asking import ApproverVerdict, ask_about_call, build_call_question, read_member
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, read_text
+from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_text
 
 
 def approve_tool(
@@ -42,12 +42,11 @@ async def answer_requests(
     async def ask_about(call: Any) -> ApproverVerdict:
         try:
             arguments = call.args_as_dict(raise_if_invalid=True)
-        except (AssertionError, TypeError, ValueError):
+        except (AssertionError, AttributeError, TypeError, ValueError):
             return ApproverVerdict("refused", reason="The call's arguments are not a JSON object.")
-        question = ToolQuestion(
-            call.tool_name, arguments, conversation=conversation, key=f"{conversation}:{call.tool_call_id}"
-        )
-        return await ask_async(question, timeout=timeout, connection=connection)
+        tool, call_id = read_member(call, "tool_name"), read_member(call, "tool_call_id")
+        question = build_call_question(tool, arguments, call_id, conversation)
+        return await ask_about_call(question, timeout=timeout, connection=connection)
 
     verdicts = await asyncio.gather(*map(ask_about, requests.approvals))
     return requests.build_results(
@@ -77,33 +76,36 @@ class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the 
         self, ctx: Any, *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
         """Report the answer and its tokens."""
-        report = ModelRequestReport(
-            response.model_name or "unknown",
-            find_new_prompt(request_context.messages),
-            "\n\n".join(part.content for part in response.parts if part.part_kind == "text"),
-            response.usage.input_tokens,
-            response.usage.output_tokens,
-            response.usage.cache_read_tokens,
-            response.provider_response_id or f"{ctx.run_id}:{response.timestamp.isoformat()}",
-        )
-        await self.reporter.send_async(report)
+        with log_failures():
+            report = ModelRequestReport(
+                response.model_name or "unknown",
+                find_new_prompt(request_context.messages),
+                "\n\n".join(part.content for part in response.parts if part.part_kind == "text"),
+                response.usage.input_tokens,
+                response.usage.output_tokens,
+                response.usage.cache_read_tokens,
+                response.provider_response_id or f"{ctx.run_id}:{response.timestamp.isoformat()}",
+            )
+            await self.reporter.send_report_async(report)
         return response
 
     async def after_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, result: Any) -> Any:
         """Report a call that ran."""
-        await self.reporter.send_async(
-            ToolCallReport(call.tool_name, dict(args), result, None, call.tool_call_id)
-        )
+        with log_failures():
+            await self.reporter.send_report_async(
+                ToolCallReport(call.tool_name, dict(args), result, None, call.tool_call_id)
+            )
         return result
 
     async def on_tool_execute_error(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
     ) -> Any:
         """Report a call that failed."""
-        report = ToolCallReport(
-            call.tool_name, dict(args), None, str(error) or repr(error), call.tool_call_id
-        )
-        await self.reporter.send_async(report)
+        with log_failures():
+            report = ToolCallReport(
+                call.tool_name, dict(args), None, str(error) or repr(error), call.tool_call_id
+            )
+            await self.reporter.send_report_async(report)
         raise error
 
 

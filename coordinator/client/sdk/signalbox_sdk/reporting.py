@@ -5,12 +5,16 @@ What is reported again under the same `key` is recorded once, so a program that 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +28,8 @@ from signalbox_sdk.connection import (
 PATH = "/v1/traces"
 MAX_RESULT_CHARACTERS = 200_000  # of a report; the run itself keeps all
 REPORT_TIMEOUT_SECONDS = 5.0  # a run waits no longer for a report
-PAUSE_AFTER_FAILURE_SECONDS = 30.0  # in which a run reports nothing to a server that is away
+RETRY_AFTER_SECONDS = 5.0  # while the server is away
+MAX_QUEUED_REPORTS = 1000  # of a run while the server is away: the oldest are lost first
 
 log = logging.getLogger("signalbox_sdk")
 
@@ -78,13 +83,14 @@ class ReportedSession:
 
     def send_report(self, report: Report, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
         """Send one report. Raises ServerUnavailable or RequestRefused."""
-        self.connection.send("POST", PATH, self._build_body(report), timeout=timeout)
+        self.connection.send("POST", PATH, self.build_body(report), timeout=timeout)
 
     async def send_report_async(self, report: Report, *, timeout: float = REQUEST_TIMEOUT_SECONDS) -> None:
         """Do the same without blocking the event loop."""
-        await self.connection.send_async("POST", PATH, self._build_body(report), timeout=timeout)
+        await self.connection.send_async("POST", PATH, self.build_body(report), timeout=timeout)
 
-    def _build_body(self, report: Report) -> dict[str, Any]:
+    def build_body(self, report: Report) -> dict[str, Any]:
+        """Return a report's body. Its ids are those by which the server records it once, however often it comes."""
         name, attributes, error = report.describe_span()
         digest = hashlib.sha256(
             f"{self.conversation}\n{name}\n{report.key or uuid.uuid4().hex}".encode()
@@ -165,37 +171,115 @@ Report = ModelRequestReport | ToolCallReport
 class RunReporter:
     """Reports what a run does as it does it, for the adapters of SDKs.
 
-    Reporting stops no run: a report that the server does not take is logged and lost.
+    Reporting stops no run, and each report is recorded once, in the order in which they were made. A report that the
+    server cannot take now waits in memory with all that follow it, and a thread sends them when the server is back. A
+    run waits for the first of them alone. Lost are, with a line in the log: what the server refuses, the oldest of
+    more than `MAX_QUEUED_REPORTS`, and what still waits some seconds after the program has ended.
     """
 
     def __init__(
         self, conversation: str, agent: str | None = None, connection: Connection | None = None
     ) -> None:
         self._session = session(conversation, agent=agent, connection=connection)
-        self._paused_until = 0.0
+        self._lock = threading.Lock()  # of the queue and of who sends it
+        self._queue: deque[dict[str, Any]] = deque(maxlen=MAX_QUEUED_REPORTS)
+        self._sender: threading.Thread | None = None  # while the queue has to be sent
+        self._is_ending = threading.Event()
 
-    def send(self, report: Report) -> None:
-        """Send a report, unless the server was away a moment ago."""
-        if time.monotonic() < self._paused_until:
-            return
-        try:
-            self._session.send_report(report, timeout=REPORT_TIMEOUT_SECONDS)
-        except Exception as problem:
-            self._note_failure(problem)
+    def send_report(self, report: Report) -> None:
+        """Send a report, behind those that wait for the server."""
+        with log_failures():
+            body = self._session.build_body(report)
+            if self._queue_behind_others(body):
+                return
+            try:
+                self._session.connection.send("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
+            except ServerUnavailable as problem:
+                self._queue_first(body, problem)
 
-    async def send_async(self, report: Report) -> None:
+    async def send_report_async(self, report: Report) -> None:
         """Do the same without blocking the event loop."""
-        if time.monotonic() < self._paused_until:
-            return
-        try:
-            await self._session.send_report_async(report, timeout=REPORT_TIMEOUT_SECONDS)
-        except Exception as problem:
-            self._note_failure(problem)
+        with log_failures():
+            body = self._session.build_body(report)
+            if self._queue_behind_others(body):
+                return
+            try:
+                await self._session.connection.send_async("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
+            except ServerUnavailable as problem:
+                self._queue_first(body, problem)
 
-    def _note_failure(self, problem: Exception) -> None:
-        if isinstance(problem, ServerUnavailable):
-            self._paused_until = time.monotonic() + PAUSE_AFTER_FAILURE_SECONDS
-        is_expected = isinstance(problem, ServerUnavailable | RequestRefused)
+    def _queue_behind_others(self, body: dict[str, Any]) -> bool:
+        """Put a report into the queue if others wait there, and say whether it was."""
+        with self._lock:
+            if self._sender is None:
+                return False
+            if len(self._queue) == MAX_QUEUED_REPORTS:
+                log.warning("Signalbox is away: the oldest report of this run is lost.")
+            self._queue.append(body)
+            return True
+
+    def _queue_first(self, body: dict[str, Any], problem: ServerUnavailable) -> None:
+        """Put a report that failed into the queue, and start to send it."""
+        if self._queue_behind_others(body):
+            return
+        log.warning("Reports to Signalbox wait until it is back: %s", problem)
+        with self._lock:
+            self._queue.append(body)
+            if self._sender is None:
+                self._sender = threading.Thread(
+                    target=self._send_queue, name="signalbox-reports", daemon=True
+                )
+                atexit.register(self._finish)
+                self._sender.start()
+
+    def _send_queue(self) -> None:
+        """Send what waits, the oldest first, until nothing does."""
+        self._is_ending.wait(RETRY_AFTER_SECONDS)
+        while body := self._next_queued():
+            try:
+                with log_failures(ServerUnavailable):
+                    self._session.connection.send("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
+            except ServerUnavailable:
+                if self._is_ending.is_set():
+                    return
+                self._is_ending.wait(RETRY_AFTER_SECONDS)
+                continue
+            with self._lock:
+                if self._queue and self._queue[0] is body:  # it may have been lost to a newer one meanwhile
+                    self._queue.popleft()
+
+    def _next_queued(self) -> dict[str, Any] | None:
+        """Return the oldest report that waits. None: there is none, and the next one is sent at once again."""
+        with self._lock:
+            if self._queue:
+                return self._queue[0]
+            self._sender = None
+        atexit.unregister(self._finish)
+        return None
+
+    def _finish(self) -> None:
+        """Try once more to send what waits when the program ends."""
+        sender = self._sender
+        self._is_ending.set()
+        if sender is not None:
+            sender.join(REPORT_TIMEOUT_SECONDS)
+        if self._queue:
+            log.warning("Signalbox is away: the last %s reports of this run are lost.", len(self._queue))
+
+
+@contextmanager
+def log_failures(*raised: type[Exception]) -> Iterator[None]:
+    """Log what fails within, as an attribute that another version of an SDK lacks: reporting stops no run.
+
+    Args:
+        raised: What is raised all the same.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(problem, raised):
+            raise
+        is_expected = isinstance(problem, RequestRefused)
         log.warning("Not reported to Signalbox: %s", problem, exc_info=None if is_expected else problem)
 
 
