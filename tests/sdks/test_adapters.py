@@ -323,14 +323,20 @@ def test_a_hook_of_claude_s_that_waited_too_long_lets_nothing_run(
     assert box.sql("SELECT status FROM permission_requests") == [("pending",)]
 
 
-def test_a_hook_of_claude_s_that_misses_claude_s_deadline_lets_nothing_run(
-    box: Served, start: Start, tmp_path: Path
+CLAUDE_FAILURES = {
+    "misses its deadline": "claude.EXTRA_SECONDS = -57",  # 3 s, in which nobody answers
+    "raises": "claude.ask_about_call = None",
+}
+
+
+@pytest.mark.parametrize("failure", CLAUDE_FAILURES)
+def test_a_hook_of_claude_s_that_fails_lets_nothing_run(
+    box: Served, start: Start, tmp_path: Path, failure: str
 ) -> None:
-    misses = "from signalbox_sdk import claude\nclaude.EXTRA_SECONDS = -57\n"  # 3 s, in which nobody answers
-    process = start("claude", 1, misses + CLAUDE_TIMEOUT.replace("timeout=1", "timeout=60"))
-    read_end(process)
+    change = f"from signalbox_sdk import claude\n{CLAUDE_FAILURES[failure]}\n"
+    read_end(start("claude", 1, change + CLAUDE_TIMEOUT.replace("timeout=1", "timeout=60")))
     assert ran(tmp_path) == []
-    assert box.sql("SELECT status FROM permission_requests") != [("approved",)]
+    assert box.sql("SELECT request_id FROM permission_requests WHERE status = 'approved'") == []
 
 
 def test_calls_that_an_sdk_describes_incompletely_are_denied() -> None:
