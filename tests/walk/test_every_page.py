@@ -59,6 +59,7 @@ def pages(served: Served) -> list[str]:
     return found
 
 
+@pytest.mark.timeout(900)  # 80 pages, each loaded and looked through by axe: minutes on a busy machine
 @pytest.mark.parametrize(
     ("width", "scheme"), [({"viewport": {"width": 1280, "height": 900}}, "light"), (PHONE, "dark")]
 )
