@@ -183,7 +183,6 @@ OTHER_SUBJECTS = (
     # the same statements as others of their package, many times
     "calls/",
     "gateway/test_call_limits.py::test_limits_that_cannot_be_used",
-    "gateway/test_result_marks.py",
     "gateway/test_server_requests.py",
     "importing/test_sent_transcripts.py",  # importing/test_import.py writes them
     "sdks/",

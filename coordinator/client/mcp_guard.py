@@ -111,7 +111,7 @@ class McpGuard:
             mcp_lines.send_jsonrpc_error(number, mcp_lines.METHOD_NOT_FOUND, explanation)
         elif method == "tools/call":
             self.start_guarded_call(number, message, line)
-        elif use in {RequestUse.READ, RequestUse.LIST}:
+        elif use in {RequestUse.READ, RequestUse.LIST} or method == mcp_methods.TASK_UPDATE:
             threading.Thread(
                 target=self.request_read_permission, args=(number, str(method), line), daemon=True
             ).start()

@@ -74,6 +74,7 @@ LISTS = {
     "prompts/list": "prompts",
     "tasks/list": "tasks",
 }
+TASK_UPDATE = "tasks/update"  # answers what a task's server asks, so no brake lets it pass
 REQUEST = frozenset({"jsonrpc", "id", "method", "params"})
 RESPONSE = frozenset({"jsonrpc", "id", "result", "error"})
 META = frozenset({META_VERSION, META_CLIENT, META_CAPABILITIES, META_LOG_LEVEL, "progressToken"})

@@ -94,6 +94,26 @@ def test_a_read_that_is_not_allowed_is_not_sent(parrot: Agent, box: Signalbox, a
     assert parrot.told(2)["result"] == {"prompts": []}
 
 
+def test_the_answer_to_a_task_s_server_is_sent_only_where_it_is_allowed(
+    parrot: Agent, box: Signalbox
+) -> None:
+    update = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tasks/update",
+        "params": {"taskId": "t", "inputResponses": {}},
+    }
+    parrot.raw(json.dumps(update))
+    assert line_of(parrot.told(1)) == update
+    assert [asked["method"] for asked in box.asked()] == ["tasks/update"]
+    box.answers = lambda _asked: (200, {"decision": "deny", "reason": "A brake is on."})
+    parrot.raw(json.dumps(update | {"id": 2}))
+    assert parrot.told(2)["error"]["message"] == "A brake is on."
+    parrot.raw(json.dumps({"jsonrpc": "2.0", "id": 3, "method": "tasks/get", "params": {"taskId": "t"}}))
+    assert line_of(parrot.told(3))["method"] == "tasks/get"
+    assert len(box.asked()) == 2
+
+
 def test_members_that_nobody_judged_reach_no_server(parrot: Agent, box: Signalbox) -> None:
     parrot.raw(
         '{"jsonrpc":"2.0","id":1,"method":"tools/call","evil":1,"params":{"name":"echo","evil":1,'

@@ -228,6 +228,20 @@ def test_a_read_waits_for_no_brake(served: Served, agent: httpx.Client) -> None:
         served.sql("DELETE FROM brakes")
 
 
+def test_the_answer_to_a_task_s_server_waits_for_no_brake(served: Served, agent: httpx.Client) -> None:
+    update = {"method": "tasks/update", "tool": "tasks/update"}
+    update["arguments"] = '{"taskId": "t", "inputResponses": {}}'
+    assert asked_to_read(agent, **update)["decision"] == "allow"
+    served.sql(
+        "INSERT INTO brakes (reach, name, reason, set_at, set_by) VALUES ('everything', '', 'Odd.', ?, 'user:ann')",
+        (LONG_AGO,),
+    )
+    try:
+        assert "brake" in asked_to_read(agent, **update)["reason"]
+    finally:
+        served.sql("DELETE FROM brakes")
+
+
 @pytest.mark.parametrize("method", ["tools/list", "x/any", "ping", "tasks/get", "tools/call "])
 def test_only_reads_are_asked_about_by_their_method(agent: httpx.Client, method: str) -> None:
     assert asked_to_read(agent, method=method, tool=method or "x")["decision"] == "deny"

@@ -57,7 +57,7 @@ from coordinator.mcp.servers.tools import build_tool_listing
 from coordinator.models import PermissionRequest
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling, stricter_ruling
+from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling, stricter_ruling
 
 T = TypeVar("T")
 
@@ -342,18 +342,27 @@ class LocalCallEndpoint:
         return {"decision": "allow", "call_id": call_id}
 
     async def decide_local_read(self, exchange: Exchange, question: CallQuestion) -> Answer:
-        """Answer whether a request other than a call may be sent, at once: nobody is asked about one."""
+        """Answer whether a request other than a call may be sent, at once: nobody is asked about one.
+
+        The answer to what a task's server asks (`tasks/update`) is held by a brake alone, as at the gateway.
+        """
         method, use = question.method, mcp_methods.classify_mcp_request(exchange.message.value)
         session_id = await self._records.find_timeline_session(exchange)
         record = self._records.begin_read_record(
             exchange, session_id, method if use else UNKNOWN_METHOD, exchange.message.params
         )
-        if use not in {RequestUse.READ, RequestUse.LIST}:
+        is_update = method == mcp_methods.TASK_UPDATE
+        if use not in {RequestUse.READ, RequestUse.LIST} and not is_update:
             return self.deny_local_call(record, f"The method {method[:100]!r} is not asked about.")
-        ruling, _ = await self._calls.decide_call(
-            exchange, method, exchange.message.params, session_id, is_read=True
-        )
-        if use is RequestUse.READ and (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+        ruling = Ruling(ALLOW)
+        if not is_update:
+            ruling, _ = await self._calls.decide_call(
+                exchange, method, exchange.message.params, session_id, is_read=True
+            )
+        if (
+            use is not RequestUse.LIST
+            and (brake := await exchange.find_exchange_brake(self._gate)) is not None
+        ):
             ruling = stricter_ruling(ruling, build_brake_ruling(brake))
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
