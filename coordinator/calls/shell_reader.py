@@ -25,14 +25,17 @@ from coordinator.calls.shell_parser import (
     parse_shell,
 )
 from coordinator.calls.shell_words import ShellWord, WordReader
+from coordinator.calls.started_texts import find_started_texts
 from coordinator.calls.wrappers import (
     FOREIGN_SHELLS,
     SHELL_VALUES,
     SHELLS,
     WRAPPERS,
+    Wrapper,
     find_interpreter_options,
     find_wrapped_command,
     list_options,
+    skip_sub_command,
 )
 
 _WORDS = frozenset(
@@ -72,6 +75,7 @@ _CONDITIONAL = frozenset(
 _SUBSHELLS = frozenset({"subshell", "command_substitution", "process_substitution"})
 _CONTINUED = re.compile(rb"(\\\r?\n)+")
 FIND_COMMANDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+BLOCK_WORDS = frozenset({"{", "(", "((", "[[", "while", "until", "if", "for", "case", "select"})
 LONGEST_REASON_PART = 60  # characters
 
 
@@ -114,6 +118,8 @@ class ShellReader:
             **dict.fromkeys(("trap", "alias"), self._interpret_binding),
             **dict.fromkeys(("find", "fd", "fdfind"), self._interpret_find),
             "eval": self._interpret_eval,
+            "coproc": self._interpret_coproc,
+            **dict.fromkeys(("at", "batch", "newgrp"), self._interpret_input),
         }
 
     # --- texts --------------------------------------------------------------------------------------------
@@ -123,6 +129,8 @@ class ShellReader:
         if self._shell_depth >= MAX_SHELL_DEPTH:
             self._note_unreadable(f"a shell text, because {TOO_DEEP}")
             return
+        if "\0" in text:  # a shell leaves it out, or ends the text there
+            self._note_unreadable("a shell text, because it holds a NUL")
         outer = self._source, self._words, self._output
         self._source = text.encode("utf-8", "replace")
         self._words = WordReader(self._source, self._budget, self._walk_nested)
@@ -412,6 +420,10 @@ class ShellReader:
         self.reading.commands.append(command)
         if command.unreadable:
             self._note_unreadable(command.unreadable)
+        before = self._folder
+        for text in find_started_texts(command):
+            self._read_texts([text])
+        self._folder = before
 
     # --- what a command starts ----------------------------------------------------------------------------
 
@@ -464,6 +476,27 @@ class ShellReader:
         self._note_command(replace(command, unreadable="eval, which runs the text that it is given"))
         self._read_texts(command.arguments)
 
+    def _interpret_coproc(self, command: SimpleCommand, stdin: _Input | None, depth: int) -> None:
+        """Read the command that runs beside the shell. The grammar knows no block there, nor the name before it."""
+        texts = [word.text for word in command.arguments[:2]]
+        if any(text in BLOCK_WORDS for text in texts):
+            self._note_command(replace(command, unreadable="the block of a coproc"))
+        else:
+            self._interpret_wrapper(command, stdin, depth)
+
+    def _interpret_input(self, command: SimpleCommand, stdin: _Input | None, _depth: int) -> None:
+        """Read the shell text that a program runs from its standard input."""
+        if stdin is None or stdin.text is None:
+            reason = (
+                f"what {command.program} reads from {stdin.origin} and runs" if stdin and stdin.origin else ""
+            )
+            self._note_command(replace(command, unreadable=reason))
+            return
+        self._note_command(command)
+        before = self._folder
+        self.read_script(stdin.text)
+        self._folder = before
+
     def _interpret_source(self, command: SimpleCommand, _stdin: _Input | None, _depth: int) -> None:
         self._note_command(replace(command, unreadable=describe_unknown_script(command.arguments[:1])))
 
@@ -481,7 +514,7 @@ class ShellReader:
         wrapper = WRAPPERS[name]
         wrapped = find_wrapped_command(wrapper, command.arguments)
         if wrapped is None:
-            self._note_command(command)
+            self._note_command(replace(command, unreadable=describe_hidden_command(wrapper, command)))
             return
         is_text = len(wrapped.words) == 1 and wrapper.adds_words and has_blank(wrapped.words[0])
         is_known_command = not (wrapper.is_joined or wrapper.adds_words or wrapped.scripts)
@@ -648,6 +681,14 @@ class ShellReader:
 def join_folder(folder: str | None, word: ShellWord) -> str | None:
     """Return the folder that a word names; None where it is not known."""
     return None if word.text is None or word.is_pattern else join_path(folder, word.text, word.is_home)
+
+
+def describe_hidden_command(wrapper: Wrapper, command: SimpleCommand) -> str:
+    """Return why it is not known what a wrapper starts that was to say it behind `--`; "" where it starts nothing."""
+    rest = skip_sub_command(wrapper, list(command.arguments)) if wrapper.commands else command.arguments
+    texts = [word.text or "" for word in rest or ()]
+    is_hidden = wrapper.needs_dashes and "--" not in texts and any(text[:1] != "-" for text in texts)
+    return f"what {command.program} starts" if is_hidden else ""
 
 
 def has_blank(word: ShellWord) -> bool:

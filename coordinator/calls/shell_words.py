@@ -121,6 +121,8 @@ class WordReader:
             children = [child for child in node.children if child.type != "$"]
             self._budget.take_nodes(len(children))
             pieces = [piece for child in children for piece in self._read_pieces(child, is_quoted, depth + 1)]
+            if b"``" in self._source[node.start_byte : node.end_byte]:  # the grammar passes over it
+                pieces.append(_Piece(None, "the output of ``"))
         elif kind == "brace_expression" or not node.is_named:
             pieces = [_Piece(self.read_text(node.start_byte, node.end_byte))]
         elif kind in {"simple_expansion", "expansion"}:

@@ -136,6 +136,9 @@ WRAPPERS: dict[str, Wrapper] = {
         is_transparent=True,
     ),
     "dbus-run-session": build_wrapper("--config-file --dbus-daemon", is_transparent=True),
+    "rlwrap": build_wrapper("-a -b -C -D -f -g -H -l -m -M -O -P -q -s -S -t -w -z", is_transparent=True),
+    "cpulimit": build_wrapper("-l --limit -p --pid -e --exe -P --path -c --cpu"),
+    "gdb": build_wrapper("-x --command -ex -iex -d --directory -p --pid"),
     "eatmydata": build_wrapper("", is_transparent=True),
     "watch": build_wrapper("-n --interval -q --equexit", is_joined=True, is_transparent=True),
     "hyperfine": build_wrapper("", is_joined=True),
@@ -187,7 +190,7 @@ WRAPPERS: dict[str, Wrapper] = {
     ),
     "gosu": build_wrapper("", operands=1),
     "su-exec": build_wrapper("", operands=1),
-    "sg": build_wrapper("", scripts="-c", operands=1),
+    "sg": build_wrapper("", scripts="-c", operands=1, is_joined=True),
     "systemd-run": build_wrapper(
         "-u --unit -p --property -M --machine -H --host --slice --description --uid --gid --nice -E --setenv"
         " --on-active --on-boot --on-calendar --on-startup --on-unit-active --timer-property --path-property"
@@ -195,6 +198,13 @@ WRAPPERS: dict[str, Wrapper] = {
         folders="--working-directory",
     ),
     "systemd-inhibit": build_wrapper("--what --who --why --mode"),
+    "tmux": build_wrapper(
+        "-c -e -f -F -l -L -n -s -S -t -T -x -y",
+        commands="new,new-session,neww,new-window,splitw,split-window,respawn-pane,respawnp,respawn-window,run,run-shell"
+        ",popup,display-popup,send,send-keys,pipe-pane,if,if-shell",
+        is_joined=True,
+    ),
+    "screen": build_wrapper("-c -e -h -p -S -s -t -T"),
     "start-stop-daemon": build_wrapper("", needs_dashes=True),
     "chroot": build_wrapper("", operands=1, is_remote=True),
     "unshare": build_wrapper("-S --setuid -G --setgid -R --root -w --wd"),
@@ -257,7 +267,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "chamber": build_wrapper("", commands="exec", needs_dashes=True),
     "aws-vault": build_wrapper("-d --duration", commands="exec", needs_dashes=True),
     "nix-shell": build_wrapper("-p --packages -A -I", scripts="--run --command", operands=99),
-    "nix": build_wrapper("", commands="develop,shell", needs_dashes=True, scripts="-c --command"),
+    "nix": build_wrapper("", commands="develop,shell", needs_dashes=True),
     # What adds words
     "xargs": build_wrapper(
         "-I -n --max-args -L --max-lines -P --max-procs -s --max-chars -d --delimiter -E -a --arg-file --replace"
@@ -344,6 +354,9 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
     while rest:
         word = rest[0]
         text = word.text
+        if text == "-" and wrapper.takes_assignments:  # `env -`
+            rest = rest[1:]
+            continue
         if text is None or not text.startswith(("-", "+")) or text == "-":
             if text is not None and wrapper.takes_assignments and (name := assigned_name(text)):
                 wrapped_command.assignments.append((name, ShellWord(text[len(name) + 1 :])))
@@ -386,7 +399,8 @@ def take_option_value(
         return rest
     word = ShellWord(value) if equals else next(iter(rest), None)
     if word is not None and name in wrapper.scripts:
-        wrapped.scripts.append(word)
+        blank = wrapper.takes_assignments and word.text is not None  # env reads `\_` as one
+        wrapped.scripts.append(word._replace(text=(word.text or "").replace("\\_", " ")) if blank else word)
     elif (
         word is not None
         and (command := _SSH_COMMAND.match(word.text or word.prefix)) is not None

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.rules import tool_rules
+from coordinator.policy.rules import ready_made, tool_rules
 from coordinator.policy.rules.call_text import build_call_text, build_patch_text, set_call_folder
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
 from tests.calls.test_commands import read_cases
@@ -58,6 +58,29 @@ def test_a_pattern_finds_the_static_forms_as_the_shell_runs_them(command: str) -
     assert decide_command(
         DecisionRule(1, "Bash", DENY, "^git push", unreadable="match"), command
     ) == DENY or ("$p" in command)
+
+
+@pytest.mark.parametrize("command", read_cases("git-push-hidden.jsonl"))
+def test_a_command_that_another_starts_is_asked_about_or_what_starts_it_cannot_be_read(command: str) -> None:
+    publishes = ready_made.BY_NAME["publishes"].build_rule(1)
+    assert decide_command(publishes, command) == ASK
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "PAGER=cat git log", "GIT_EDITOR=true git rebase --continue", "ENV=test make", "BASH_ENV= ls",
+        "PS1='\\u@\\h $ ' ls", "sed -n '/else/p' f", "sed 's/a/e/' f", "sed 's/e/x/g' f", "sed '/^e /d' f",
+        "sed -e 's|/e|/x|;s/b/c/' f", "sed -i 's/some; else/x/' f", "sed 's,a,b,;s,c,e,' f", "sed '$!{/e/d}' f",
+        "git -c core.pager=cat log", "git -c alias.x=log x", "git config user.name x", "git -c user.name=x commit -m y",
+        "git rebase -x 'make test' main", "git submodule foreach 'git status'", "coproc cat", "env - ls", "tmux ls",
+        "kubectl get pods", "mise ls", "bwrap --version", "gdb --version", "at -l", "vim +12 f", "tar -xzf a.tar",
+        "rg -e x --pre-glob y", "go test ./...", "npm ci",
+    ],
+)  # fmt: skip
+def test_a_command_that_starts_nothing_of_the_kind_is_not_asked_about(command: str) -> None:
+    publishes = ready_made.BY_NAME["publishes"].build_rule(1)
+    assert decide_command(publishes, command) == OBSERVE
 
 
 def test_the_reason_says_what_cannot_be_read() -> None:

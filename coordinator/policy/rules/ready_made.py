@@ -22,8 +22,11 @@ READY_MADE_RULES: tuple[ReadyMadeRule, ...] = (
         "publishes or deploys: git push, gh release, npm publish, docker push, terraform apply, kubectl apply",
         "Publishes or deploys",
         runs=join_lines("""
-            git push
+            git push|send-pack
+            git subtree|lfs push
+            git svn dcommit
             git send-email
+            hub push
             gh release create|upload|edit|delete
             gh pr merge
             gh repo create|delete|edit

@@ -65,7 +65,7 @@ LOOKING = join_lines("""
     find -name|-iname|-path|-ipath|-type|-maxdepth|-mindepth|-size|-mtime|-mmin|-newer|-empty|-prune|-print|
         -print0|-not|-o|-a|-or|-and
     tree -L*|-a|-d|-f|-I*|-P*|-h|-C|-i|--noreport|--dirsfirst|--gitignore
-    stat -c|-f|-t|--format|--printf
+    stat -c|-t|--format|--printf
     file -b|-i|--mime|--mime-type|--brief
     du -s|-h|-d*|-c|-a|-k|-m|--max-depth
     df -h|-k|-T|-i
