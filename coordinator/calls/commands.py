@@ -65,7 +65,7 @@ class SimpleCommand:
         """The arguments as the program reads them."""
         return parse_arguments(self.lower_program, self.arguments)
 
-    @property
+    @cached_property
     def lower_program(self) -> str:
         """The program's name in small letters; "" where it is not known."""
         return (self.program or "").lower()

@@ -65,12 +65,13 @@ def parse_shell(source: bytes, budget: ShellBudget) -> Node:
         raise UnreadableShell(TOO_SLOW)
     started_at = time.thread_time()
     deadline = started_at + budget.seconds_left
+    earliest = time.monotonic() + budget.seconds_left  # a thread takes no more processor time than passes
 
     def read_chunk(offset: int, _point: Point) -> bytes:
         return source[offset : offset + CHUNK_BYTES]
 
     def is_time_over(_offset: int, _has_error: bool) -> bool:
-        return time.thread_time() > deadline
+        return time.monotonic() > earliest and time.thread_time() > deadline
 
     try:
         tree = Parser(load_shell_language()).parse(read_chunk, progress_callback=is_time_over)

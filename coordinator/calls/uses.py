@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -47,6 +48,7 @@ from coordinator.calls.shell_words import ShellWord
 
 NO_FILES = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "-"})
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>|)]+")
+_BLANK = re.compile(r"\s")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REMOTE = re.compile(r"(?:[\w.-]+@)?([A-Za-z0-9_.-]+):(?!//)")
 _HOST = re.compile(
@@ -60,6 +62,10 @@ _SOCKET_ADDRESS = re.compile(
 _IMAGE = re.compile(r"([A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+(?::\d+)?|localhost(?::\d+)?)/\S+")
 _GLOB = re.compile(r"[*?\[]")
 _GIT_MAGIC = re.compile(r":(\([^)]*\)|[!^])")
+
+
+# Programs that name hosts without a colon, too.
+NAMES_HOSTS = HOST_PROGRAMS | IMAGE_PROGRAMS | HOST_OPTIONS.keys() | ADDRESS_FILE_OPTIONS.keys()
 
 
 class PathUse(NamedTuple):
@@ -308,12 +314,17 @@ def is_sub_command_given(parsed: ParsedArguments, name: str) -> bool:
     return bool(operands) and operands[0].word.text == name
 
 
+@lru_cache(maxsize=1024)
+def find_text_options(name: str) -> frozenset[str]:
+    """Return the options whose value is no path of what the program does: a text, or its working directory."""
+    return TEXT_OPTIONS.get(name, frozenset()) | FOLDER_OPTIONS.get(name, frozenset())
+
+
 def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words that may be paths, for a program of which nobody knows what it does with them."""
     if name in TEXT_OPERANDS:
         return
-    texts, is_sub_command = TEXT_OPTIONS.get(name, frozenset()), name in SUB_COMMAND_PROGRAMS
-    texts |= FOLDER_OPTIONS.get(name, frozenset())
+    texts, is_sub_command = find_text_options(name), name in SUB_COMMAND_PROGRAMS
     for item in parsed.items:
         if item.kind == OPERAND and is_sub_command:
             is_sub_command = False
@@ -324,7 +335,7 @@ def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str
         if text is None:
             if item.kind == OPERAND or "/" in item.word.prefix:
                 yield TOUCH, item.word
-        elif not _SCHEME.search(text) and not any(char.isspace() for char in text):
+        elif not _SCHEME.search(text) and not _BLANK.search(text):
             # `./...` is every package below a folder.
             yield (
                 TOUCH,
@@ -345,11 +356,13 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
     if (command.is_wrapper and name != "ssh") or name in TEXT_OPERANDS:
         return
     yield from find_proxy_addresses(command)
+    if name not in NAMES_HOSTS and not any(":" in (word.text or word.prefix) for word in command.arguments):
+        return  # neither a URL nor `host:path`
     texts = TEXT_OPTIONS.get(name, frozenset())
     has_named_host = False
     for item in command.parsed_arguments.items:
         is_text = item.kind == VALUE and item.option in texts
-        if is_text or (name in {"git", "gh"} and any(char.isspace() for char in item.word.text or "")):
+        if is_text or (name in {"git", "gh"} and _BLANK.search(item.word.text or "")):
             continue
         text = item.word.text if item.word.text is not None else item.word.prefix
         if item.kind == VALUE and item.option in ADDRESS_FILE_OPTIONS.get(name, ()):

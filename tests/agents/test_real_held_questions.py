@@ -95,3 +95,24 @@ def test_a_question_that_a_rule_holds_is_answered_here(
     page.get_by_role("button", name="Blue").click()
     answered = "answered this question in Signalbox"
     until(lambda: answered in "".join(home.script.requests), lambda: terminal.text, rest=terminal.read)
+
+
+def test_gemini_shows_no_prompt_while_its_question_waits_here_and_escape_there_ends_the_turn(
+    served: Served, opened: ExitStack, tmp_path: Path
+) -> None:
+    """Its hook runs before it shows the question, so nobody can answer in its terminal first: only end the turn."""
+    programs.needed("gemini")
+    words, tool, question = ASKING["gemini"]
+    home = held_home(served, opened, tmp_path, "gemini", tool)
+    home.script.commands = (Use(tool, question),)
+    terminal = Terminal(home, words)
+    opened.callback(terminal.close)
+    waiting_question(served, terminal, tool)
+    for _ in range(10):
+        terminal.read()
+    assert COLOUR["question"] not in terminal.text
+    requests = len(home.script.requests)
+    terminal.type("\r")
+    terminal.type("\x1b")
+    terminal.shows("Request cancelled.", "Requestcancelled.")
+    assert len(home.script.requests) == requests
