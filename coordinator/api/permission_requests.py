@@ -28,10 +28,10 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
+from coordinator.policy.requests import approval_coverage, by_rules, verdicts
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import by_rules, coverage, verdicts
+from coordinator.policy.requests.approval_coverage import Requester
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.requests.coverage import Requester
 from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.reports import SessionLocation
 
@@ -243,7 +243,7 @@ def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> d
     """Says whether an approval in force covers this, without asking anybody."""
     subject = PermissionSubject(question.plugin_id, question.permission_type, question.target_resource)
     requester = resolve_asked_requester(question, caller_identity(request))
-    approval = coverage.find_covering_approval(subject, requester, timezone.now())
+    approval = approval_coverage.find_covering_approval(subject, requester, timezone.now())
     brake = verdicts.find_brake_message(requester, question.plugin_id) if approval else None
     return {
         "approved": approval is not None and brake is None,

@@ -30,7 +30,7 @@ from coordinator.calls.uses import (
     build_path_use,
     find_address_uses,
     find_addresses,
-    find_path_uses,
+    find_command_path_uses,
 )
 
 UNKNOWN_LINKS = "where its paths lead, because they are too many"
@@ -204,7 +204,7 @@ class _DescriptionBuilder:
         if self._traits.has_address and not self._addresses:
             self._addresses.append(AddressUse(None, ""))
         for command in self._commands:
-            self._paths += find_path_uses(command)
+            self._paths += find_command_path_uses(command)
             self._addresses += find_address_uses(command)
             self._lifted_guards |= find_guard_lifting_options(command)
         return CallDescription(

@@ -117,7 +117,7 @@ def resolve_prefix(word: ShellWord, folder: str | None) -> str:
     return (join_path(folder, start, word.is_home) or "") if start else ""
 
 
-def find_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
+def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     """Yield the paths that one command touches: its redirections, and what its program does with its arguments."""
     for redirection in command.redirections:
         path_use = build_path_use(WRITE if redirection.is_write else READ, redirection.target, command.folder)

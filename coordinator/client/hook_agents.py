@@ -132,7 +132,7 @@ _EXPANSION = CallAnswerForms(_BLOCKED, _BLOCKED)
 _CANNOT_ASK = "cannot be told to ask for it in {}. Have it approved in Signalbox, then try again."
 
 
-def cannot_ask_reason(agent: str, where: str = "the terminal") -> str:
+def build_cannot_ask_text(agent: str, where: str = "the terminal") -> str:
     return f"{WORDS} {agent} {_CANNOT_ASK.format(where)}"
 
 
@@ -142,7 +142,7 @@ def cursor_permission_answer(decision: str, text: str = WORDS) -> dict[str, Any]
 
 _CURSOR_DENIES = CallAnswerForms(
     cursor_permission_answer("deny"),
-    cursor_permission_answer("deny", cannot_ask_reason("Cursor", "its window")),
+    cursor_permission_answer("deny", build_cannot_ask_text("Cursor", "its window")),
 )
 _CURSOR_ASKS = CallAnswerForms(cursor_permission_answer("deny"), cursor_permission_answer("ask"))
 
@@ -165,7 +165,7 @@ def build_plugin_agent(name: str, title: str) -> HookAgent:
         600,  # our plugin's own limit: OpenCode and its forks have none
         {
             "tool.execute.before": CallAnswerForms(
-                opencode_denial_answer(WORDS), opencode_denial_answer(cannot_ask_reason(title))
+                opencode_denial_answer(WORDS), opencode_denial_answer(build_cannot_ask_text(title))
             ),
             "permission.asked": CallAnswerForms(opencode_denial_answer(WORDS), None),
             "question.asked": CallAnswerForms(opencode_denial_answer(WORDS), None),
@@ -192,7 +192,7 @@ HOOK_AGENTS = {
             600,
             {
                 "PreToolUse": CallAnswerForms(
-                    pre_tool_use_answer("deny"), pre_tool_use_answer("deny", cannot_ask_reason("Codex"))
+                    pre_tool_use_answer("deny"), pre_tool_use_answer("deny", build_cannot_ask_text("Codex"))
                 ),
                 "PermissionRequest": _PROMPT,
             },
@@ -208,7 +208,7 @@ HOOK_AGENTS = {
             {
                 "BeforeTool": CallAnswerForms(
                     {"decision": "deny", "reason": WORDS},
-                    {"decision": "deny", "reason": cannot_ask_reason("Gemini CLI")},
+                    {"decision": "deny", "reason": build_cannot_ask_text("Gemini CLI")},
                 )
             },
             gemini_tool_name,
@@ -257,7 +257,7 @@ HOOK_AGENTS = {
             30,
             {
                 "PreToolUse": CallAnswerForms(
-                    goose_denial_answer(WORDS), goose_denial_answer(cannot_ask_reason("Goose"))
+                    goose_denial_answer(WORDS), goose_denial_answer(build_cannot_ask_text("Goose"))
                 )
             },
             named_in=("event", "hook_event_name"),

@@ -25,9 +25,9 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.client import settings
-from coordinator.client.connecting import talk
+from coordinator.client.connecting import http_requests
 from coordinator.client.settings import ClientSettings, NotConnected
-from coordinator.client.transcript_places import TRANSCRIPT_PLACES, TranscriptPlace
+from coordinator.client.transcript_locations import TRANSCRIPT_PLACES, TranscriptPlace
 
 BATCH_BYTES, BATCH_FILES = 8 << 20, 500  # before compression
 LARGEST_ARCHIVE = 24 << 20  # bytes that the server takes
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
             if args.watch
             else sender.send_once(dry_run=args.dry_run, confirmed=args.yes)
         )
-    except (NotConnected, talk.ServerRequestFailed) as problem:
+    except (NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except (KeyboardInterrupt, EOFError):
         sys.stderr.write("\nStopped. What was sent is kept, and not sent again.\n")
@@ -159,7 +159,7 @@ class TranscriptUploader:
                         continue
                     try:
                         self.send_files(agent, changed_files)
-                    except talk.ServerRequestFailed as problem:
+                    except http_requests.ServerRequestFailed as problem:
                         if problem.status in {401, 403}:
                             raise
                         sys.stderr.write(f"{problem}\n")
@@ -193,8 +193,8 @@ class TranscriptUploader:
         if not agents:
             return
         body = {"host": socket.gethostname(), "is_watching": is_watching, "agents": agents}
-        with contextlib.suppress(talk.ServerRequestFailed):
-            talk.request_server(self.connection.url, "/api/transcripts", self.connection.key, body)
+        with contextlib.suppress(http_requests.ServerRequestFailed):
+            http_requests.request_server(self.connection.url, "/api/transcripts", self.connection.key, body)
 
     def find_changed_files(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
@@ -253,7 +253,7 @@ class TranscriptUploader:
             return
         try:
             self.totals.add_answer(self.post_archive(agent, archive))
-        except talk.ServerRequestFailed as refusal:
+        except http_requests.ServerRequestFailed as refusal:
             if refusal.status not in REFUSED_FILE_STATUSES:
                 raise
             if len(batch) > 1:
@@ -291,20 +291,22 @@ class TranscriptUploader:
         )
         while True:
             try:
-                with talk.build_url_opener(self.connection.url).open(
+                with http_requests.build_url_opener(self.connection.url).open(
                     request, timeout=ANSWER_WAIT_SECONDS
                 ) as answer:
-                    return dict(json.loads(answer.read(talk.LARGEST)))
+                    return dict(json.loads(answer.read(http_requests.LARGEST)))
             except urllib.error.HTTPError as refusal:
                 with refusal:
                     busy_seconds = refusal.headers.get("Retry-After", "") if refusal.code == 503 else ""
                     if not (busy_seconds.isdigit() and int(busy_seconds) <= 60):
-                        raise talk.ServerRequestFailed(
-                            talk.describe_http_error(refusal), refusal.code
+                        raise http_requests.ServerRequestFailed(
+                            http_requests.describe_http_error(refusal), refusal.code
                         ) from None
                 time.sleep(int(busy_seconds))
             except (urllib.error.URLError, OSError, ValueError) as problem:
-                raise talk.ServerRequestFailed(f"{self.connection.url} does not answer: {problem}.") from None
+                raise http_requests.ServerRequestFailed(
+                    f"{self.connection.url} does not answer: {problem}."
+                ) from None
 
     def show_progress(self, agent: str, sent_bytes: int | None, all_bytes: int) -> None:
         if not sys.stderr.isatty():

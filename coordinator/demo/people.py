@@ -27,7 +27,7 @@ from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.question_requests import is_question_request
 
 LOOK_EVERY = 2.0  # seconds

@@ -307,14 +307,14 @@ class SqliteTableCopier:
             return None
         base = max(start, -1)  # few rows have negative numbers
         low, high = start, base + 1
-        while (row := self.probe_next_row(rows, high)) is DAMAGED:
+        while (row := self.find_next_row_number(rows, high)) is DAMAGED:
             low, high = high, base + 2 * (high - base)
             if high > end:
                 row = None
                 break
         while row is not None and low + 1 < high:
             middle = (low + high) // 2
-            nearer = self.probe_next_row(rows, middle)
+            nearer = self.find_next_row_number(rows, middle)
             if nearer is DAMAGED:
                 low = middle
             else:
@@ -325,7 +325,7 @@ class SqliteTableCopier:
         table.damage.append(f"rows before {row}" if start == FIRST else f"rows {start} to {int(row) - 1}")
         return int(row)
 
-    def probe_next_row(self, rows: str, start: int) -> Any:
+    def find_next_row_number(self, rows: str, start: int) -> Any:
         """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
         try:
             row = self.execute_with_retries(rows, (start, 1)).fetchone()

@@ -33,10 +33,10 @@ from coordinator.notifications.messages import (
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals, question_requests
-from coordinator.policy.requests.acts import describe_request_act
 from coordinator.policy.requests.approvals import format_request_instant, requester_name
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.questions import AskedQuestions, describe_asked_kind
+from coordinator.policy.requests.request_headlines import describe_request_act
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 

@@ -299,8 +299,8 @@ class IndexWalker:
         looked = 0
         while most is None or looked < most:
             candidates = self.walk_matching_groups(groups, top, CHECKED_AT_ONCE)
-            for start in range(0, len(candidates.ids), self.read_at_once):
-                some = candidates.ids[start : start + self.read_at_once]
+            for start in range(0, len(candidates.ids), self.read_batch_size):
+                some = candidates.ids[start : start + self.read_batch_size]
                 ids += filter_events_by_patterns(some, patterns, is_deep=self.is_deep)
                 if len(ids) >= limit:
                     ids = ids[:limit]
@@ -315,7 +315,7 @@ class IndexWalker:
         return IndexWalkResult(ids, top)
 
     @property
-    def read_at_once(self) -> int:
+    def read_batch_size(self) -> int:
         return 1 if self.is_deep else READ_AT_ONCE
 
 

@@ -13,7 +13,7 @@ from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.models.permissions import RequestStatus
-from coordinator.sessions import silence, titles
+from coordinator.sessions import inactivity, titles
 from coordinator.sessions.statuses import AT_WORK
 
 MOST_ROWS = 8
@@ -81,7 +81,7 @@ def load_board(now: datetime) -> Board:
     shown_sessions = [*sessions, *(child for group in children.values() for child in group)]
     agents = resolve_agent_names(session.agent_name for session in shown_sessions)
     session_titles = titles.load_session_titles(ids)
-    idle = silence.find_idle_session_ids(ids, now)
+    idle = inactivity.find_idle_session_ids(ids, now)
     rows = []
     for session in sessions:
         event = last_events.get(session.last_event or 0)

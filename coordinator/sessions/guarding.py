@@ -25,7 +25,7 @@ from django.db.models import Count, Max, Q
 from coordinator.models import DrivenSession, Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 
 TRANSCRIPT = "transcript"  # importing.lines.SOURCE
 GATEWAY_CALLS = (

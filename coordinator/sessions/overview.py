@@ -11,7 +11,7 @@ from django.db.models import Count, Min, QuerySet
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
 from coordinator.models.permissions import PermissionRequestQuerySet
-from coordinator.sessions import silence, titles
+from coordinator.sessions import inactivity, titles
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
 
@@ -42,7 +42,7 @@ class RecentSession:
     @property
     def shown_state(self) -> str:
         """Its status, or `idle` if it has been silent, as the list of sessions shows it."""
-        return silence.IDLE if self.is_idle else self.session.status
+        return inactivity.IDLE if self.is_idle else self.session.status
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def load_overview(
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
     session_titles = titles.load_session_titles(session.pk for session in recent)
     linked = resolve_agent_names(session.agent_name for session in recent)
-    idle = silence.find_idle_session_ids(
+    idle = inactivity.find_idle_session_ids(
         [session.pk for session in recent if session.status == Session.Status.RUNNING], now
     )
     return DashboardOverview(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions.approvals.always import LastingAnswer
+from coordinator.actions.approvals.always_allow import LastingAnswer
 from coordinator.actions.policy import grants
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.errors import Conflict, UnprocessableRequest
@@ -16,7 +16,7 @@ from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.grants.lengths import default_grant_end
 from coordinator.policy.requests import approvals
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import CallText, set_call_folder, text_for_allow_rules

@@ -22,16 +22,16 @@ from coordinator.models.permissions import RequestStatus
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approvals
-from coordinator.policy.requests.acts import RequestAct, describe_request_act
+from coordinator.policy.requests.approval_coverage import request_requester
 from coordinator.policy.requests.approvals import RequestState, Scope
-from coordinator.policy.requests.coverage import request_requester
 from coordinator.policy.requests.gateway_requests import (
     GatewayRequest,
     gateway_request_gist,
     parse_gateway_request,
     session_folder_names,
 )
-from coordinator.policy.requests.judged import judged_card_digest, request_group_key
+from coordinator.policy.requests.judged_content import judged_card_digest, request_group_key
+from coordinator.policy.requests.request_headlines import RequestAct, describe_request_act
 from coordinator.policy.suggestions import narrowest
 from coordinator.secrets.running import can_run_hidden_value
 from coordinator.sessions import titles
@@ -397,7 +397,7 @@ class ApprovalCard:
     def approval_problems(self) -> list[str]:
         """Return, for administrators, why nobody can approve it as rows of Who decides stand."""
         problems = (
-            member.rights.explain_approval_problem(member.row)
+            member.rights.explain_missing_approvers(member.row)
             for member in self.waiting_members
             if member.rights
         )

@@ -17,7 +17,7 @@ from coordinator.actions.approvals.triage import MOST_AT_ONCE
 from coordinator.models import PermissionRequest
 from coordinator.policy.deciders.waiting import load_snoozed_until
 from coordinator.policy.requests import approvals
-from coordinator.policy.requests.judged import group_requests_by_card, judged_card_digest
+from coordinator.policy.requests.judged_content import group_requests_by_card, judged_card_digest
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.rules import marks
 from coordinator.sessions import titles

@@ -63,7 +63,7 @@ class DecisionRights:
         is_open = rule is not None and rule.allows_any_approver and self.book.rule_approver_ids(rule)
         return "" if is_open else self.book.describe_request_deciders(row)
 
-    def explain_approval_problem(self, row: PermissionRequest) -> str:
+    def explain_missing_approvers(self, row: PermissionRequest) -> str:
         """Say, to administrators, why nobody can approve the request as rows stand; nothing to others."""
         rule = self.book.find_deciding_rule(row)
         return self.book.find_rule_problem(rule) if rule is not None and has_role(self.person, ADMIN) else ""

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from coordinator.client.connecting.trial import TRIAL_SESSION_PREFIX
+from coordinator.client.connecting.connection_test import TRIAL_SESSION_PREFIX
 from coordinator.models import ApiKey, Session
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import AGENT_TITLES

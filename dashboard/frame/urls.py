@@ -9,10 +9,10 @@ from __future__ import annotations
 from django.urls import include, path
 
 from dashboard.frame import converters  # noqa: F401 - registers <text:…> before the modules below use it
-from dashboard.frame.first_steps import dismiss_first_steps, show_first_steps
-from dashboard.frame.overview import show_overview
 from dashboard.frame.rail_badge import show_rail_badge
 from dashboard.frame.style_view import show_style_guide
+from dashboard.overview.first_steps import dismiss_first_steps, show_first_steps
+from dashboard.overview.views import show_overview
 
 urlpatterns = [
     path("", show_overview, name="overview"),

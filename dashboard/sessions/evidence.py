@@ -19,7 +19,7 @@ from coordinator import transparency
 from coordinator.actions.audit.decision_events import VERDICTS
 from coordinator.models import AuditLeaf, AuditLog, Grant, PermissionRequest, Session
 from coordinator.policy.requests.approvals import format_request_instant
-from coordinator.policy.requests.judged import judged_content_for_audit
+from coordinator.policy.requests.judged_content import judged_content_for_audit
 from coordinator.policy.rules import tool_rules
 from coordinator.sessions.timeline.walking import walk_session_events
 from coordinator.transparency import entries, keys, proofs

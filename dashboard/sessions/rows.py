@@ -14,7 +14,7 @@ from coordinator.lib import instants
 from coordinator.live.fragments import Drawing, LiveView, PageFragment
 from coordinator.models import PermissionContext, Session
 from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
-from coordinator.sessions import silence, titles
+from coordinator.sessions import inactivity, titles
 from coordinator.sessions.list_facts import (
     SessionListFacts,
     count_session_waiting_requests,
@@ -43,7 +43,7 @@ class SessionRow:
     @property
     def shown_state(self) -> str:
         """Its status, or `idle` if it has been silent."""
-        return silence.IDLE if self.is_idle else self.session.status
+        return inactivity.IDLE if self.is_idle else self.session.status
 
     @property
     def began_at(self) -> object:
@@ -63,7 +63,7 @@ def load_session_rows(
     session_list = list(sessions)
     facts = load_session_list_facts(session.pk for session in session_list)
     running = [session.pk for session in session_list if session.status == Session.Status.RUNNING]
-    idle = silence.find_idle_session_ids(running, timezone.now()) if running else set()
+    idle = inactivity.find_idle_session_ids(running, timezone.now()) if running else set()
     agents = resolve_agent_names(session.agent_name for session in session_list)
     return [
         SessionRow(

@@ -26,7 +26,7 @@ from dashboard.text import markdown
 
 if TYPE_CHECKING:
     from dashboard.approvals.cards import CardMember
-    from dashboard.frame.overview import RequestLine
+    from dashboard.overview.views import RequestLine
 
 register = Library()
 
@@ -141,7 +141,7 @@ def render_card_tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
 
 @register.simple_tag
 def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
-    """Draw what a verdict may say beside yes or no (approvals/_decide_words.html), once for each kind of card."""
+    """Draw what a verdict may say beside yes or no (approvals/_approval_options.html), once for each kind of card."""
     offered = tuple(
         validity
         for validity in validities
@@ -161,7 +161,7 @@ def render_decision_fields(
         "validities": validities,
         "gives_access": gives_access,
     }
-    return render_to_string("approvals/_decide_words.html", template_context)
+    return render_to_string("approvals/_approval_options.html", template_context)
 
 
 @register.filter

@@ -17,19 +17,19 @@ from dashboard.usage.charts import build_small_chart
 register = Library()
 
 
-@register.inclusion_tag("costs/_small_chart.html")
+@register.inclusion_tag("usage/_small_chart.html")
 def usage_chart() -> dict[str, Any]:
     """Draw what all agents used in the last days."""
     return build_small_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
 
 
-@register.inclusion_tag("costs/_activity.html")
+@register.inclusion_tag("usage/_activity.html")
 def activity_chart() -> dict[str, Any]:
     """Draw what happened in the last 24 hours, by hour."""
     return build_activity_context(timezone.now())
 
 
-@register.inclusion_tag("costs/_agent_week.html", takes_context=True)
+@register.inclusion_tag("usage/_agent_week.html", takes_context=True)
 def agent_week(context: Context, agent: Agent) -> dict[str, Any]:
     """Draw an agent's calls of the last seven days, by hour and by tool, in the zone that the page is asked for in."""
     zone = find_zone_by_name(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
@@ -42,7 +42,7 @@ def duration_bound(milliseconds: float | None) -> str:
     return describe_duration_bound(milliseconds)
 
 
-@register.inclusion_tag("costs/_small_chart.html")
+@register.inclusion_tag("usage/_small_chart.html")
 def agent_usage_chart(agent: Agent) -> dict[str, Any]:
     """Draw what an agent's sessions used in the last days."""
     sessions = Session.objects.filter(agent_name__in=list_agent_names(agent.pk)).values("pk")

@@ -12,7 +12,7 @@ from coordinator.lib import instants
 from coordinator.models import LivingExecutor, Runner, Session
 from coordinator.models.agent_names import find_linked_agent
 from coordinator.runs.stops import can_stop_session, is_session_stopping
-from coordinator.sessions import silence, titles
+from coordinator.sessions import inactivity, titles
 from coordinator.sessions.guarding import load_guard_report
 from coordinator.sessions.list_facts import (
     annotate_last_event_instant,
@@ -22,7 +22,7 @@ from coordinator.sessions.list_facts import (
 )
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import count_session_events
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.usage import reading as usage
 from dashboard.sessions.changes import count_changed_files
 from dashboard.sessions.steering import build_steering_context
@@ -57,7 +57,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         "changed_files": count_changed_files(session.pk),
         "session_title": session_titles.get(session.pk, ""),
         "parent_title": session_titles.get(session.parent_session_id or "", ""),
-        "state": silence.IDLE if silence.find_idle_session_ids([session.pk], now) else session.status,
+        "state": inactivity.IDLE if inactivity.find_idle_session_ids([session.pk], now) else session.status,
         "agent": find_linked_agent(session.agent_name),
         "living": living,
         "living_host": keeper.hostname if keeper else "its runner",

@@ -26,8 +26,8 @@ from coordinator.sessions.timeline import (
     build_approval_rows,
     build_arrived_rows,
 )
-from coordinator.sessions.timeline.news import MOST_EVENTS
 from coordinator.sessions.timeline.reading import CATEGORIES
+from coordinator.sessions.timeline.updates import MOST_EVENTS
 from dashboard.rendering.allowance import with_allowance
 from dashboard.sessions.steering import build_steering_context
 from dashboard.timeline import draft

@@ -75,12 +75,14 @@ class UsageQuery:
         if self.day is not None:
             start, end = self.start_instant(now), self.end_instant
             hours = round(((end or now) - start) / timedelta(hours=1))
-            return list(dict.fromkeys(self.name_slot(start + timedelta(hours=hour)) for hour in range(hours)))
+            return list(
+                dict.fromkeys(self.format_time_slot(start + timedelta(hours=hour)) for hour in range(hours))
+            )
         if self.is_hourly:
-            return [self.name_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)]
+            return [self.format_time_slot(now - timedelta(hours=back)) for back in range(23, -1, -1)]
         return [(local.date() - timedelta(days=back)).isoformat() for back in range(self.days - 1, -1, -1)]
 
-    def name_slot(self, instant: datetime) -> str:
+    def format_time_slot(self, instant: datetime) -> str:
         """Return the day or hour of an instant, in the reader's zone."""
         local = instant.astimezone(self.time_zone)
         return f"{local:%Y-%m-%d %H:00}" if self.is_hourly else local.date().isoformat()
@@ -159,6 +161,6 @@ def load_usage_slots(
     size = HOUR_US if has_whole_hours else QUARTER_US
     usage_by_slot: dict[tuple[str, str], TokenUsage] = {}
     for (slot, name), usage in load_usage_by_dimensions(rows, query.by, slot_us=size).items():
-        key = (query.name_slot(instants.from_microseconds(int(slot) * size)), str(name))
+        key = (query.format_time_slot(instants.from_microseconds(int(slot) * size)), str(name))
         usage_by_slot[key] = usage_by_slot.get(key, TokenUsage()) + usage
     return usage_by_slot

@@ -110,7 +110,7 @@ def show_activity(request: HtmxHttpRequest) -> HttpResponse:
     """Show the pictures of the last 24 hours, which the overview asks for again each minute."""
     if not wants_fragment(request):
         return redirect("overview")
-    return render(request, "costs/_activity.html", build_activity_context(timezone.now()))
+    return render(request, "usage/_activity.html", build_activity_context(timezone.now()))
 
 
 @require_GET
@@ -130,7 +130,7 @@ def show_tools(request: HtmxHttpRequest) -> HttpResponse:
         "uncounted": find_uncounted_since(first),
         **build_tool_context(load_calls_by_tool(filter_activity(first, last, names)), MOST_ROWS),
     }
-    return render(request, "costs/tools.html", context)
+    return render(request, "usage/tools.html", context)
 
 
 @require_GET
@@ -180,7 +180,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "spent_on_subagents": usage.sum_usages(subagents),
         **build_session_charts(session_usage),
     }
-    return render(request, "costs/session.html", build_session_header(session, TimelineQuery()) | context)
+    return render(request, "usage/session.html", build_session_header(session, TimelineQuery()) | context)
 
 
 @require_POST
@@ -234,7 +234,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "forms": forms_,
         **build_usage_chart(query, slots, by_name, now),
     }
-    return render(request, "costs/costs.html", context, status=status)
+    return render(request, "usage/costs.html", context, status=status)
 
 
 def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:

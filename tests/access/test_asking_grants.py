@@ -20,7 +20,7 @@ from coordinator.policy.grants import access
 from coordinator.policy.grants.access_preview import preview_access_changes
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
-from coordinator.policy.requests import in_force
+from coordinator.policy.requests import policy_in_force
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import Ruling
@@ -99,7 +99,7 @@ def test_extended_it_still_asks_and_the_past_tells_of_it() -> None:
 
 def test_deleted_with_its_server_nothing_of_it_stays() -> None:
     asked()
-    grants.delete_all_grants(actor=ALICE, now=NOW, reason="gone", server_id="s")
+    grants.delete_grants_of_agent_or_server(actor=ALICE, now=NOW, reason="gone", server_id="s")
     assert not AskingGrant.objects.exists()
 
 
@@ -108,7 +108,7 @@ def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
     row = AuditLog.objects.get(event_type="GRANT_CREATED")
     assert row.permission == "ask"
     assert row.metadata["after"]["permission"] == "ask"
-    (told,) = in_force.policy_state_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
+    (told,) = policy_in_force.policy_state_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
     assert (told["permission"], told["justification"]) == ("ask", "It moves money.")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 
 
 def values(page: str, name: str) -> list[str]:

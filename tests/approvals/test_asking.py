@@ -12,8 +12,8 @@ from coordinator.actions import approvals
 from coordinator.errors import Conflict, RequestTooLarge, UnprocessableRequest
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PermissionRequest
+from coordinator.policy.requests.approval_coverage import Requester
 from coordinator.policy.requests.approvals import Validity
-from coordinator.policy.requests.coverage import Requester
 from coordinator.secrets.masking import SecretMasker
 from tests.approvals.factories import AGENT, MINUTE, NOW, approve, ask, asked, fresh, person, trail
 

@@ -14,7 +14,7 @@ from coordinator.actions import approvals
 from coordinator.actions.plugins import plugin_permissions
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.models import PluginSetting
-from coordinator.policy.requests.coverage import is_call_approved
+from coordinator.policy.requests.approval_coverage import is_call_approved
 from tests.approvals.factories import AGENT, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db

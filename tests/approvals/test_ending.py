@@ -10,8 +10,8 @@ from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionContext, PluginSetting
 from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approval_coverage import Requester, is_call_approved
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.coverage import Requester, is_call_approved
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person, stored, trail
 
 pytestmark = pytest.mark.django_db

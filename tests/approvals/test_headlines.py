@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.acts import describe_request_act
+from coordinator.policy.requests.request_headlines import describe_request_act
 from dashboard.approvals.cards import CardMember, build_approval_card
 from tests.approvals.cards import form, form_for
 from tests.approvals.factories import NOW, asked, fresh, person, stored

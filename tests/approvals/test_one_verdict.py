@@ -18,7 +18,7 @@ from coordinator.api.permission_requests import PermissionAnswer
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import verdicts
-from coordinator.policy.requests.judged import SHOWN_OF_CONTEXT
+from coordinator.policy.requests.judged_content import SHOWN_OF_CONTEXT
 from dashboard.approvals.filters import STANDINGS, PermissionRequestFilter
 
 pytestmark = pytest.mark.django_db

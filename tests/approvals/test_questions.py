@@ -13,7 +13,7 @@ from coordinator.models import PermissionRequest
 from coordinator.notifications import messages, push
 from coordinator.policy.requests import question_requests, questions
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.questions import AskedQuestions, GivenAnswer
 from tests.approvals.factories import NOW, person
 from tests.approvals.factories import asked as requested

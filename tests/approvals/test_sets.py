@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import AuditLog, PermissionRequest, PermissionVote
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from tests.approvals.cards import values
 from tests.approvals.factories import asked, fresh, person
 

@@ -18,7 +18,7 @@ from coordinator.models import PermissionRequest, Session
 from coordinator.policy.requests.approvals import Scope, Validity, single_use_valid_until
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
 from coordinator.policy.rules.tool_rules import ASK, Ruling
-from coordinator.sessions import silence
+from coordinator.sessions import inactivity
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh, person, trail
 from tests.runs.test_races import at_once
 
@@ -302,9 +302,9 @@ def test_a_session_that_was_told_to_wait_may_end_by_silence(settings) -> None:
         executor_profile="claude-code",
     )  # fmt: skip
     row = asks(call())
-    assert silence.find_silent_session_ids(NOW + MINUTE / 2) == []
+    assert inactivity.find_silent_session_ids(NOW + MINUTE / 2) == []
     tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW)
-    assert silence.find_silent_session_ids(NOW + MINUTE) == ["ses_1"]
+    assert inactivity.find_silent_session_ids(NOW + MINUTE) == ["ses_1"]
 
 
 @pytest.mark.django_db(transaction=True)

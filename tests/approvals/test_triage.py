@@ -16,7 +16,7 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import triage
 from coordinator.errors import BadRequest, Conflict, Forbidden
 from coordinator.models import AuditLog, PermissionRequest, RequestAssignment, RequestSnooze
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from dashboard.approvals import inbox
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
 from dashboard.approvals.views.sets import find_tomorrow_morning

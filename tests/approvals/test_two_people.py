@@ -19,7 +19,7 @@ from coordinator.identity.actors import Actor, person_actor
 from coordinator.models import AuditLog, PermissionContext, PermissionRequest, PluginSetting
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from tests.approvals.factories import MINUTE, NOW, asked, fresh, person, trail
 from tests.deciders.factories import row as add_deciding_rule
 

@@ -13,7 +13,7 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.mcp.gateway import workers
 from coordinator.models import PermissionRequest, Session
 from coordinator.policy.rules.tool_rules import ASK, Ruling
-from coordinator.sessions import silence
+from coordinator.sessions import inactivity
 from coordinator.sessions.events import NewEvent
 from tests.approvals.factories import AGENT, MINUTE, NOW, fresh, trail
 from tests.approvals.test_inbox import html_of
@@ -136,8 +136,8 @@ def test_what_nobody_waits_for_does_not_keep_its_session_from_ending(settings: A
     )
     asks(FAR, outlasts=True)
     settings.SESSION_SILENT_AFTER = 60
-    assert silence.find_silent_session_ids(NOW + 4 * MINUTE) == []
-    assert silence.find_silent_session_ids(NOW + 6 * MINUTE) == ["ses_1"]
+    assert inactivity.find_silent_session_ids(NOW + 4 * MINUTE) == []
+    assert inactivity.find_silent_session_ids(NOW + 6 * MINUTE) == ["ses_1"]
 
 
 def test_equal_calls_that_outlive_their_hooks_have_cards_of_their_own_and_are_counted(

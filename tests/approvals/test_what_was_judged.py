@@ -15,7 +15,11 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import verdicts
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit, request_group_key
+from coordinator.policy.requests.judged_content import (
+    judged_card_digest,
+    judged_content_for_audit,
+    request_group_key,
+)
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
 

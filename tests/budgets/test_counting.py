@@ -29,7 +29,7 @@ from coordinator.models import (
 )
 from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow, SpentBudget
-from coordinator.policy.requests import in_force
+from coordinator.policy.requests import policy_in_force
 from coordinator.runs.waits import RunQueueState
 from coordinator.sessions.events import DedupedEvent, NewEvent
 from coordinator.usage import reading as usage
@@ -135,7 +135,9 @@ def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
     }
     assert len(versions) == 3  # that it was lifted for a day that is over changes nothing
     assert (
-        in_force.ruling_ground_as_json(budgets.decide_by_budgets([asks], [], one.pk, NOW))["budget"]["amount"]
+        policy_in_force.ruling_ground_as_json(budgets.decide_by_budgets([asks], [], one.pk, NOW))["budget"][
+            "amount"
+        ]
         == 1.0
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.calls.acts import LONGEST_SUBJECT, describe_call_act
+from coordinator.calls.call_headlines import LONGEST_SUBJECT, describe_call_act
 
 PATCH = (
     "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n+x\n*** Delete File: c.py\n*** End Patch"

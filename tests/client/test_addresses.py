@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client.connecting import talk
+from coordinator.client.connecting import http_requests
 from coordinator.client.connection import ServerAddress
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE, NotConnected, load_client_settings
 
@@ -37,22 +37,22 @@ NO_ADDRESS = [
 @pytest.mark.parametrize("host", HERE)
 def test_loopback_is_this_machine_in_every_form_that_the_system_takes(host: str) -> None:
     assert ServerAddress(f"http://{host}:8765").is_local_host
-    assert not talk.is_sent_unencrypted(f"http://{host}:8765")
+    assert not http_requests.is_sent_unencrypted(f"http://{host}:8765")
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_what_only_looks_like_it_is_not(host: str) -> None:
     assert not ServerAddress(f"http://{host}").is_local_host
-    assert talk.is_sent_unencrypted(f"http://{host}")
-    assert not talk.is_sent_unencrypted(f"https://{host}")
+    assert http_requests.is_sent_unencrypted(f"http://{host}")
+    assert not http_requests.is_sent_unencrypted(f"https://{host}")
 
 
 @pytest.mark.parametrize("url", NO_ADDRESS)
 def test_no_reader_takes_what_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r".*"):
         ServerAddress(url)
-    with pytest.raises(talk.ServerRequestFailed, match="is not an address"):
-        talk.normalize_server_url(url)
+    with pytest.raises(http_requests.ServerRequestFailed, match="is not an address"):
+        http_requests.normalize_server_url(url)
     monkeypatch.setenv(URL_VARIABLE, url or "/")
     monkeypatch.setenv(KEY_VARIABLE, "sbx_x")
     with pytest.raises(NotConnected):
@@ -61,6 +61,6 @@ def test_no_reader_takes_what_is_none(url: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_address_is_kept_without_what_leads_into_a_page() -> None:
     assert (
-        talk.normalize_server_url(" HTTPS://Signalbox.example:8443/box/#top ")
+        http_requests.normalize_server_url(" HTTPS://Signalbox.example:8443/box/#top ")
         == "https://Signalbox.example:8443/box"
     )

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.client import send_transcripts
-from coordinator.client.connecting.talk import ServerRequestFailed
+from coordinator.client.connecting.http_requests import ServerRequestFailed
 from coordinator.client.send_transcripts import FoundFile, TranscriptUploader
 
 ANSWER = {"events_added": 1, "events_known": 0, "sessions_made": 0, "sessions_added_to": 0}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.connecting import connect, disconnect, talk, trial
+from coordinator.client.connecting import connect, connection_test, disconnect, http_requests
+from coordinator.client.connecting.connection_test import TrialStep
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
-from coordinator.client.connecting.trial import TrialStep
 from tests.served import ROOT
 
 URL, KEY = "http://127.0.0.1:9", "sbx_a-key-for-tests"
@@ -64,18 +64,20 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def opens(url: str, key: str) -> None:
         if key != KEY:
-            raise talk.ServerRequestFailed("HTTP 401: This API key is unknown or was revoked.", 401)
+            raise http_requests.ServerRequestFailed("HTTP 401: This API key is unknown or was revoked.", 401)
 
     def exchange(url: str, code: str) -> str:
         if code != "CODE-OF-ONE":
-            raise talk.ServerRequestFailed("HTTP 403: This connect code is not valid.", 403)
+            raise http_requests.ServerRequestFailed("HTTP 403: This connect code is not valid.", 403)
         return KEY
 
-    monkeypatch.setattr(talk, "require_working_key", opens)
-    monkeypatch.setattr(talk, "require_mcp_gateway", lambda _url, _key: None)
-    monkeypatch.setattr(talk, "request_key_for_code", exchange)
-    monkeypatch.setattr(talk, "request_server", lambda *_: PLUGIN)
-    monkeypatch.setattr(trial, "iterate_trial_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)]))
+    monkeypatch.setattr(http_requests, "require_working_key", opens)
+    monkeypatch.setattr(http_requests, "require_mcp_gateway", lambda _url, _key: None)
+    monkeypatch.setattr(http_requests, "request_key_for_code", exchange)
+    monkeypatch.setattr(http_requests, "request_server", lambda *_: PLUGIN)
+    monkeypatch.setattr(
+        connection_test, "iterate_trial_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)])
+    )
     monkeypatch.setattr(connect, "build_client_command", lambda: (PROGRAM,))
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))
     return tmp_path

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.client import settings
-from coordinator.client.connecting import talk
+from coordinator.client.connecting import http_requests
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from coordinator.client.connection import replace_localhost_name
 from coordinator.models import McpServer, PermissionRequest
@@ -44,7 +44,7 @@ TO_PEOPLE = {"edge/monitoring/metrics.py"}  # asks only whether it is https
 )
 def test_a_name_that_only_browsers_find_becomes_the_address(given: str, address: str, tmp_path: Path) -> None:
     assert replace_localhost_name(given) == address
-    assert talk.normalize_server_url(given) == address
+    assert http_requests.normalize_server_url(given) == address
     flags = options.build_runner_parser().parse_args(
         ["--url", given, "--key", "sbx_x", "--directory", str(tmp_path)]
     )

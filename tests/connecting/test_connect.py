@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coordinator.client import settings
-from coordinator.client.connecting import connect, files, jsonc, merging, record, talk
+from coordinator.client.connecting import connect, files, http_requests, jsonc, merging, record
 from coordinator.client.connecting.connect import build_client_command as program_of_connect
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
 from tests.connecting.homes import (
@@ -449,7 +449,7 @@ def test_the_plugin_of_opencode_is_told_how_to_call_us_apart_from_the_environmen
     assert f"const HOOK_PROGRAM = {json.dumps(words)} //" in plugin
     assert 'const AGENT = "opencode" //' in plugin
     assert connect.run(["--check"]) == 0
-    monkeypatch.setattr(talk, "request_server", lambda *_: b'const CONNECTED_FILE = ""')
+    monkeypatch.setattr(http_requests, "request_server", lambda *_: b'const CONNECTED_FILE = ""')
     assert connect.run(["--check"]) == 1
     assert "is older than this program" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.connecting import connect, talk
+from coordinator.client.connecting import connect, http_requests
 from tests.connecting.homes import PROGRAM, URL, connected, disconnected, everything, machine, written
 from tests.people import signed_in
 
@@ -165,8 +165,8 @@ def test_without_a_gateway_for_the_key_nothing_is_set_up(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuses(_url: str, _key: str) -> None:
-        raise talk.ServerRequestFailed("HTTP 403: This key is bound to no agent.", 403)
+        raise http_requests.ServerRequestFailed("HTTP 403: This key is bound to no agent.", 403)
 
-    monkeypatch.setattr(talk, "require_mcp_gateway", refuses)
+    monkeypatch.setattr(http_requests, "require_mcp_gateway", refuses)
     assert connected("cursor") == 0
     assert not (machine / ".cursor/mcp.json").exists()

@@ -160,8 +160,10 @@ def test_another_server_and_key_replace_the_former_ones(
     file = written(machine, CODEX, MINE)
     connected()
     other = URL.replace("127.0.0.1", "localhost")
-    monkeypatch.setattr("coordinator.client.connecting.talk.request_key_for_code", lambda *_: "sbx_another")
-    monkeypatch.setattr("coordinator.client.connecting.talk.require_working_key", lambda *_: None)
+    monkeypatch.setattr(
+        "coordinator.client.connecting.http_requests.request_key_for_code", lambda *_: "sbx_another"
+    )
+    monkeypatch.setattr("coordinator.client.connecting.http_requests.require_working_key", lambda *_: None)
     key = machine / ".config" / "key-of-the-test"
     assert connect.run(["--url", other, "--yes", "--key-file", str(key)]) == 0
     text = file.read_text()

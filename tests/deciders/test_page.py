@@ -22,7 +22,7 @@ from coordinator.operations.doctor import CheckLevel, upkeep
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.grants.access_requests import RequestedAccess
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from tests.approvals.cards import form
 from tests.approvals.factories import NOW, asked, fresh, person
 from tests.deciders.factories import group, row

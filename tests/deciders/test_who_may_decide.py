@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordinator.actions import approvals
 from coordinator.actions import deciders as actions
-from coordinator.actions.approvals.always import LastingAnswer
+from coordinator.actions.approvals.always_allow import LastingAnswer
 from coordinator.actions.sessions import tool_calls
 from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_rule_digest
 from coordinator.errors import Conflict, Forbidden

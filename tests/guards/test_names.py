@@ -13,7 +13,7 @@ from django.db import models
 from django.utils import timezone
 
 from coordinator.actions import approvals, runs
-from coordinator.actions.approvals import NewPermissionRequest, names
+from coordinator.actions.approvals import NewPermissionRequest, person_names
 from coordinator.actions.people import keys, users
 from coordinator.actions.policy import budgets
 from coordinator.actions.sessions.events import record_events
@@ -55,7 +55,7 @@ def text_columns() -> list[str]:
 
 
 def test_every_column_that_may_hold_a_persons_name_is_known_to_renaming() -> None:
-    known = {*names.FOLLOWING, *names.HISTORY, *BY_NAME_IN_LEAVING, *NOT_A_PERSON}
+    known = {*person_names.FOLLOWING, *person_names.HISTORY, *BY_NAME_IN_LEAVING, *NOT_A_PERSON}
     assert [column for column in text_columns() if column not in known] == []
 
 
@@ -65,8 +65,8 @@ def test_nothing_is_listed_that_there_is_not() -> None:
         for model in apps.get_app_config("coordinator").get_models()
         for field in model._meta.local_fields
     }
-    assert {*names.FOLLOWING, *names.HISTORY, *BY_NAME_IN_LEAVING, *NOT_A_PERSON} <= fields
-    assert not set(names.FOLLOWING) & set(names.HISTORY)
+    assert {*person_names.FOLLOWING, *person_names.HISTORY, *BY_NAME_IN_LEAVING, *NOT_A_PERSON} <= fields
+    assert not set(person_names.FOLLOWING) & set(person_names.HISTORY)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.transcript_places import TRANSCRIPT_PLACES
+from coordinator.client.transcript_locations import TRANSCRIPT_PLACES
 from coordinator.dialects.transcripts import TRANSCRIPTS
 from coordinator.management.commands import read_uploaded_transcripts as reader
 from tests.served import KEYS, ROOT, Served, manage

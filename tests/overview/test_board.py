@@ -26,7 +26,7 @@ from coordinator.models import (
     SessionGuard,
 )
 from coordinator.sessions.board import MOST_ROWS, BoardState, load_board
-from dashboard.frame.needs import list_needs
+from dashboard.overview.needs import list_needs
 from tests.approvals.factories import asked
 from tests.people import signed_in
 

@@ -12,7 +12,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.people import invitations, keys
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.models import ApiKey, Session, ToolRule
-from dashboard.frame.first_steps import FirstSteps, load_first_steps
+from dashboard.overview.first_steps import FirstSteps, load_first_steps
 from tests.people import person
 
 NOW = datetime.now(UTC)

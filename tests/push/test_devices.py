@@ -26,7 +26,7 @@ from coordinator.models import (
     PushSubscription,
 )
 from coordinator.notifications import push as channel
-from coordinator.policy.requests.judged import judged_card_digest
+from coordinator.policy.requests.judged_content import judged_card_digest
 from tests.approvals.factories import NOW, asked, fresh, person, stored
 from tests.people import PASSWORD, signed_in
 from tests.push.service import PushService, push_service

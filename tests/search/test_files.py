@@ -154,7 +154,7 @@ def test_a_rebuild_notes_the_same(session: Session) -> None:
 
 
 def test_what_came_before_is_noted_step_by_step(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.actions.search.touching.STEP", 2)
+    monkeypatch.setattr("coordinator.actions.search.file_touches.STEP", 2)
     rows = add_events(session, [began("Read", APP) for _ in range(4)])
     index_new()
     with connection.cursor() as cursor:  # as the version before left it

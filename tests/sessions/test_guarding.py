@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.actions.notifications import set_unguarded_choice
 from coordinator.actions.notifications.delivering import find_drop_reason
-from coordinator.actions.notifications.leaving import rename_notification_person
+from coordinator.actions.notifications.removed_people import rename_notification_person
 from coordinator.actions.sessions import guards
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code

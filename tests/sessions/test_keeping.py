@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.template.loader import render_to_string
 
-from coordinator.actions.sessions import keeping
+from coordinator.actions.sessions import session_lists
 from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.models import (
     ArchivedSession,
@@ -80,7 +80,9 @@ def test_a_viewer_cannot_tag_or_archive(viewer):
     assert not SessionTag.objects.exists()
     assert not ArchivedSession.objects.exists()
     with pytest.raises(Forbidden):
-        keeping.replace_session_tags("ses_a", ["x"], user=User.objects.get(username="viewer"), now=BEGAN)
+        session_lists.replace_session_tags(
+            "ses_a", ["x"], user=User.objects.get(username="viewer"), now=BEGAN
+        )
 
 
 @pytest.mark.parametrize(
@@ -88,13 +90,13 @@ def test_a_viewer_cannot_tag_or_archive(viewer):
     [("a, B ,a", ["a", "b"]), ("  two   words ", ["two words"]), (", ,", []), ("Ü", ["ü"])],
 )
 def test_tags_are_read_in_one_form(text, expected):
-    assert keeping.parse_tags(text) == expected
+    assert session_lists.parse_tags(text) == expected
 
 
 def test_too_long_and_too_many_tags_are_refused_whole(approver):
     make_session("ses_a")
     with pytest.raises(BadRequest):
-        keeping.parse_tags("x" * 41)
+        session_lists.parse_tags("x" * 41)
     answer = keep(approver, "tag", "ses_a", tags=",".join(f"t{number}" for number in range(21)))
     assert "at most 20 tags" in message_of(answer)[0]
     assert not SessionTag.objects.exists()
@@ -106,13 +108,13 @@ def test_the_page_of_one_session_replaces_its_tags_and_keeps_what_was_typed_wron
     keep(approver, "tag", "ses_a", tags="old, both")
     assert 'value="both, old"' in approver.get(url).content.decode()
     assert approver.post(url, {"do": "save-tags", "tags": "both, new"}).status_code == 302
-    assert keeping.read_session_tags("ses_a") == ["both", "new"]
+    assert session_lists.read_session_tags("ses_a") == ["both", "new"]
     wrong = approver.post(url, {"do": "save-tags", "tags": "y" * 41})
     assert wrong.status_code == 422
     assert "y" * 41 in wrong.content.decode()
     assert "at most 40 characters" in wrong.content.decode()
     approver.post(url, {"do": "save-tags", "tags": ""})
-    assert keeping.read_session_tags("ses_a") == []
+    assert session_lists.read_session_tags("ses_a") == []
 
 
 # --- pins -------------------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ def test_a_refused_pin_leads_to_the_page_that_says_why(viewer):
 
 
 def test_a_person_pins_only_so_many(viewer, monkeypatch):
-    monkeypatch.setattr(keeping, "MAX_PINS", 2)
+    monkeypatch.setattr(session_lists, "MAX_PINS", 2)
     for name in ("ses_a", "ses_b", "ses_c"):
         make_session(name)
     answer = keep(viewer, "pin", "ses_a", "ses_b", "ses_c")
@@ -319,14 +321,14 @@ def test_a_view_that_cannot_be_saved_or_found_says_so(viewer, data):
 
 
 def test_views_have_a_limit(monkeypatch):
-    monkeypatch.setattr(keeping, "MAX_VIEWS", 1)
+    monkeypatch.setattr(session_lists, "MAX_VIEWS", 1)
     user = person("viewer")
-    keeping.save_session_view("one", "", user=user)
+    session_lists.save_session_view("one", "", user=user)
     with pytest.raises(BadRequest):
-        keeping.save_session_view("two", "", user=user)
-    keeping.save_session_view("one", "q=1", user=user)
+        session_lists.save_session_view("two", "", user=user)
+    session_lists.save_session_view("one", "q=1", user=user)
     with pytest.raises(NotFound):
-        keeping.delete_session_view(0, user=user)
+        session_lists.delete_session_view(0, user=user)
 
 
 # --- children and files ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.actions.upkeep import housekeeping
 from coordinator.models import AuditLog, Event, Run, Session
 from coordinator.policy.requests.tool_calls import GATEWAY
-from coordinator.sessions import silence
+from coordinator.sessions import inactivity
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.reports import SessionLocation
 from tests.sessions.test_list import ask
@@ -55,9 +55,9 @@ def test_a_silent_session_is_shown_as_idle_and_its_status_stays(session: Session
 
 
 def test_a_session_that_a_run_drives_is_not_idle(session: Session) -> None:
-    assert silence.find_idle_session_ids(["ses_a"], LATE) == {"ses_a"}
+    assert inactivity.find_idle_session_ids(["ses_a"], LATE) == {"ses_a"}
     drive(session)
-    assert silence.find_idle_session_ids(["ses_a"], LATE) == set()
+    assert inactivity.find_idle_session_ids(["ses_a"], LATE) == set()
 
 
 def test_long_silence_ends_it_in_the_timeline_and_in_the_audit_log(session: Session) -> None:
@@ -133,5 +133,5 @@ def test_silence_ends_the_session_of_calls_of_which_nobody_knows_the_agent_s(db:
     made = reported_sessions.find_or_create_session(
         "mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN
     )
-    assert silence.find_silent_session_ids(LATE - MINUTE) == []
-    assert silence.find_silent_session_ids(LATE) == [made.session_id]
+    assert inactivity.find_silent_session_ids(LATE - MINUTE) == []
+    assert inactivity.find_silent_session_ids(LATE) == [made.session_id]

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions.search.touching import record_touches
+from coordinator.actions.search.file_touches import record_touches
 from coordinator.models import (
     Note,
     PermissionContext,

@@ -247,7 +247,7 @@ def delete_agent_with_data(
         chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
         McpAgentPerson.objects.filter(pk=agent_id).delete()
         ReadMark.objects.filter(agent_id=agent_id).delete()
-        grants.delete_all_grants(
+        grants.delete_grants_of_agent_or_server(
             actor=actor, now=moment, reason=f"The agent {agent_id} was deleted.", agent_id=agent_id
         )
         AgentPlugin.objects.filter(agent=agent_id).delete()

@@ -2,12 +2,12 @@
 
 Only a signed-in person with the role approver decides; an API key never does. Who loses a race is told who won.
 What merely reads (where a request stands, what an approval covers)
-is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.coverage`.
+is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.approval_coverage`.
 """
 
 from __future__ import annotations
 
-from coordinator.actions.approvals.always import approve_permanently
+from coordinator.actions.approvals.always_allow import approve_permanently
 from coordinator.actions.approvals.answering import RequestAnswer, answer_request
 from coordinator.actions.approvals.deciding import decide_request
 from coordinator.actions.approvals.expiry import (
@@ -32,7 +32,7 @@ from coordinator.actions.approvals.triage import (
     unassign_requests,
     wake_snoozed_requests,
 )
-from coordinator.policy.requests.coverage import is_call_approved
+from coordinator.policy.requests.approval_coverage import is_call_approved
 from coordinator.policy.requests.verdicts import find_final_answer
 
 __all__ = [

@@ -21,10 +21,10 @@ from coordinator.policy.deciders import book as rights
 from coordinator.policy.deciders.book import DeciderBook
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
+from coordinator.policy.requests import approval_coverage, policy_in_force, question_requests
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import coverage, in_force, question_requests
 from coordinator.policy.requests.approvals import Scope, Validity
-from coordinator.policy.requests.judged import judged_card_digest, judged_content_for_audit
+from coordinator.policy.requests.judged_content import judged_card_digest, judged_content_for_audit
 from coordinator.policy.requests.questions import remove_sealed_texts
 from coordinator.policy.requests.tool_calls import STOPS_TURN
 from coordinator.secrets.masking import find_masks
@@ -211,7 +211,7 @@ def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> Signalb
         return BadRequest(
             "Nothing was decided: an approval until a time needs that time, and no other has one."
         )
-    if vote.scope not in coverage.request_requester(row).possible_scopes:
+    if vote.scope not in approval_coverage.request_requester(row).possible_scopes:
         return BadRequest(
             "Nothing was decided: the request names no session or folder that the approval could cover."
         )
@@ -407,7 +407,7 @@ def collect_decision_evidence(row: PermissionRequest, now: datetime) -> dict[str
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
     context = rules.request_context(row)
     agent_id = context.agent_id if context else None
-    return judged_content_for_audit(row) | in_force.policy_state_at_decision(
+    return judged_content_for_audit(row) | policy_in_force.policy_state_at_decision(
         rules.request_subject(row).tool_name, agent_id, now
     )
 
@@ -422,4 +422,4 @@ def compute_approval_cover_key(row: PermissionRequest, scope: Scope, added: Mapp
                 "An edited call that holds masked secrets can only be approved for this one call."
             )
         call = rules.call_digest(edited)
-    return coverage.approval_cover_key(call, coverage.request_requester(row), scope)
+    return approval_coverage.approval_cover_key(call, approval_coverage.request_requester(row), scope)

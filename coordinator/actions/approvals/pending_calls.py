@@ -19,8 +19,8 @@ from coordinator.mcp.gateway import workers
 from coordinator.models import PermissionContext, PermissionRequest, Session
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals as rules
+from coordinator.policy.requests.approval_coverage import Requester
 from coordinator.policy.requests.approvals import Validity
-from coordinator.policy.requests.coverage import Requester
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.digests import keyed_digest
 

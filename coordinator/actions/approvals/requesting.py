@@ -21,8 +21,9 @@ from coordinator.identity.actors import Actor, system_actor
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.deciders import book as deciders
+from coordinator.policy.requests import approval_coverage, policy_in_force
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import coverage, in_force
+from coordinator.policy.requests.approval_coverage import Requester
 from coordinator.policy.requests.approvals import (
     PermissionSubject,
     Scope,
@@ -30,7 +31,6 @@ from coordinator.policy.requests.approvals import (
     call_digest,
     legacy_call_digest,
 )
-from coordinator.policy.requests.coverage import Requester
 from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import mask_secrets
@@ -280,7 +280,7 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
                 )
             return twin
         ending.expire_request(twin, now)
-    approval = coverage.find_covering_approval(question.subject, question.requester, now)
+    approval = approval_coverage.find_covering_approval(question.subject, question.requester, now)
     if approval is not None:
         used = {"agent_id": question.requester.agent_id, "session_id": question.requester.session_id}
         rows.record_request_event(
@@ -293,7 +293,10 @@ def is_same_question(row: PermissionRequest, question: PreparedQuestion) -> bool
     """Say whether the row is the same call by the same asker in the same place; older rows do not say the place."""
     if row.context.scope is None:
         return row.context.subject_key in (question.call, legacy_call_digest(question.subject))
-    return row.context.subject_key == question.call and coverage.request_requester(row) == question.requester
+    return (
+        row.context.subject_key == question.call
+        and approval_coverage.request_requester(row) == question.requester
+    )
 
 
 def delete_orphan_context(question: PreparedQuestion) -> None:
@@ -365,7 +368,7 @@ def create_request_row(
             "denied",
             now,
             reason=denial.reason,
-            metadata={"by": denial.by, **in_force.ruling_ground_as_json(denial)},
+            metadata={"by": denial.by, **policy_in_force.ruling_ground_as_json(denial)},
         )
     elif auto:
         rows.record_request_event(

@@ -17,7 +17,7 @@ from coordinator.lib import process_metrics as meters
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests.coverage import UNKNOWN
+from coordinator.policy.requests.approval_coverage import UNKNOWN
 
 Person = User | AnonymousUser
 T = TypeVar("T")

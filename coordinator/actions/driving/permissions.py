@@ -12,7 +12,11 @@ from django.db import transaction
 
 from coordinator.actions import approvals as approvals_of
 from coordinator.actions.approvals.answering import unseal_answers
-from coordinator.actions.approvals.driven import RUNNER, find_open_questions, withdraw_open_questions
+from coordinator.actions.approvals.driven_questions import (
+    RUNNER,
+    find_open_questions,
+    withdraw_open_questions,
+)
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import (
     claim_driven_session,

@@ -37,7 +37,7 @@ from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
 from coordinator.models.gateway import CallState
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import in_force
+from coordinator.policy.requests import policy_in_force
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.question_requests import seal_address
 from coordinator.policy.requests.questions import (
@@ -162,7 +162,7 @@ def record_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, n
         metadata={
             "by": ruling.by,
             "agent_id": elicitation.caller.agent_id,
-            **in_force.ruling_ground_as_json(ruling),
+            **policy_in_force.ruling_ground_as_json(ruling),
         },
         now=now,
     )

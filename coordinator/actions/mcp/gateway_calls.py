@@ -31,15 +31,15 @@ from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
+from coordinator.mcp.gateway.mcp_request_headlines import describe_request
 from coordinator.mcp.gateway.policy import GatewayCaller
-from coordinator.mcp.gateway.request_acts import describe_request
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import GatewayCall, PermissionContext, PermissionRequest
 from coordinator.models.gateway import CallState
 from coordinator.notifications import messages
 from coordinator.policy.requests import approvals as rules
-from coordinator.policy.requests import in_force
+from coordinator.policy.requests import policy_in_force
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
 
@@ -882,7 +882,11 @@ def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin,
         permission=binding.tool_name,
         result="denied",
         reason=ruling.reason,
-        metadata={"by": ruling.by, "agent_id": binding.agent_id, **in_force.ruling_ground_as_json(ruling)},
+        metadata={
+            "by": ruling.by,
+            "agent_id": binding.agent_id,
+            **policy_in_force.ruling_ground_as_json(ruling),
+        },
         now=now,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
-from coordinator.actions.sessions import events, origins, reported_sessions, silence
+from coordinator.actions.sessions import events, inactivity, origins, reported_sessions
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -79,7 +79,7 @@ def resolve_timeline_session(
             agent_id, caller
         )
     if driven_session is not None:
-        silence.reopen_silent_session(driven_session, now)
+        inactivity.reopen_silent_session(driven_session, now)
         is_certain = caller.session_id is not None or named is not None
         return TimelineSession(driven_session, is_agents=True, is_certain=is_certain)
     where = SessionLocation(agent_name=agent_id, profile=GATEWAY, by=caller)

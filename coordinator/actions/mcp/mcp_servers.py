@@ -187,7 +187,7 @@ def delete_server_with_grants(
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
         dependent_counts = count_server_dependents([name])
-        grants.delete_all_grants(
+        grants.delete_grants_of_agent_or_server(
             actor=actor, now=moment, reason=f"The server {name} was deleted.", server_id=name
         )
         for model in SERVER_PARTS:

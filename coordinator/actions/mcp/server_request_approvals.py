@@ -22,8 +22,8 @@ from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.mcp_request_headlines import describe_request
 from coordinator.mcp.gateway.policy import GatewayCaller
-from coordinator.mcp.gateway.request_acts import describe_request
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.models import GatewayCall, PermissionRequest
 from coordinator.models.gateway import CallState

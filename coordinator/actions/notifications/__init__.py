@@ -34,8 +34,11 @@ from coordinator.actions.notifications.escalating import (
     escalate_due_requests,
     remove_escalation_step,
 )
-from coordinator.actions.notifications.leaving import delete_person_notifications, rename_notification_person
 from coordinator.actions.notifications.quiet_hours import clear_quiet_hours, set_quiet_hours
+from coordinator.actions.notifications.removed_people import (
+    delete_person_notifications,
+    rename_notification_person,
+)
 from coordinator.notifications import channels
 
 __all__ = [

@@ -212,7 +212,7 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
         Forbidden: Whose passkey it is may not sign in with it.
         TooManyRequests: Too many were refused lately.
     """
-    with limit_refusals(find_named_user(text), attempt, now):
+    with rate_limit_passkey_refusals(find_named_user(text), attempt, now):
         answer = passkeys.parse_passkey_answer(text)
         take_challenge(Purpose.SIGN_IN, answer, browser, now)
         row = find_passkey(answer)
@@ -236,7 +236,7 @@ def confirm_with_passkey(user: User, text: str, browser: str, attempt: SignInAtt
 
     Raises PasskeyRefused, also for somebody else's passkey, and TooManyRequests after many.
     """
-    with limit_refusals(user, attempt, now):
+    with rate_limit_passkey_refusals(user, attempt, now):
         answer = passkeys.parse_passkey_answer(text)
         take_challenge(Purpose.CONFIRM, answer, browser, now, user=user)
         row = find_passkey(answer)
@@ -324,7 +324,7 @@ def find_passkey(answer: PasskeyAnswer) -> Passkey | None:
     return Passkey.objects.filter(credential_id=answer.credential_id).first()
 
 
-def choose_refusal_limit(attempt: SignInAttempt, user: User | None) -> tuple[str, AttemptLimit]:
+def select_passkey_attempt_limit(attempt: SignInAttempt, user: User | None) -> tuple[str, AttemptLimit]:
     """Return what refusals are counted by, and their limit: by browser where its person has signed in before."""
     if user and (device := replace(attempt, username=user.username).read_device_id()):
         return device, REFUSED_ON_DEVICE
@@ -333,7 +333,7 @@ def choose_refusal_limit(attempt: SignInAttempt, user: User | None) -> tuple[str
 
 
 @contextmanager
-def limit_refusals(user: User | None, attempt: SignInAttempt, now: datetime) -> Iterator[None]:
+def rate_limit_passkey_refusals(user: User | None, attempt: SignInAttempt, now: datetime) -> Iterator[None]:
     """Raise TooManyRequests after too many refusals; log, count and audit the one that the block raises.
 
     Args:
@@ -341,7 +341,7 @@ def limit_refusals(user: User | None, attempt: SignInAttempt, now: datetime) -> 
         attempt: Where it comes from.
         now: The time.
     """
-    source, limit = choose_refusal_limit(attempt, user)
+    source, limit = select_passkey_attempt_limit(attempt, user)
     limit.require_below_limit(source, now)
     try:
         yield

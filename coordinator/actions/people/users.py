@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from coordinator.actions import deciders, notifications
-from coordinator.actions.approvals import names
+from coordinator.actions.approvals import person_names
 from coordinator.actions.audit import audit
 from coordinator.actions.policy import budgets
 from coordinator.actions.upkeep import changed_columns
@@ -125,7 +125,7 @@ def update_user(
                 if "username" in difference["after"]:
                     before = difference["before"]["username"]
                     notifications.rename_notification_person(before, user.username, actor=actor, now=now)
-                    names.rename_person_everywhere(before, user.username)
+                    person_names.rename_person_everywhere(before, user.username)
                 if keep_an_administrator:
                     require_an_administrator()
                 record_user_change("USER_UPDATED", user, difference, actor, now)
@@ -156,7 +156,7 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
 def delete_name_references(name: str, actor: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
     notifications.delete_person_notifications(name, actor=actor, now=now)
-    names.forget_person_name(name)
+    person_names.forget_person_name(name)
 
 
 def lock_user(user_id: int, seen_version: str | None = None) -> User:

@@ -376,7 +376,7 @@ def build_grant_edit(
     return GrantEdit(row.agent_id, row.server_id, find_grant_slot(row)[2], permission, until, justification)
 
 
-def delete_all_grants(
+def delete_grants_of_agent_or_server(
     *, actor: Actor, now: datetime, reason: str, agent_id: str | None = None, server_id: str | None = None
 ) -> int:
     """Delete every row of an agent or a server that is being deleted, each with its audit row; return how many.

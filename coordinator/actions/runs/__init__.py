@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import claim_next_run, unclaim_run
-from coordinator.actions.runs.holding import IMPORTED, hold_runs, release_held_run
-from coordinator.actions.runs.loss import (
+from coordinator.actions.runs.held_runs import IMPORTED, hold_runs, release_held_run
+from coordinator.actions.runs.lost_runs import (
     complete_unreported_run,
     end_unconfirmed_stop,
     fail_overdue_run,

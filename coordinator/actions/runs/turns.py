@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.actions.approvals.driven import withdraw_open_questions
+from coordinator.actions.approvals.driven_questions import withdraw_open_questions
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run
 from coordinator.secrets.masking import mask_secrets

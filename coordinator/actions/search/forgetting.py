@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from django.db import connection, transaction
 
+from coordinator.actions.search.file_touches import delete_touches, delete_unused_files
 from coordinator.actions.search.indexing import index_events
 from coordinator.actions.search.progress import (
     build_sql_placeholders,
@@ -17,7 +18,6 @@ from coordinator.actions.search.progress import (
     load_index_progress,
     save_index_progress,
 )
-from coordinator.actions.search.touching import delete_touches, delete_unused_files
 from coordinator.engine import bulk, full_text
 from coordinator.engine.locks import lock_table_against_writes
 

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from coordinator.actions.search.file_touches import delete_all_touches, record_older_touches, record_touches
 from coordinator.actions.search.progress import (
     IndexProgress,
     build_sql_placeholders,
@@ -24,7 +25,6 @@ from coordinator.actions.search.progress import (
     mark_events_stale,
     save_index_progress,
 )
-from coordinator.actions.search.touching import delete_all_touches, record_older_touches, record_touches
 from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.feed import reader as feed

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
-from coordinator.actions.sessions import events, joining, origins, silence, writers
+from coordinator.actions.sessions import events, inactivity, joining, origins, writers
 from coordinator.actions.sessions.sessions import find_telemetry_end, update_session_by_event
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
@@ -87,7 +87,7 @@ def reopen_or_create_session(executor_id: str, location: SessionLocation, now: d
     """
     existing_session = find_or_create_session(executor_id, location, now)
     if not existing_session.driven and not existing_session.is_new:
-        silence.reopen_silent_session(existing_session.session_id, now)
+        inactivity.reopen_silent_session(existing_session.session_id, now)
     return existing_session
 
 
@@ -103,7 +103,7 @@ def resolve_observed_session(
     existing_session = find_or_create_session(executor_id, location, started_at)
     if existing_session.driven:
         return existing_session
-    silence.reopen_silent_session(existing_session.session_id, now)
+    inactivity.reopen_silent_session(existing_session.session_id, now)
     if is_session_over(existing_session.session_id) and is_ended_by_telemetry(
         existing_session.session_id, before=last
     ):

@@ -26,7 +26,7 @@ from coordinator.models import Event, PermissionRequest
 from coordinator.models.fields import dump_compact_json
 from coordinator.models.permissions import RequestStatus
 from coordinator.notifications import messages
-from coordinator.policy.requests import agent_options, in_force
+from coordinator.policy.requests import agent_options, policy_in_force
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, Settled, ToolCallRequest
@@ -536,7 +536,7 @@ def record_policy_ruling(
             "agent_id": call_request.agent_id,
             "tool_use_id": call_request.call_id,
             "about": mask_secrets(call_request.about[:2_000], judged=True),
-            **in_force.ruling_ground_as_json(ruling),
+            **policy_in_force.ruling_ground_as_json(ruling),
         },
         now=now,
     )

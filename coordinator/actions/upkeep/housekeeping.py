@@ -17,14 +17,14 @@ from django.db.models import Exists, OuterRef, QuerySet
 from coordinator.actions import runs
 from coordinator.actions.agents import runners
 from coordinator.actions.people import key_quotas
+from coordinator.actions.sessions import inactivity as ending
 from coordinator.actions.sessions import notes, origins, reported_sessions
-from coordinator.actions.sessions import silence as ending
 from coordinator.errors import NotFound
 from coordinator.models import Callback, Event, LivingExecutor, Run, Runner, Session, StopCommand
 from coordinator.models.jobs import CLOCK_SKEW
 from coordinator.runs.liveness import runner_stale_after
 from coordinator.runs.statuses import ACTIVE, STOP_EVENTS
-from coordinator.sessions import silence
+from coordinator.sessions import inactivity
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def recover_orphan_runs(now: datetime) -> None:
 def end_silent_sessions(now: datetime) -> None:
     """Finish sessions of agents who tell by themselves and have told nothing for long."""
     process_each_key(
-        silence.find_silent_session_ids(now), lambda session_id: ending.end_silent_session(session_id, now)
+        inactivity.find_silent_session_ids(now), lambda session_id: ending.end_silent_session(session_id, now)
     )
 
 

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coordinator.client import hook_agents, launch, settings
-from coordinator.client.connecting import files, hook_names, plans, programs, record, talk, trial
+from coordinator.client.connecting import (
+    connection_test,
+    files,
+    hook_names,
+    http_requests,
+    plans,
+    programs,
+    record,
+)
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import FileChange, UserHome
 from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, ConnectableAgent, HookInvocation
@@ -37,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     home = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
         return check_connected_agents(args, home) if args.check else connect_agents(args, home)
-    except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
+    except (CommandStopped, FileRefused, NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")
@@ -89,7 +97,7 @@ def build_connect_parser() -> argparse.ArgumentParser:
 
 def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
     client_settings = settings.read_client_settings()
-    url = talk.normalize_server_url(
+    url = http_requests.normalize_server_url(
         options.url
         or os.environ.get(settings.URL_VARIABLE)
         or (client_settings.url if client_settings else DEFAULT_URL)
@@ -211,7 +219,7 @@ def plan_agent_changes(
 ) -> list[FileChange]:
     plugin = None
     if agent.plugin:
-        plugin = talk.request_server(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode(
+        plugin = http_requests.request_server(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode(
             "utf-8", "replace"
         )
         try:
@@ -265,11 +273,15 @@ def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file:
         ):
             if check_server_key(url, key.strip()):
                 return key.strip()
-    if talk.is_sent_unencrypted(url):
+    if http_requests.is_sent_unencrypted(url):
         sys.stderr.write(f"{url} is not encrypted: whoever can listen on the way can use the key.\n")
     connect_code = read_connect_code(url, key_file)
-    key = connect_code if connect_code.startswith(KEY_MARK) else talk.request_key_for_code(url, connect_code)
-    talk.require_working_key(url, key)
+    key = (
+        connect_code
+        if connect_code.startswith(KEY_MARK)
+        else http_requests.request_key_for_code(url, connect_code)
+    )
+    http_requests.require_working_key(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
     if not connect_code.startswith(KEY_MARK):
         agents = saved_settings.agents if saved_settings else {}
@@ -282,8 +294,8 @@ def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file:
 def detect_mcp_gateway(url: str, key: str) -> bool:
     """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
-        talk.require_mcp_gateway(url, key)
-    except talk.ServerRequestFailed as problem:
+        http_requests.require_mcp_gateway(url, key)
+    except http_requests.ServerRequestFailed as problem:
         if problem.status != NOT_THERE:
             sys.stderr.write(f"The agents are not given Signalbox's MCP servers: {problem}\n")
         return False
@@ -292,8 +304,8 @@ def detect_mcp_gateway(url: str, key: str) -> bool:
 
 def check_server_key(url: str, key: str) -> bool:
     try:
-        talk.require_working_key(url, key)
-    except talk.ServerRequestFailed as problem:
+        http_requests.require_working_key(url, key)
+    except http_requests.ServerRequestFailed as problem:
         if problem.status not in {401, 403}:
             raise
         return False
@@ -336,7 +348,7 @@ def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: U
 def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, key: str) -> bool:
     sys.stdout.write(f"\nTest of {agent.title}:\n")
     works = True
-    for step in trial.iterate_trial_steps(agent, call, url, key):
+    for step in connection_test.iterate_trial_steps(agent, call, url, key):
         works = works and step.works
         mark = "works" if step.works else "FAILS"
         sys.stdout.write(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from coordinator.client import settings
-from coordinator.client.connecting import plans, record, talk
+from coordinator.client.connecting import http_requests, plans, record
 from coordinator.client.connecting.connect import (
     WRONG,
     CommandStopped,
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     home = UserHome(os.path.expanduser("~"), os.environ)
     try:
         return disconnect_agents(args.agents, home)
-    except (CommandStopped, FileRefused, NotConnected, talk.ServerRequestFailed) as problem:
+    except (CommandStopped, FileRefused, NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
         sys.stderr.write(f"{problem.filename or 'A file'}: {problem.strerror}. Nothing else was changed.\n")

@@ -202,7 +202,7 @@ def remove_event_entries(text: str, event: str, agent: str, *, keep_list: bool =
         text = jsonc.remove_jsonc_item(text, (*path, *entry_path))
     if entry_paths and not keep_list:
         node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-        if node is not None and not node.items and not has_inner_comment(text, node):
+        if node is not None and not node.items and not has_comment_in_empty_container(text, node):
             text = jsonc.remove_jsonc_item(text, path)
     return text
 
@@ -213,14 +213,14 @@ def remove_empty_container(text: str, path: tuple[str, ...], before: str) -> str
     if (
         node is None
         or node.items
-        or has_inner_comment(text, node)
+        or has_comment_in_empty_container(text, node)
         or hashable_value_at(before, path) == to_hashable_value({})
     ):
         return text
     return jsonc.remove_jsonc_item(text, path)
 
 
-def has_inner_comment(text: str, node: JsonNode) -> bool:
+def has_comment_in_empty_container(text: str, node: JsonNode) -> bool:
     """Say whether there is a comment in an empty object or list."""
     return bool(text[node.start + 1 : node.end - 1].strip())
 

@@ -358,7 +358,7 @@ class PendingCalls:
             return await self.wait_sending_progress(
                 pending_call,
                 functools.partial(
-                    find_decided_request,
+                    find_request_if_decided,
                     approval.request_id,
                     pending_call.record.call_id if pending_call.is_kept else None,
                 ),
@@ -495,7 +495,7 @@ class PendingCalls:
             )
 
 
-def find_decided_request(request_id: str, kept_request_id: str | None) -> PermissionRequest | None:
+def find_request_if_decided(request_id: str, kept_request_id: str | None) -> PermissionRequest | None:
     if kept_request_id is not None:
         gateway_calls.raise_if_cancelled(kept_request_id)
     row = rules.find_permission_request(request_id)

@@ -152,7 +152,7 @@ class ServerRequestApprovals:
             await line.open_event_stream()
         with self._keep_alive.keep_client_alive(exchange, f"Waits for approval: {card.link}"):
             return await self._waits.wait_until(
-                functools.partial(find_decided_request, card.request_id),
+                functools.partial(find_request_if_decided, card.request_id),
                 topics=[f"permission_requests:{card.pk}"],
                 timeout=patience,
                 still_allowed=exchange.admission.require_still_allowed,
@@ -160,6 +160,6 @@ class ServerRequestApprovals:
             )
 
 
-def find_decided_request(request_id: str) -> PermissionRequest | None:
+def find_request_if_decided(request_id: str) -> PermissionRequest | None:
     row = rules.find_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row

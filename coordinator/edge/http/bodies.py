@@ -165,13 +165,13 @@ class BodyReservation:
             async with asyncio.timeout(limit.seconds) as self.clock:
                 self._bodies.begin_arrival(self)
                 try:
-                    await self.receive_body_chunks(receive, limit, keep)
+                    await self.forward_body_chunks(receive, limit, keep)
                 finally:
                     self._bodies.end_arrival(self)
         except TimeoutError:
             raise RequestTimedOut(TOO_SLOW) from None
 
-    async def receive_body_chunks(
+    async def forward_body_chunks(
         self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
     ) -> None:
         more = True

@@ -244,9 +244,9 @@ class StdioBackend:
         if self._under_way.pop(number, None) is None or self._process is None:
             return
         cancellation = {"requestId": number, "reason": "The client has gone away."}
-        self.schedule_server_message(envelopes.build_notification_line(CANCELLED, cancellation))
+        self.schedule_send_to_server(envelopes.build_notification_line(CANCELLED, cancellation))
 
-    def schedule_server_message(self, line: bytes) -> None:
+    def schedule_send_to_server(self, line: bytes) -> None:
         if len(self._telling) >= MOST_TOLD:
             self.kill_process("It does not read its input.")
         else:
@@ -316,7 +316,7 @@ class StdioBackend:
             if askers
             else "Nobody waits."
         )
-        self.schedule_server_message(envelopes.build_error_line(number, REFUSED, error_message))
+        self.schedule_send_to_server(envelopes.build_error_line(number, REFUSED, error_message))
 
     def kill_process(self, text: str) -> None:
         if self._process is not None:

@@ -10,7 +10,7 @@ from django.db import connection
 from coordinator.models import PermissionRequest, Session
 from coordinator.models.brakes import BrakeReach, is_covered_by_brake
 from coordinator.models.sessions import SessionStatus
-from coordinator.policy.requests.coverage import request_requester
+from coordinator.policy.requests.approval_coverage import request_requester
 from coordinator.policy.requests.tool_calls import GATEWAY
 
 IN_FORCE = "SELECT id, reach, name, reason, set_by FROM brakes WHERE released_at IS NULL ORDER BY id"

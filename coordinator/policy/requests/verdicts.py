@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from coordinator.models import PermissionRequest
 from coordinator.policy.limits import brakes
-from coordinator.policy.requests import approvals, coverage
-from coordinator.policy.requests.coverage import Requester
-from coordinator.policy.requests.judged import card_context_fields
+from coordinator.policy.requests import approval_coverage, approvals
+from coordinator.policy.requests.approval_coverage import Requester
+from coordinator.policy.requests.judged_content import card_context_fields
 
 MAY_NOT_RUN: dict[str, Any] = {"allowed": False, "edited": False, "edited_input": None}
 
@@ -70,7 +70,9 @@ def build_requester_answer(
     answer = export_permission_request(request, now) | {"brake": None}
     if not approvals.current_request_state(request, now).allowed:
         return answer
-    brake_message = find_brake_message(asker or coverage.request_requester(request), request.plugin_id)
+    brake_message = find_brake_message(
+        asker or approval_coverage.request_requester(request), request.plugin_id
+    )
     return answer if brake_message is None else answer | MAY_NOT_RUN | {"brake": brake_message}
 
 

@@ -139,7 +139,7 @@ def find_narrowest_answer(
         else []
     )
     permanent_answers = [
-        PermanentAnswer(find_numbered_rule(rules, rule), tuple(rules)) for rules in lists if rules is not None
+        PermanentAnswer(find_equal_rule(rules, rule), tuple(rules)) for rules in lists if rules is not None
     ]
     if grant is not None:
         permanent_answers.append(PermanentAnswer(edits=(grant,)))
@@ -161,7 +161,7 @@ def is_pattern_short_enough(pattern: str) -> bool:
     return len(pattern) <= LONGEST_PATTERN
 
 
-def find_numbered_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
+def find_equal_rule(rules: Sequence[DecisionRule], rule: DecisionRule) -> DecisionRule:
     """Return the rule as it stands in the list, with its number."""
     return next(one for one in rules if replace(one, number=0) == rule)
 
@@ -227,5 +227,5 @@ def find_wider_answer(
         reaches="\n".join(sorted(terms.reaches)),
     )
     rules = insert_rules_after_denials(saved, [rule])
-    answer = PermanentAnswer(find_numbered_rule(rules, rule), tuple(rules), wider=IN_TERMS)
+    answer = PermanentAnswer(find_equal_rule(rules, rule), tuple(rules), wider=IN_TERMS)
     return answer if answer_allows_call(answer, call, saved, now) else None

@@ -203,7 +203,7 @@ class RuleSuggestion:
             and (self.approved > 0 or not (self.closed or self.asked))
         )
 
-    def count_allowed_call(self, call: RecordedCall, decision: str, by: str) -> None:
+    def count_matching_call(self, call: RecordedCall, decision: str, by: str) -> None:
         """Take in a call that it would have let run."""
         self.calls += 1
         self.callers[call.agent] = self.callers.get(call.agent, 0) + 1
@@ -300,7 +300,7 @@ def note_compared_calls(
     for step in iterate_history_steps(reader, BIGGEST_ID, budget):
         for recorded in step.calls:
             if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
-                compared.count_allowed_call(recorded, "", "")
+                compared.count_matching_call(recorded, "", "")
                 description = describe_recorded_call(recorded)
                 commands = description.commands if description else ()
                 varied.setdefault((recorded.tool, *(command.program or "" for command in commands)), recorded)
@@ -639,7 +639,7 @@ def build_suggestions(
             for about in texts:
                 if suggestion is not None and suggestion.matches_tool_call(tool, about, judge.managed):
                     suggestion = exclude_refused_call(key, group, suggestion, tool, about)
-        if suggestion is not None and can_save_suggested_rule(suggestion):
+        if suggestion is not None and is_suggested_rule_valid(suggestion):
             suggestions.append(suggestion)
     return suggestions
 
@@ -668,7 +668,7 @@ def exclude_refused_call(
     return left
 
 
-def can_save_suggested_rule(suggestion: RuleSuggestion) -> bool:
+def is_suggested_rule_valid(suggestion: RuleSuggestion) -> bool:
     try:
         tool_rules.validate_tool_rule(suggestion.suggested_rule(1))
     except UnprocessableRequest:
@@ -751,7 +751,7 @@ def credit_allowing_suggestion(
     if suggestion is not None:
         suggestion.closed += before.decision == DENY
         suggestion.asked += before.decision == ASK
-        suggestion.count_allowed_call(call, before.decision, before.by)
+        suggestion.count_matching_call(call, before.decision, before.by)
     return suggestion
 
 

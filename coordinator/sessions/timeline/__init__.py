@@ -8,9 +8,8 @@ from coordinator.sessions.timeline.counts import (
     load_recent_event_counts,
 )
 from coordinator.sessions.timeline.density import DensitySlot, load_session_density
-from coordinator.sessions.timeline.news import TimelineChanges, current_change_position, load_timeline_changes
 from coordinator.sessions.timeline.pairing import CallPairs, find_row_position, pair_call_events
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
     EventWindow,
     SessionTimeline,
@@ -29,6 +28,11 @@ from coordinator.sessions.timeline.rows import (
     build_approval_rows,
     build_arrived_rows,
     build_window_rows,
+)
+from coordinator.sessions.timeline.updates import (
+    TimelineChanges,
+    current_change_position,
+    load_timeline_changes,
 )
 
 __all__ = [

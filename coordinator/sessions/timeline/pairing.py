@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from coordinator.models.fields import dump_compact_json
 from coordinator.sessions.reports import IN_BACKGROUND, MADE_CALL
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
     CALL_ENDS,
     CALL_STARTS,

@@ -23,7 +23,7 @@ from coordinator.models import Event, EventContext, UnreadableText
 from coordinator.models.fields import InstantTransform, decode_stored_json
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import EVENT_COLUMNS, JSON_COLUMNS
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.rewinds import RewoundSpan, load_rewound_spans
 
 # Longer values are read to this many characters at first. As long as there is room they are then read whole,

@@ -50,6 +50,6 @@ def parse_rewound_span(tool_input: object) -> RewoundSpan | None:
     return RewoundSpan(instants.to_microseconds(first), instants.to_microseconds(last))
 
 
-def is_left_behind(spans: Sequence[RewoundSpan], at_us: int) -> bool:
+def is_in_rewound_span(spans: Sequence[RewoundSpan], at_us: int) -> bool:
     """Say whether what happened then was left behind."""
     return any(span.first_us <= at_us <= span.last_us for span in spans)

@@ -17,7 +17,7 @@ from coordinator.sessions.list_facts import annotate_last_event_instant
 from coordinator.sessions.reports import IN_BACKGROUND, REWIND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import CallPairs, pair_calls_in_window
-from coordinator.sessions.timeline.places import EventPosition
+from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
     CALL_ENDS,
     CALL_STARTS,
@@ -27,7 +27,7 @@ from coordinator.sessions.timeline.reading import (
     TimelineEvent,
     TimelineFilters,
 )
-from coordinator.sessions.timeline.rewinds import is_left_behind, load_rewound_spans
+from coordinator.sessions.timeline.rewinds import is_in_rewound_span, load_rewound_spans
 from coordinator.usage.prices import normalize_model_name
 
 # Later than every event.
@@ -233,7 +233,7 @@ def mark_rewound_rows(timeline: SessionTimeline, rows: list[TimelineRow]) -> lis
         return rows
     return [
         replace(row, is_rewound=True)
-        if is_left_behind(timeline.rewound_spans, row.place.at_us) and not is_rewind(row)
+        if is_in_rewound_span(timeline.rewound_spans, row.place.at_us) and not is_rewind(row)
         else row
         for row in rows
     ]

@@ -13,7 +13,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.models import AuditLog, PermissionRequest
 from coordinator.policy.requests.approvals import can_revoke
-from coordinator.policy.requests.judged import group_requests_by_card
+from coordinator.policy.requests.judged_content import group_requests_by_card
 from dashboard.approvals.arrangement import (
     GROUPS,
     SORTS,

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_POST
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.judged import group_requests_by_card
+from coordinator.policy.requests.judged_content import group_requests_by_card
 from dashboard.approvals.cards import build_approval_cards
 from dashboard.approvals.questions import AnswerForm, answer_each_request
 from dashboard.approvals.rights import DecisionRights

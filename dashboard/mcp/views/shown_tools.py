@@ -65,7 +65,7 @@ class ListingChoice:
     saved: int
 
 
-def find_gateway_tools(agent_id: str) -> list[VisibleTool]:
+def find_tools_served_to_agent(agent_id: str) -> list[VisibleTool]:
     """Return the tools that the gateway serves to the agent, by server and name."""
     local = set(McpServer.objects.filter(command="").values_list("name", flat=True))
     local -= set(McpUpstream.objects.exclude(url=None).exclude(url="").values_list("pk", flat=True))
@@ -129,7 +129,7 @@ def show_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
 def render_listed_tools(
     request: HtmxHttpRequest, agent_id: str, listed: str, chosen: set[tuple[str, str]], error: str = ""
 ) -> HttpResponse:
-    tools = find_gateway_tools(agent_id) if agent_id else []
+    tools = find_tools_served_to_agent(agent_id) if agent_id else []
     servers: dict[str, list[VisibleTool]] = {}
     for tool in tools[:MAX_TOOLS_ON_PAGE]:
         servers.setdefault(tool.server_id, []).append(tool)

@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions.sessions import keeping
+from coordinator.actions.sessions import session_lists
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import ArchivedSession, Session, SessionPin, SessionTag
@@ -27,19 +27,27 @@ from dashboard.sessions.views.listing import build_results_context
 Act = Callable[[Sequence[str], str, User, datetime], int]
 # By the value of the button: the act, and what is said of one session and of several that it changed.
 ACTS: dict[str, tuple[Act, str]] = {
-    "pin": (lambda ids, _tags, user, now: keeping.pin_sessions(ids, user=user, now=now), "pinned"),
-    "unpin": (lambda ids, _tags, user, now: keeping.unpin_sessions(ids, user=user, now=now), "unpinned"),
-    "archive": (lambda ids, _tags, user, now: keeping.archive_sessions(ids, user=user, now=now), "archived"),
+    "pin": (lambda ids, _tags, user, now: session_lists.pin_sessions(ids, user=user, now=now), "pinned"),
+    "unpin": (
+        lambda ids, _tags, user, now: session_lists.unpin_sessions(ids, user=user, now=now),
+        "unpinned",
+    ),
+    "archive": (
+        lambda ids, _tags, user, now: session_lists.archive_sessions(ids, user=user, now=now),
+        "archived",
+    ),
     "restore": (
-        lambda ids, _tags, user, now: keeping.restore_sessions(ids, user=user, now=now),
+        lambda ids, _tags, user, now: session_lists.restore_sessions(ids, user=user, now=now),
         "brought back from the archive",
     ),
     "tag": (
-        lambda ids, tags, user, now: keeping.add_session_tags(ids, parse_some_tags(tags), user=user, now=now),
+        lambda ids, tags, user, now: session_lists.add_session_tags(
+            ids, parse_some_tags(tags), user=user, now=now
+        ),
         "tagged",
     ),
     "untag": (
-        lambda ids, tags, user, now: keeping.remove_session_tags(
+        lambda ids, tags, user, now: session_lists.remove_session_tags(
             ids, parse_some_tags(tags), user=user, now=now
         ),
         "changed",
@@ -48,7 +56,7 @@ ACTS: dict[str, tuple[Act, str]] = {
 
 
 def parse_some_tags(text: str) -> list[str]:
-    tags = keeping.parse_tags(text)
+    tags = session_lists.parse_tags(text)
     if not tags:
         raise BadRequest("Type a tag first, then choose Add tag or Remove tag.")
     return tags
@@ -63,13 +71,13 @@ def session_list_url(query: str) -> str:
 def change_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
     """Do one thing with the chosen sessions, or turn the pin of one, and show the list `back` again."""
     assert request.user.is_authenticated
-    back = request.POST.get("back", "")[: keeping.MAX_QUERY_LENGTH]
+    back = request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]
     now = timezone.now()
     toggled = request.POST.get("toggle-pin", "")
     with refusals.show_refusal_as_message(request):
         if toggled:
             pinned = SessionPin.objects.filter(user_id=request.user.pk, session_id=toggled).exists()
-            turn = keeping.unpin_sessions if pinned else keeping.pin_sessions
+            turn = session_lists.unpin_sessions if pinned else session_lists.pin_sessions
             turn([toggled], user=request.user, now=now)
         elif request.POST.get("do") in ACTS:
             act, done = ACTS[request.POST["do"]]
@@ -95,8 +103,8 @@ def save_shown_columns(request: HtmxHttpRequest) -> HttpResponse:
     """Keep which columns this person's list shows."""
     assert request.user.is_authenticated
     chosen = request.POST.getlist("column")
-    keeping.save_list_columns([name for name in COLUMN_LABELS if name in chosen], user=request.user)
-    return redirect(session_list_url(request.POST.get("back", "")[: keeping.MAX_QUERY_LENGTH]))
+    session_lists.save_list_columns([name for name in COLUMN_LABELS if name in chosen], user=request.user)
+    return redirect(session_list_url(request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]))
 
 
 @require_POST
@@ -109,16 +117,16 @@ def change_saved_views(request: HtmxHttpRequest) -> HttpResponse:
         if deleted := request.POST.get("delete", ""):
             if not (deleted.isascii() and deleted.isdecimal() and len(deleted) < 19):
                 raise BadRequest("There is no such view.")
-            name = keeping.delete_session_view(int(deleted), user=request.user)
+            name = session_lists.delete_session_view(int(deleted), user=request.user)
             messages.success(request, f"Deleted the view “{name}”.")
         else:
             query = QueryDict(back, mutable=True)
             query.pop("page", None)
-            view = keeping.save_session_view(
+            view = session_lists.save_session_view(
                 request.POST.get("name", ""), query.urlencode(), user=request.user
             )
             messages.success(request, f"Saved the view “{view.name}”.")
-    return redirect(session_list_url(back[: keeping.MAX_QUERY_LENGTH]))
+    return redirect(session_list_url(back[: session_lists.MAX_QUERY_LENGTH]))
 
 
 class SessionTagsForm(forms.Form):
@@ -147,8 +155,11 @@ def show_session_keeping(request: HtmxHttpRequest, session_id: str) -> HttpRespo
         do, now = request.POST.get("do", ""), timezone.now()
         if form.is_bound and form.is_valid():
             try:
-                keeping.replace_session_tags(
-                    session_id, keeping.parse_tags(form.cleaned_data["tags"]), user=request.user, now=now
+                session_lists.replace_session_tags(
+                    session_id,
+                    session_lists.parse_tags(form.cleaned_data["tags"]),
+                    user=request.user,
+                    now=now,
                 )
                 messages.success(request, "The tags are saved.")
                 return redirect("sessions:detail", session_id)

@@ -1,4 +1,4 @@
-"""Ends silent sessions that no runner drives, and reopens them at their next event (sessions/silence.py)."""
+"""Ends silent sessions that no runner drives, and reopens them at their next event (sessions/inactivity.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
 from coordinator.lib.times import format_duration
 from coordinator.models import Event, Session
-from coordinator.sessions import silence
+from coordinator.sessions import inactivity
 from coordinator.sessions.events import NewEvent
 
 ENDED = "silence"  # the reason of the event that ends the session
@@ -25,7 +25,7 @@ def end_silent_session(session_id: str, now: datetime) -> bool:
     """Finish a session that is silent for too long; false where it was heard again meanwhile. Raises NotFound."""
     with transaction.atomic():
         runs.lock_session(session_id)
-        if session_id not in silence.find_silent_session_ids(now, session_id):
+        if session_id not in inactivity.find_silent_session_ids(now, session_id):
             return False
         last_words = NewEvent(
             event_type="session_stop",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.client.connecting import talk
+from coordinator.client.connecting import http_requests
 from coordinator.client.connecting.programs import QUICK, ConnectableAgent, HookInvocation
 
 SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
@@ -50,13 +50,13 @@ def time_trial_step(label: str, work: Any) -> TrialStep:
     started_at = time.perf_counter()
     try:
         step_text, works = work(), True
-    except (talk.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
+    except (http_requests.ServerRequestFailed, OSError, subprocess.SubprocessError, ValueError) as problem:
         step_text, works = str(problem), False
     return TrialStep(label, works, step_text, (time.perf_counter() - started_at) * 1000)
 
 
 def try_server_key(url: str, key: str) -> str:
-    talk.require_working_key(url, key)
+    http_requests.require_working_key(url, key)
     return url
 
 
@@ -79,8 +79,8 @@ def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: lis
 def wait_for_trial_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
-        reported_session = talk.find_reported_session(url, key, mark)
+        reported_session = http_requests.find_reported_session(url, key, mark)
         if reported_session is not None:
             return f"{reported_session}. It stays in the list of sessions, ended."
         time.sleep(0.1)
-    raise talk.ServerRequestFailed("The hook was accepted, but its session did not appear.")
+    raise http_requests.ServerRequestFailed("The hook was accepted, but its session did not appear.")

@@ -17,15 +17,15 @@ from coordinator.models.agent_names import LinkedAgent
 from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
-from coordinator.policy.requests.acts import RequestAct, describe_request_act
 from coordinator.policy.requests.approvals import requester_name
+from coordinator.policy.requests.request_headlines import RequestAct, describe_request_act
 from coordinator.sessions.board import load_board
 from coordinator.sessions.overview import load_overview
 from dashboard.approvals.cards import load_request_agents
-from dashboard.frame.first_steps import build_first_steps_context
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.needs import list_needs
+from dashboard.overview.first_steps import build_first_steps_context
+from dashboard.overview.needs import list_needs
 
 MAX_CHANGED_TOOLS = 5  # named in one notice
 

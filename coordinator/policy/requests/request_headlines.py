@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.calls.acts import CallAct, describe_call_act, shorten_subject
+from coordinator.calls.call_headlines import CallAct, describe_call_act, shorten_subject
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.requests import approvals, question_requests
