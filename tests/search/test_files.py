@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import search
+from coordinator.actions.search import file_touches
 from coordinator.actions.search.indexing import iterate_index_steps
 from coordinator.actions.sessions import sessions
 from coordinator.actions.upkeep import pruning
@@ -19,6 +21,7 @@ from coordinator.search import files
 from coordinator.search.paths import MOST_PATHS, READ_UP_TO, extract_input_paths
 from coordinator.search.progress import IndexingProgress, load_indexing_progress
 from tests.people import signed_in
+from tests.schema.query_plans import without_statistics
 from tests.search.indexing import index_new
 from tests.timelines import BEGAN, add_events, began, called, ended, make_session, said
 
@@ -111,6 +114,26 @@ def test_a_call_is_listed_once_and_one_without_a_beginning_by_its_end(session: S
     rows = add_events(session, events)
     index_new()
     assert touched("app.py") == [rows[5].pk, rows[4].pk, rows[2].pk, rows[0].pk]
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite looks each beginning up by itself")
+def test_a_batch_of_many_calls_looks_their_beginnings_up(session: Session) -> None:
+    """A database that was just filled has no statistics yet, and must not read all events for each batch."""
+    calls = [event for number in range(150) for event in called("Read", APP, "x", use=f"use-{number}")]
+    rows = add_events(session, calls)
+    plans: list[str] = []
+
+    def explain_calls(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith(file_touches._CALLS.partition("{ids}")[0]):
+            execute(f"EXPLAIN {sql}", params, many, context)
+            plans.append("\n".join(line for (line,) in context["cursor"].fetchall()))
+        return execute(sql, params, many, context)
+
+    with without_statistics(), connection.execute_wrapper(explain_calls):
+        file_touches.record_touches([row.pk for row in rows])
+    (plan,) = plans
+    assert [word for word in ("hashed SubPlan", "Hash", "Seq Scan") if word in plan] == []
+    assert "sbx_event_context_tool_use" in plan
 
 
 def test_pages_follow_each_other(session: Session) -> None:

@@ -13,22 +13,24 @@ from coordinator.actions.search.progress import (
     fetch_query_rows,
     save_index_progress,
 )
+from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.search.paths import READ_UP_TO, extract_input_paths
 
 STEP = 500  # events a transaction
 REACH = 300  # events before an end among which its beginning is looked for, where no id says which it is
 FILES_LOOKED_AT = 5_000
-# An end repeats its call's input; it counts only where nobody reported the beginning.
+# An end repeats its call's input; it counts only where nobody reported the beginning. Before it has statistics,
+# PostgreSQL answers NOT EXISTS with a table of all beginnings, built for each batch. A single value it looks up.
 _CALLS = f"""
 SELECT e.id, e.session_id, {cast_to_text_sql("e.tool_name")}, e.event_type, c.tool_use_id,
     {cast_to_text_sql("s.project_dir")},
     substr({cast_to_text_sql("e.tool_input")}, 1, {READ_UP_TO}) FROM events e
 JOIN sessions s ON s.session_id = e.session_id LEFT JOIN event_context c ON c.event_id = e.id
-WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_tool' OR NOT EXISTS (
-    SELECT 1 FROM event_context o JOIN events p ON p.id = o.event_id
-    WHERE o.session_id = e.session_id AND o.tool_use_id = c.tool_use_id AND p.event_type = 'pre_tool'
-)) ORDER BY e.id"""  # constants  # noqa: S608
+WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_tool' OR (
+    SELECT p.id FROM event_context o JOIN events p ON p.id = o.event_id
+    WHERE o.session_id = e.session_id AND o.tool_use_id = c.tool_use_id AND p.event_type = 'pre_tool' LIMIT 1
+) IS NULL) ORDER BY e.id"""  # constants  # noqa: S608
 
 
 class TouchingCall(NamedTuple):
@@ -57,10 +59,11 @@ def record_touches(events: Sequence[int]) -> None:
     """Note what these events touched and called. Part of a transaction."""
     if not events:
         return
-    touched_files = [
-        TouchingCall(*row)
-        for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)
-    ]
+    with full_text.without_table_scans():
+        touched_files = [
+            TouchingCall(*row)
+            for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)
+        ]
     # Another program's id that is no text can be named nowhere else.
     calls = [call for call in touched_files if type(call.session_id) is str]
     begun = find_nearby_starts(calls)
