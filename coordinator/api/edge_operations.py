@@ -407,6 +407,12 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
     ),
     *declare_mcp_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
     *declare_mcp_operations(
+        "/mcp/collections/{name}",
+        "collection",
+        "the tools of a collection, named `server__tool`",
+        [describe_parameter("path", "name", TEXT, "The collection's name", needed=True)],
+    ),
+    *declare_mcp_operations(
         "/mcp/{server}",
         "server",
         "the registered MCP server as this key's agent may use it",

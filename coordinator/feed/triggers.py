@@ -44,6 +44,7 @@ FEED_TABLES = (
     FeedTable("mcp_access_control", "id", "grants", "server_id"),
     FeedTable("mcp_tools", "id", "mcp_tools", "server_id"),
     FeedTable("agent_tool_listings", "agent_id", "grants", part=True),
+    FeedTable("tool_collections", "name", "grants", part=True),
     FeedTable("mcp_upstreams", "server_id", "mcp_upstreams"),
     FeedTable("mcp_call_limits", "server_id", "mcp_upstreams", part=True),
     FeedTable("mcp_circuit_breakers", "server_id", "mcp_upstreams", part=True),

@@ -37,7 +37,9 @@ def to_stored_value(row: Model, name: str, value: Any) -> Any:
 
 def require_current_version(current: str, seen_version: str | None, label: str) -> None:
     """Raise Conflict unless `seen_version`, if given, is the current version. Call it with the row locked."""
-    if seen_version is not None and not hmac.compare_digest(current, seen_version):
+    if seen_version is not None and not hmac.compare_digest(
+        current.encode(), seen_version.encode(errors="replace")
+    ):
         raise Conflict(
             f"{label} was changed by somebody else since you loaded the page. Nothing was saved. "
             "Reload the page, then make your change again."

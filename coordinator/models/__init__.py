@@ -45,6 +45,7 @@ from coordinator.models.mcp import (
     McpServer,
     McpTool,
     McpToolRevision,
+    ToolCollection,
 )
 from coordinator.models.notes import Note
 from coordinator.models.notifications import (
@@ -238,6 +239,7 @@ __all__ = [
     "StoredResult",
     "SubscriptionLimit",
     "TelemetryOmission",
+    "ToolCollection",
     "ToolRule",
     "TranscriptProblem",
     "TranscriptSender",

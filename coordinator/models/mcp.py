@@ -139,6 +139,26 @@ class AgentToolListing(models.Model):
         return f"{self.agent_id} is shown {self.listed}"
 
 
+class ToolCollection(models.Model):
+    """Chosen tools of several servers, which `/mcp/collections/NAME` serves. It grants nothing and denies nothing.
+
+    `tools` are the server and the name of each tool, as pairs; an empty name stands for all tools of the server. The
+    servers are plain ids, as in grants.
+    """
+
+    name = models.TextField(primary_key=True)
+    description = models.TextField(blank=True)
+    tools = JsonTextField(default=list, db_default=models.Value("[]"))
+    changed_by = models.TextField()
+    changed_at = IsoTextField()
+
+    class Meta:
+        db_table = "tool_collections"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class McpProcess(models.Model):
     """How the process of a stdio server is, as its host last told it (coordinator.hosting).
 

@@ -148,6 +148,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "StopCommand": {NAMES: "runner_id run_id session_id"},
     "StoredResult": {NAMES: "id server_id tool_name agent_id", OURS: "content"},  # sealed
     "StoredFile": {OURS: "place sha256 proven"},
+    "ToolCollection": {NAMES: "name tools changed_by", PEOPLE: "description"},
     "ToolRule": {
         NAMES: "verdict agents program unreadable ready_made changed_by",
         PEOPLE: "tool pattern reason runs touches reaches repeats",

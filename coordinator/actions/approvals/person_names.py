@@ -66,6 +66,7 @@ HISTORY = (
     "RuntimePlugin.created_by",
     "SessionTag.tagged_by",
     "SessionTitle.set_by",
+    "ToolCollection.changed_by",
     "ToolRule.changed_by",
 )
 

@@ -1,5 +1,7 @@
 """`/mcp`: all servers that are open to an agent as one, their tools named `server__tool`.
 
+`/mcp/collections/NAME` answers in the same way, with the tools of a collection alone.
+
 Towards its client this is a server of its own; towards each server it passes the client's calls on, in a session of
 that server's which is begun when it is first needed. Resources and prompts are at each server's own endpoint.
 """
@@ -55,6 +57,9 @@ from coordinator.policy.grants import access
 ABOUT = {"name": "signalbox", "title": "Signalbox", "version": "1"}
 INSTRUCTIONS = (
     "Tools of all MCP servers that are open to you, named server__tool. Some calls wait for a person."
+)
+COLLECTION_INSTRUCTIONS = (
+    "Chosen tools of the MCP servers that are open to you, named server__tool. Some calls wait for a person."
 )
 AT_ONCE = 8  # servers that are asked for their tools at the same time
 LIST_WITHIN = 20.0  # seconds that one server has to list its tools
@@ -144,7 +149,7 @@ class AllServers:
             else VERSIONS[0]
         )
         client = await self._clients.begin_client_session(
-            "",
+            exchange.endpoint,
             key_id=exchange.caller_key.id,
             agent_id=exchange.agent_id,
             version=version,
@@ -155,7 +160,7 @@ class AllServers:
             "protocolVersion": version,
             "capabilities": {"tools": {"listChanged": True}} | await self.build_resources_capability(),
             "serverInfo": ABOUT,
-            "instructions": INSTRUCTIONS,
+            "instructions": COLLECTION_INSTRUCTIONS if exchange.collection else INSTRUCTIONS,
         }
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
@@ -166,7 +171,7 @@ class AllServers:
             "capabilities": {"tools": {}, "extensions": {TASKS: {}}}
             | await self.build_resources_capability(),
             "serverInfo": ABOUT,
-            "instructions": INSTRUCTIONS,
+            "instructions": COLLECTION_INSTRUCTIONS if exchange.collection else INSTRUCTIONS,
             "ttlMs": 60_000,
             "cacheScope": "private",
         }
@@ -199,7 +204,8 @@ class AllServers:
             )  # by which hooks and questions of this agent know that it is here
         shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
         value: dict[str, Any] = {"tools": list(tool_search.SEARCH_TOOLS)}
-        if shown_tools.listed is not ListedTools.SEARCH:
+        is_empty_collection = exchange.collection is not None and not exchange.collection.tools
+        if shown_tools.listed is not ListedTools.SEARCH or is_empty_collection:
             tools, silent, twins = await self.fetch_combined_tools(exchange)
             value["tools"] = [msgspec.Raw(tool) for tool in tools]
             meta = {"signalbox/unreachable": silent, "signalbox/same-name": twins}
@@ -213,6 +219,8 @@ class AllServers:
         """Return the tools of all servers by server and name, the servers that did not answer, and those alike."""
         semaphore = asyncio.Semaphore(AT_ONCE)
         opened = await self.find_open_servers(exchange)
+        if exchange.collection is not None:
+            opened = [server for server in opened if exchange.collection.has_tool_of_server(server.name)]
         alone = [server for server in opened if not server.indistinguishable_servers]
         server_tools = await asyncio.gather(
             *(self.fetch_server_tools(exchange, server, semaphore) for server in alone)
@@ -328,6 +336,9 @@ class AllServers:
             )
             return
         tool = name.removeprefix(prefix)
+        if not exchange.is_tool_at_address(server.name, tool):
+            await self.refuse_unknown_tool(exchange, name)
+            return
         try:
             inner = await self._links.attach_upstream_session(
                 replace(exchange, server=server, message=rename_called_tool(exchange.message, tool))
@@ -345,8 +356,12 @@ class AllServers:
     async def refuse_unknown_tool(self, exchange: Exchange, name: Any) -> None:
         """Refuse a call of no server that is open here, and have that audited.
 
-        To whom nothing of a server is open, it is like one that is not there.
+        To whom nothing of a server is open, it is like one that is not there. At a collection's address, so is a tool
+        that is not in the collection.
         """
+        if exchange.collection is not None:
+            await self.refuse_tool_outside_collection(exchange, exchange.collection.name, name)
+            return
         meant_tool = (
             await self._threads.run_in_thread(servers.find_called_server, name)
             if isinstance(name, str)
@@ -380,6 +395,24 @@ class AllServers:
             server.name if server else shown_name,
             problem,
             is_known_server=server is not None,
+        )
+        await exchange.line.send_answer(
+            answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
+        )
+
+    async def refuse_tool_outside_collection(
+        self, exchange: Exchange, collection_name: str, name: Any
+    ) -> None:
+        """Refuse a call of a tool that a collection's address does not serve to the agent, and have that audited."""
+        problem = NotFound(
+            f"{str(name)[:200]!r} is called, which the collection {collection_name} does not serve."
+        )
+        await self._refusals.audit_refusal(
+            exchange.admission, exchange.agent_id, exchange.endpoint, problem, is_known_server=True
+        )
+        refusal_text = (
+            f"There is no such tool here. This address has the tools of the collection {collection_name}, as far as "
+            "they are open to you. An administrator can change the collection."
         )
         await exchange.line.send_answer(
             answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)

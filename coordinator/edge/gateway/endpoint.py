@@ -1,4 +1,4 @@
-"""`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it.
+"""`/mcp/{server}`: an MCP server over streamable HTTP, as an agent sees the one behind it; `/mcp` and collections.
 
 Messages pass as the bytes that came, without members that MCP does not have. Only known methods pass: calls of tools
 are judged one by one, reads by what the server is granted as a whole.
@@ -63,6 +63,7 @@ from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import answers
+from coordinator.mcp.gateway.collections import CollectionTools, load_collection_tools
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import UpstreamFailed
@@ -73,6 +74,7 @@ from coordinator.mcp.protocol.messages import (
     McpMessage,
     UnreadableMessage,
 )
+from coordinator.mcp.servers.names import COLLECTION_PREFIX
 
 MOST_STREAMS = 4_000
 UNHEARD = 0.1  # seconds of a request in which nobody looks whether its client has left: most are over by then
@@ -98,6 +100,7 @@ class GatewayEndpoint:
     ) -> None:
         self._auth = auth
         self._bodies = bodies
+        self._threads = threads
         self._stream_limit = ConcurrencyLimit(MOST_STREAMS, "streams of MCP servers")
         self.upstreams = UpstreamClient(threads)
         self.registry = ServerRegistry(hub, threads)
@@ -217,12 +220,31 @@ class GatewayEndpoint:
         """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
         await self.serve_client_stream("", self._tool_list_updates.stream_list_changes, scope, receive, send)
 
+    async def post_to_collection(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /mcp/collections/{name}`: one message of a client, to the servers of a collection's tools."""
+        await self.post_server_message(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
+
+    async def stream_collection_updates(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /mcp/collections/{name}`: what is new in a collection's tools, for as long as the client stays."""
+        await self.serve_client_stream(
+            f"{COLLECTION_PREFIX}{name}", self._tool_list_updates.stream_list_changes, scope, receive, send
+        )
+
+    async def delete_collection_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """`DELETE /mcp/collections/{name}`: the client ends its session."""
+        await self.end_address_session(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
+
     async def delete_combined_session(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp`: the client ends its session."""
+        await self.end_address_session("", scope, receive, send)
+
+    async def end_address_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """End a client's session at the address of all servers, or of a collection, with the servers' own within it."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_message_session(empty, headers, ALL, admission, agent_id)
+        server, collection = await self.find_gateway_address(name, admission, agent_id)
+        client = await self.find_message_session(empty, headers, name, admission, agent_id)
         line = ResponseStream(send)
         with DisconnectWatcher(receive) as disconnect_watcher:
             exchange = Exchange(
@@ -230,11 +252,12 @@ class GatewayEndpoint:
                 agent_id,
                 headers,
                 empty,
-                ALL,
+                server,
                 line,
                 disconnect_watcher,
                 time.perf_counter(),
                 client,
+                collection=collection,
             )
             await self.all_servers.end_combined_session(exchange)
             await line.send_empty_answer(200)
@@ -262,7 +285,8 @@ class GatewayEndpoint:
         started = time.perf_counter()
         headers = get_request_headers(scope)
         admission, agent_id = await self.admit_gateway_client(scope)
-        line = ResponseStream(send) if name else ServerTaggedStream(send)
+        is_one_server = name and not name.startswith(COLLECTION_PREFIX)
+        line = ResponseStream(send) if is_one_server else ServerTaggedStream(send)
         with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
             raw = await reservation.read_body(receive, headers, get_operation(scope).body.key)
             try:
@@ -275,8 +299,8 @@ class GatewayEndpoint:
                 answers.build_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
             )
             return None
-        server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
-        client = await self.find_message_session(message, headers, server, admission, agent_id)
+        server, collection = await self.find_gateway_address(name, admission, agent_id)
+        client = await self.find_message_session(message, headers, name, admission, agent_id)
         return lambda gone: Exchange(
             admission,
             agent_id,
@@ -288,6 +312,7 @@ class GatewayEndpoint:
             started,
             client,
             named_session=parse_named_session(headers),
+            collection=collection,
         )
 
     async def answer_message_or_error(self, exchange: Exchange) -> None:
@@ -367,9 +392,9 @@ class GatewayEndpoint:
         """Hold a stream open for a client's session."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
-        server = await self.find_gateway_server(name, admission, agent_id) if name else ALL
+        server, collection = await self.find_gateway_address(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_message_session(empty, headers, server, admission, agent_id)
+        client = await self.find_message_session(empty, headers, name, admission, agent_id)
         with (
             self._stream_limit.acquire_slot(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
@@ -384,6 +409,7 @@ class GatewayEndpoint:
                 disconnect_watcher,
                 time.perf_counter(),
                 client,
+                collection=collection,
             )
             self._open_streams.add(disconnect_watcher)
             try:
@@ -400,7 +426,7 @@ class GatewayEndpoint:
         headers = get_request_headers(scope)
         server = await self.find_gateway_server(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_message_session(empty, headers, server, admission, agent_id)
+        client = await self.find_message_session(empty, headers, server.name, admission, agent_id)
         line = ResponseStream(send)
         if client is None:
             raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
@@ -447,6 +473,25 @@ class GatewayEndpoint:
             )
             raise problem
 
+    async def find_gateway_address(
+        self, name: str, admission: Admission, agent_id: str
+    ) -> tuple[UpstreamServer, CollectionTools | None]:
+        """Return the server of an address: ALL at that of all servers, and with it the collection at a collection's.
+
+        Raises NotFound, and Forbidden for a server that cannot be used.
+        """
+        if not name:
+            return ALL, None
+        if not name.startswith(COLLECTION_PREFIX):
+            return await self.find_gateway_server(name, admission, agent_id), None
+        collection_name = name.removeprefix(COLLECTION_PREFIX)
+        collection = await self._threads.run_in_thread(load_collection_tools, collection_name)
+        if collection is None:
+            problem = NotFound(f"There is no collection {collection_name[:100]!r} here.")
+            await self.refusals.audit_refusal(admission, agent_id, name, problem, is_known_server=False)
+            raise problem
+        return ALL, collection
+
     async def find_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
         server = await self.registry.find_registered_server(name)
         if server is None:
@@ -463,11 +508,11 @@ class GatewayEndpoint:
         self,
         message: McpMessage,
         headers: dict[bytes, bytes],
-        server: UpstreamServer,
+        endpoint: str,
         admission: Admission,
         agent_id: str,
     ) -> GatewayClient | None:
-        """Return the client's session; None for a stateless message, and for one that begins a session.
+        """Return the client's session at this endpoint; None for a stateless message, and for one that begins one.
 
         Clients that begin anew may still name the session that is over.
         """
@@ -479,7 +524,7 @@ class GatewayEndpoint:
                 return None
             raise BadRequest("Send the Mcp-Session-Id that initialize gave, or speak MCP 2026-07-28.")
         return await self.clients.find_client_session(
-            session_header.decode("latin-1"), server.name, admission.caller.id, agent_id
+            session_header.decode("latin-1"), endpoint, admission.caller.id, agent_id
         )
 
     def cut_open_streams(self) -> None:

@@ -23,6 +23,7 @@ from coordinator.edge.polling.waits import DisconnectWatcher
 from coordinator.errors import Forbidden
 from coordinator.identity.keys import KeyIdentity
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
+from coordinator.mcp.gateway.collections import CollectionTools
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import param_headers
@@ -57,6 +58,7 @@ class Exchange:
     `record` is that of a call under way. `is_interactive`: its server asked something before it answered.
     `person` is the user who makes the call on a page: no program is its caller, the person's own access token goes with
     it, and nothing that its server asks is passed on.
+    `collection` is the one at whose address the request came: nothing but its tools is listed and called.
     """
 
     admission: Admission
@@ -80,6 +82,7 @@ class Exchange:
     record: CallRecord | None = None
     is_interactive: bool = False
     person: int | None = None
+    collection: CollectionTools | None = None
     call_timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     caller: GatewayCaller = field(init=False)
 
@@ -99,6 +102,15 @@ class Exchange:
         client: Any = self.client.client if self.client else self.message.meta.get(META_CLIENT)
         name = client.get("name") if isinstance(client, dict) else None
         return name[:200] if isinstance(name, str) else ""
+
+    @property
+    def endpoint(self) -> str:
+        """Return the name of the address that the request came to: its server, a collection's, "" for all servers."""
+        return self.server.name if self.collection is None else self.collection.endpoint
+
+    def is_tool_at_address(self, server_id: str, tool: str) -> bool:
+        """Say whether the address serves this tool, as far as the agent may see it."""
+        return self.collection is None or self.collection.has_tool(server_id, tool)
 
     @property
     def called_tool(self) -> str:

@@ -1,4 +1,4 @@
-"""`GET /mcp`: a client at the endpoint of all servers is told when the tools that it may see have changed.
+"""`GET /mcp`: a client at the endpoint of all servers, or of a collection, is told when its visible tools change.
 
 Grants, rules, servers and definitions change what an agent may see; the feed tells of each, and the notification goes
 out where the list is another one. What single servers send by themselves is received at their own endpoints.
@@ -30,6 +30,7 @@ ALIVE_EVERY = 15.0  # seconds of silence after which a stream says that it is th
 SETTLES = 0.2  # seconds for which more edits are waited for: people save several at once
 MOST_KEPT = 2_000
 HERE = b": here\n\n"
+ListReader = tuple[GatewayCaller, str | None]  # who lists tools, and at which collection
 CHANGED = sse.build_sse_event(answers.build_notification("notifications/tools/list_changed", {}))
 
 
@@ -40,7 +41,7 @@ class ToolListUpdates:
         self._threads = threads
         self._edits = 0
         self._listening: set[asyncio.Event] = set()
-        self._seen_digests: dict[GatewayCaller, tuple[int, asyncio.Future[str]]] = {}
+        self._seen_digests: dict[ListReader, tuple[int, asyncio.Future[str]]] = {}
         hub.listeners.append(self.wake_changed_listeners)
 
     async def stream_list_changes(self, exchange: Exchange) -> None:
@@ -57,7 +58,8 @@ class ToolListUpdates:
         await exchange.line.end_event_stream()
 
     async def send_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
-        visible_digest = await self.find_visible_digest(exchange.caller)
+        reader: ListReader = exchange.caller, exchange.collection.name if exchange.collection else None
+        visible_digest = await self.find_visible_digest(reader)
         while not exchange.disconnect.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
@@ -69,17 +71,16 @@ class ToolListUpdates:
                 changed.clear()
             else:
                 await exchange.line.send_event(HERE)
-                self._seen_digests.pop(
-                    exchange.caller, None
-                )  # a grant may have ended: that is no change that is told
-            now = await self.find_visible_digest(exchange.caller)
+                self._seen_digests.pop(reader, None)  # a grant may have ended: that is no change that is told
+            now = await self.find_visible_digest(reader)
             if now not in (visible_digest, None):
                 visible_digest = now
                 await exchange.line.send_event(CHANGED)
 
-    async def find_visible_digest(self, caller: GatewayCaller) -> str | None:
+    async def find_visible_digest(self, reader: ListReader) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
-        cached_digest = self._seen_digests.get(caller)
+        caller, collection_name = reader
+        cached_digest = self._seen_digests.get(reader)
         if (
             cached_digest is None
             or cached_digest[0] != self._edits
@@ -88,9 +89,9 @@ class ToolListUpdates:
             if len(self._seen_digests) >= MOST_KEPT:
                 self._seen_digests.clear()
             looking = asyncio.ensure_future(
-                self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now())
+                self._threads.run_in_thread(reach.hash_visible_tools, caller, timezone.now(), collection_name)
             )
-            cached_digest = self._seen_digests[caller] = self._edits, looking
+            cached_digest = self._seen_digests[reader] = self._edits, looking
         try:
             return await asyncio.shield(cached_digest[1])
         except DatabaseError as problem:

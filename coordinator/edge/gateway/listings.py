@@ -103,8 +103,10 @@ class AgentToolListings:
         shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
 
         def is_visible_to_agent(tool: ToolDefinition) -> bool:
-            return shown_tools.is_tool_shown(exchange.server.name, tool.name) and is_tool_visible(
-                exchange, rules, policy, tool.name, tool.definition_digest
+            return (
+                exchange.is_tool_at_address(exchange.server.name, tool.name)
+                and shown_tools.is_tool_shown(exchange.server.name, tool.name)
+                and is_tool_visible(exchange, rules, policy, tool.name, tool.definition_digest)
             )
 
         rename = None if prefix is None else lambda name: f"{prefix}{name}"

@@ -61,7 +61,7 @@ class UpstreamSessions:
         Raises UpstreamSessionLost at a server's own endpoint, where that is its client's to do, and UpstreamFailed.
         """
         assert exchange.client is not None
-        if exchange.client.endpoint:
+        if exchange.client.endpoint == exchange.server.name:
             raise await self.end_lost_session(exchange)
         try:
             exchange.client = await self.ensure_upstream_session(exchange, exchange.client)

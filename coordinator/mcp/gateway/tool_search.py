@@ -15,7 +15,7 @@ import msgspec
 
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.messages import INVALID_PARAMS, McpMessage, UnreadableMessage
-from coordinator.mcp.servers.names import CALL_TOOL, FIND_TOOLS
+from coordinator.mcp.servers.names import CALL_TOOL, FIND_TOOLS, ServerTool
 from coordinator.models import AgentToolListing
 from coordinator.models.mcp import ListedTools
 
@@ -64,7 +64,7 @@ class ShownTools:
     """Which tools an agent's model is shown."""
 
     listed: ListedTools = ListedTools.ALL
-    chosen: frozenset[tuple[str, str]] = frozenset()
+    chosen: frozenset[ServerTool] = frozenset()
 
     def is_tool_shown(self, server_id: str, tool: str) -> bool:
         """Say whether a tool that the agent may see is listed, or can be found."""
@@ -76,13 +76,16 @@ def load_shown_tools(agent_id: str) -> ShownTools:
     row = AgentToolListing.objects.filter(pk=agent_id).first()
     if row is None or row.listed not in ListedTools.values:
         return ShownTools()
-    pairs = row.tools if isinstance(row.tools, list) else []
-    chosen = frozenset(
+    return ShownTools(ListedTools(row.listed), parse_tool_pairs(row.tools))
+
+
+def parse_tool_pairs(value: Any) -> frozenset[ServerTool]:
+    """Return the servers and tools of a stored list of pairs; what is none is left out."""
+    return frozenset(
         (pair[0], pair[1])
-        for pair in pairs
+        for pair in (value if isinstance(value, list) else [])
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) for name in pair)
     )
-    return ShownTools(ListedTools(row.listed), chosen)
 
 
 def estimate_tokens(definition: Mapping[str, Any]) -> int:

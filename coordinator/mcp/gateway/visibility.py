@@ -9,6 +9,7 @@ from typing import Any
 
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import tool_search
+from coordinator.mcp.gateway.collections import load_collection_tools
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.models import McpServer, McpTool, McpUpstream
 from coordinator.policy.grants import access
@@ -44,10 +45,15 @@ def find_visible_tools(caller: GatewayCaller, now: datetime, *columns: str) -> l
     ]
 
 
-def hash_visible_tools(caller: GatewayCaller, now: datetime) -> str:
-    """Return a digest of all tools that an agent is shown, and of their definitions."""
+def hash_visible_tools(caller: GatewayCaller, now: datetime, collection_name: str | None = None) -> str:
+    """Return a digest of all tools that an agent is shown, of a collection if one is named, with their definitions."""
+    collection = None if collection_name is None else load_collection_tools(collection_name)
     shown_tools = tool_search.load_shown_tools(caller.agent_id)
     visible_tools = find_visible_tools(caller, now, "definition_hash", "short_for", "short_description")
+    if collection_name is not None:
+        visible_tools = [
+            tool for tool in visible_tools if collection and collection.has_tool(tool[0], tool[1])
+        ]
     text = json.dumps(
         [shown_tools.listed, *(tool for tool in visible_tools if shown_tools.is_tool_shown(tool[0], tool[1]))]
     )

@@ -16,6 +16,7 @@ from coordinator.errors import UnprocessableRequest
 
 PREFIX = tool_names.PREFIX
 name_in_calls = tool_names.escape_tool_name
+COLLECTION_PREFIX = "collections/"  # how the addresses of collections of tools begin, after `/mcp/`
 GATEWAY = "signalbox"  # as `signalbox connect` calls it in agents' settings
 PLUGIN = "plugin_"
 # The gateway's own two tools, by which an agent finds and calls those that its model is not shown.
@@ -71,8 +72,11 @@ def find_longest_matches(call: str, names: Iterable[tuple[str, str]]) -> set[Ser
 
 
 def is_own_server_name(server_id: str) -> bool:
-    """Say whether a server of this name would be taken for our gateway, or for one of the servers behind it."""
-    return any(
+    """Say whether a server of this name would be taken for our gateway, or for one of the servers behind it.
+
+    The address of one whose name begins with `collections/` is that of a collection.
+    """
+    return server_id.startswith(COLLECTION_PREFIX) or any(
         name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in list_server_spellings(server_id)
     )
 
@@ -81,7 +85,7 @@ def refuse_own_server_name(server_id: str) -> None:
     """Raise UnprocessableRequest for such a name."""
     if is_own_server_name(server_id):
         raise UnprocessableRequest(
-            f"A server cannot be called {server_id!r}: agents know Signalbox's own tools by that name."
+            f"A server cannot be called {server_id!r}: Signalbox's own tools and addresses have such names."
         )
 
 
