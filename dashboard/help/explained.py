@@ -30,6 +30,7 @@ EXPLAINED: dict[str, str] = {
     "runners:list": "runner#start-a-runner",
     "chat:list": "api#talk-with-an-agent",
     "mcp:list": "mcp",
+    "mcp:collections": "mcp#collections",
     "mcp:server": "mcp#isolation",
     "mcp:try": "mcp#try-a-tool",
     "mcp:grants": "mcp#grants",

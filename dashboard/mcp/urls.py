@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.urls import path
 
 from dashboard.mcp.views import access as mcp_access
+from dashboard.mcp.views import collections as mcp_collections
 from dashboard.mcp.views import gateway as mcp_gateway
 from dashboard.mcp.views import grants as mcp_grants
 from dashboard.mcp.views import graph as mcp_graph
@@ -48,6 +49,11 @@ urlpatterns = [
     path("tool/try/", mcp_trials.try_tool_view, name="try"),
     path("shown/", mcp_shown.show_listed_tools, name="shown"),
     path("shown/save/", mcp_shown.save_listed_tools, name="show-tools"),
+    path("collections/", mcp_collections.list_collections, name="collections"),
+    path("collections/add/", mcp_collections.add_collection_view, name="add-collection"),
+    path("collections/of/<text:name>/", mcp_collections.show_collection, name="collection"),
+    path("collections/save/<text:name>/", mcp_collections.save_collection_view, name="save-collection"),
+    path("collections/delete/<text:name>/", mcp_collections.delete_collection_view, name="delete-collection"),
     path("tool/describe/", mcp_shown.shorten_tool_description_view, name="describe"),
     path("limits/save/", mcp_limits.save_call_limits_view, name="save-limits"),
     path("limits/close/", mcp_limits.close_circuit_breaker_view, name="close-breaker"),

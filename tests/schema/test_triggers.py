@@ -296,6 +296,7 @@ DEFINED_SINCE = (
     ("0076_bound_keys", "db0b6cc5aec8ea20"),
     ("0095_shown_tools", "aa76532f56df2da6"),
     ("0103_call_limits", "913743e06a03b97c"),
+    ("0112_tool_collections", "553f023b26be89d8"),
 )
 
 
