@@ -49,7 +49,7 @@ def test_a_person_who_denies_a_call_ends_the_turn_where_they_say_so(
     connect(home, served)
     hold(served, "touch denied")
     run = home.starts("touch denied", "touch next")
-    request_id = asked(served, home.agent, "touch denied")
+    request_id = asked(served, home.agent.name, "touch denied")
     assert request_id is not None
     decide(served.sign_in("approver"), request_id, verdict, reason="Not today.")
     model_requests = run.ended()

@@ -174,11 +174,12 @@ def test_of_an_odd_list_the_odd_tools_are_left_out(
     assert bool(cut_off) == bool(listing.cut_off)
 
 
-def test_a_tool_with_half_a_character_hides_no_other() -> None:
+def test_half_a_character_of_a_tool_is_replaced() -> None:
     source = SERVER.replace('"name": "second"', r'"name": "second", "description": "\ud800"')
     listing = ask(source)
-    assert [tool.name for tool in listing.tools] == ["env"]
-    assert [tool.name for tool in listing.left_out] == ["second"]
+    assert [tool.name for tool in listing.tools] == ["env", "second"]
+    assert listing.tools[1].content["description"] == "\ufffd"
+    assert listing.left_out == []
 
 
 @pytest.mark.parametrize(
