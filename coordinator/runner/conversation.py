@@ -158,15 +158,20 @@ class AgentConversation:
             "directory": self.directory,
         }
 
-    async def initialize_agent(self, within: float = OPENING) -> None:
-        """Introduce the two to each other. Raises AgentFailed, RequestError."""
+    async def initialize_agent(self, within: float | None = None) -> None:
+        """Introduce the two to each other. Raises AgentFailed, RequestError.
+
+        `within`: the seconds that the agent has to answer; OPENING if left out.
+        """
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": CAPABILITIES,
             "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
         }
         method = AGENT_METHODS["initialize"]
-        self.told = await self.process.request_agent(method, params, within=within)
+        self.told = await self.process.request_agent(
+            method, params, within=OPENING if within is None else within
+        )
         version = self.told.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             raise AgentFailed(
