@@ -2612,4 +2612,25 @@ MUTANTS = (
         "return False",
         ("tests/approvals/test_headlines.py::test_a_long_call_is_folded_and_its_marked_lines_stay_in_view",),
     ),
+    Mutant(
+        "collection: tool outside it called",
+        "coordinator/edge/gateway/all_servers.py",
+        "if not exchange.is_tool_at_address(server.name, tool):",
+        "if False:",
+        ("tests/gateway/test_collections.py::test_its_tools_are_listed_and_called_and_no_other",),
+    ),
+    Mutant(
+        "collection: session of another address",
+        "coordinator/edge/gateway/endpoint.py",
+        "client = await self.find_message_session(message, headers, name, admission, agent_id)",
+        "client = await self.find_message_session(message, headers, server.name, admission, agent_id)",
+        ("tests/gateway/test_collections.py::test_a_session_is_one_of_the_address_where_it_was_begun",),
+    ),
+    Mutant(
+        "collection: unknown one serves all",
+        "coordinator/edge/gateway/endpoint.py",
+        "        if collection is None:\n            problem = NotFound(",
+        "        if False:\n            problem = NotFound(",
+        ("tests/gateway/test_collections.py::test_an_unknown_or_deleted_collection_serves_nothing",),
+    ),
 )
