@@ -109,6 +109,7 @@ WRITES = [
     Row("POST", "/runs", {"type": "start_session", "parameters": {"prompt": "x", "fork_of": SESSION}}),
     Row("POST", "/api/permission-requests", ASK | {"session_id": SESSION}, lets_in=True),
     Row("POST", "/mcp", CALL, HEADER),
+    Row("POST", "/mcp/collections/team", CALL, HEADER | {"Mcp-Session-Id": SESSION}),
     Row("POST", "/mcp/s", CALL, HEADER | {"Mcp-Session-Id": SESSION}),
     Row("POST", "/api/mcp/calls", {"server": "s", "tool": "t", "arguments": "{}", "session": SESSION}, HEADER),
     Row("DELETE", f"/sessions/{SESSION}"),
@@ -187,6 +188,11 @@ def clients(box: Served) -> dict[str, httpx.Client]:
     box.sql(
         "INSERT INTO session_writers (session_id, writer, is_runner) VALUES (?, 'another', ?)",
         (SESSION, True),
+    )
+    box.sql(
+        "INSERT INTO tool_collections (name, description, tools, changed_by, changed_at)"
+        " VALUES ('team', '', '[]', '', ?)",
+        (AT,),
     )
     message = EVENT | {"session_id": SESSION, "content": [{"type": "text", "text": MARKER}]}
     assert box.client("operator").post(f"/sessions/{SESSION}/events", json=message).status_code < 300

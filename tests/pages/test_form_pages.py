@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from coordinator.actions.mcp import tool_collections
 from coordinator.actions.plugins import plugins
 from coordinator.actions.policy import budgets
 from coordinator.identity.actors import person_actor
@@ -40,6 +41,7 @@ def world() -> dict[str, Any]:
     add_server(server)
     admin = person_actor(person("root", "admin"))
     plugins.create_plugin("mind.test", actor=admin)
+    tool_collections.create_tool_collection(server, description="", tools=[], actor=admin, now=timezone.now())
     budget = budgets.create_budget(
         "everything", "", "day", "calls", amount=1, at_limit="warn", actor=admin, now=timezone.now()
     )
