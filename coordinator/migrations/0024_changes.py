@@ -6,18 +6,12 @@ from typing import Any
 
 from django.db import migrations, models
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 from coordinator.models.fields import MsField
 
 
 def nothing(apps: Any, schema_editor: Any) -> None:
     """Leave it to post_migrate to put the triggers up."""
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - Django calls it with both
-    """Take the triggers down before their table goes: they would fail every write."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -52,5 +46,5 @@ CREATE TABLE changes (
                 ),
             ],
         ),
-        migrations.RunPython(nothing, remove_triggers),
+        migrations.RunPython(nothing, remove_feed_triggers),
     ]

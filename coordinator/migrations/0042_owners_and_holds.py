@@ -7,18 +7,12 @@ from typing import Any
 import django.db.models.deletion
 from django.db import migrations, models
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 from coordinator.models import fields
 
 
 def nothing(apps: Any, schema_editor: Any) -> None:
     """Forwards there is nothing to do: the triggers are put up anew after every migrate."""
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - likewise
-    """Take the feed's triggers down: SQLite drops no column that one of them names."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -94,5 +88,5 @@ CREATE TABLE held_runs (
                 ),
             ],
         ),
-        migrations.RunPython(nothing, remove_triggers),
+        migrations.RunPython(nothing, remove_feed_triggers),
     ]

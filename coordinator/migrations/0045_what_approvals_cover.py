@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations, models
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 
 CONTEXT_COLUMNS = ("folder", "host", "scope", "cover_key")
 VOTE_COLUMNS = ("scope", "judged")
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -54,5 +46,5 @@ class Migration(migrations.Migration):
                 ),
             ],
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

@@ -7,20 +7,13 @@ Rows that are there already are numbered by their ids; their hashes are filled i
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations, models
 
 from coordinator.engine.change_triggers import COMMIT_ORDER_LOCK
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 from coordinator.models.fields import IsoTextField
 
 NEXT = "(SELECT coalesce(max(leaf_index) + 1, 0) FROM audit_leaves)"
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -97,7 +90,7 @@ $body$""",
                 ),
             ],
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
         migrations.CreateModel(
             "AuditNode",
             [

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import django.db.models.deletion
 from django.db import migrations, models
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 from coordinator.models import fields
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: some stand on what this step made. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -101,5 +93,5 @@ CREATE TABLE living_executors (
                 ),
             ],
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations, models
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
+from coordinator.migrations._sql import remove_feed_triggers, step
 
 
 class Migration(migrations.Migration):
@@ -28,5 +20,5 @@ class Migration(migrations.Migration):
                 )
             ],
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

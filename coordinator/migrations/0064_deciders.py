@@ -7,8 +7,7 @@ from typing import Any
 from django.db import migrations, models
 
 import coordinator.models.fields
-from coordinator.feed import triggers
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 
 TERMS = ("permission_type", "tool", "server", "agent", "host")
 
@@ -16,11 +15,6 @@ TERMS = ("permission_type", "tool", "server", "agent", "host")
 def write_first(apps: Any, schema_editor: Any) -> None:
     rows = apps.get_model("coordinator", "RightsVersion").objects
     rows.using(schema_editor.connection.alias).create(id=1)
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -84,5 +78,5 @@ class Migration(migrations.Migration):
                 migrations.AddField("permissionvote", "right_of", models.TextField(blank=True, null=True)),
             ],
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

@@ -10,19 +10,13 @@ from django.conf import settings
 from django.db import migrations, models
 from django.utils import timezone
 
-from coordinator.feed import triggers
 from coordinator.lib import instants
-from coordinator.migrations._sql import step
+from coordinator.migrations._sql import remove_feed_triggers, step
 from coordinator.models import fields
 
 COUNTED_BACK = timedelta(days=2)
 HOUR_MS = 3_600_000
 MOST = 1_000_000_000  # tokens of one event that count
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: some stand on what this step made. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 def count_back(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
@@ -167,5 +161,5 @@ CREATE TABLE session_owners (
             ],
         ),
         migrations.RunPython(count_back, migrations.RunPython.noop),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

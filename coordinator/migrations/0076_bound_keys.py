@@ -7,8 +7,7 @@ from typing import Any
 from django.db import migrations, models
 from django.utils import timezone
 
-from coordinator.feed import triggers
-from coordinator.migrations._sql import safe_beside_older
+from coordinator.migrations._sql import remove_feed_triggers, safe_beside_older
 from coordinator.models.fields import IsoTextField, JsonTextField
 
 
@@ -23,11 +22,6 @@ def accept_unbound_keys_where_there_are_keys(apps: Any, schema_editor: Any) -> N
             changed_at=timezone.now(),
             changed_by="system:migration",
         )
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: some stand on what this step made. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -45,5 +39,5 @@ class Migration(migrations.Migration):
             ],
             options={"db_table": "installation_settings"},
         ),
-        migrations.RunPython(accept_unbound_keys_where_there_are_keys, remove_triggers),
+        migrations.RunPython(accept_unbound_keys_where_there_are_keys, remove_feed_triggers),
     ]

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations, models
 
-from coordinator.feed import triggers
+from coordinator.migrations._sql import remove_feed_triggers
 from coordinator.models.fields import IsoTextField
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Take the feed's triggers down: no column is dropped that one of them names. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -30,5 +23,5 @@ class Migration(migrations.Migration):
             ],
             options={"db_table": "dismissed_suggestions"},
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import migrations, models
 
-from coordinator.feed import triggers
+from coordinator.migrations._sql import remove_feed_triggers
 from coordinator.models.fields import IsoTextField, JsonTextField
-
-
-def remove_triggers(apps: Any, schema_editor: Any) -> None:  # noqa: ARG001 - the shape Django calls
-    """Remove the feed's triggers, which name the columns, before these go. They come back after migrating."""
-    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 class Migration(migrations.Migration):
@@ -57,5 +50,5 @@ class Migration(migrations.Migration):
             name="short_for",
             field=models.TextField(blank=True, null=True),
         ),
-        migrations.RunPython(migrations.RunPython.noop, remove_triggers),
+        migrations.RunPython(migrations.RunPython.noop, remove_feed_triggers),
     ]

@@ -17,6 +17,8 @@ from django.db.migrations import SeparateDatabaseAndState
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
+from coordinator.feed import triggers
+
 Statement = str | Mapping[str, str]
 Code = TypeVar("Code", bound=Callable[..., Any])
 SAFE_BESIDE_OLDER = "safe_beside_older"  # an attribute of functions
@@ -30,6 +32,11 @@ def safe_beside_older(why: str) -> Callable[[Code], Code]:
         return code
 
     return mark
+
+
+def remove_feed_triggers(apps: Any, schema_editor: BaseDatabaseSchemaEditor) -> None:  # noqa: ARG001 - Django's shape
+    """Remove the feed's triggers on the way back, before what they name goes; they come back after migrating."""
+    triggers.drop_feed_triggers(schema_editor.connection)
 
 
 # Longest first: an identity is more than an INTEGER, and a boolean's default is no number.
