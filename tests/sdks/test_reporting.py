@@ -102,7 +102,7 @@ def test_a_run_waits_for_the_first_failure_alone(
         reporter.send_report(report(str(number)))
     assert report_server.attempts == 1
     report_server.status = 200
-    reporter._finish()  # as at the end of the program
+    reporter._send_rest_at_exit()  # as at the end of the program
     assert report_server.keys == ["7", "8", "9"]
 
 

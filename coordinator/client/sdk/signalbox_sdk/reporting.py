@@ -229,7 +229,7 @@ class RunReporter:
                 self._sender = threading.Thread(
                     target=self._send_queue, name="signalbox-reports", daemon=True
                 )
-                atexit.register(self._finish)
+                atexit.register(self._send_rest_at_exit)
                 self._sender.start()
 
     def _send_queue(self) -> None:
@@ -254,10 +254,10 @@ class RunReporter:
             if self._queue:
                 return self._queue[0]
             self._sender = None
-        atexit.unregister(self._finish)
+        atexit.unregister(self._send_rest_at_exit)
         return None
 
-    def _finish(self) -> None:
+    def _send_rest_at_exit(self) -> None:
         """Try once more to send what waits when the program ends."""
         sender = self._sender
         self._is_ending.set()
