@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -23,7 +22,7 @@ from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.wrong_method import declare_form_page
-from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, parse_chosen_tools
+from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, encode_tool_choice, parse_chosen_tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class ToolChoice:
     @property
     def form_value(self) -> str:
         """Return the tool as a field of the form."""
-        return json.dumps([self.server_id, self.name])
+        return encode_tool_choice(self.server_id, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ def render_collection(  # noqa: PLR0917 - the fields of the form
         "version": version,
         "q": query,
         "servers": choices,
-        "hidden_tools": [json.dumps(pair) for pair in sorted(chosen - displayed)],
+        "hidden_tools": [encode_tool_choice(*pair) for pair in sorted(chosen - displayed)],
         "chosen_count": len(chosen),
         "address": build_collection_address(row.name) if row else "",
         "server_argument": f"{COLLECTION_PREFIX}{row.name}" if row else "",
@@ -213,15 +212,20 @@ def build_server_choices(chosen: frozenset[ServerTool], query: str) -> list[Serv
     servers = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     pairs = {pair for pair in descriptions if pair[0] in servers} | chosen
     pairs |= {(server_id, WHOLE_SERVER) for server_id in servers}
+    fitting = [
+        (server_id, name)
+        for server_id, name in sorted(pairs)
+        if all(
+            word in f"{server_id} {name} {descriptions.get((server_id, name), '')}".casefold()
+            for word in words
+        )
+    ]
     boxes: dict[str, list[ToolChoice]] = {}
-    for server_id, name in sorted(pairs)[:MAX_TOOLS_ON_PAGE]:
-        description = descriptions.get((server_id, name), "")
-        if all(word in f"{server_id} {name} {description}".casefold() for word in words):
-            is_registered = server_id in servers and (
-                name == WHOLE_SERVER or (server_id, name) in descriptions
-            )
-            box = ToolChoice(server_id, name, description, (server_id, name) in chosen, not is_registered)
-            boxes.setdefault(server_id, []).append(box)
+    for pair in fitting[:MAX_TOOLS_ON_PAGE]:
+        server_id, name = pair
+        is_registered = server_id in servers and (name == WHOLE_SERVER or pair in descriptions)
+        box = ToolChoice(server_id, name, descriptions.get(pair, ""), pair in chosen, not is_registered)
+        boxes.setdefault(server_id, []).append(box)
     return [
         ServerChoices(
             server_id,

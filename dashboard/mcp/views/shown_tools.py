@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,12 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.mcp.gateway.policy import GatewayCaller
-from coordinator.mcp.gateway.tool_search import SEARCH_TOOLS, estimate_tokens, load_shown_tools
+from coordinator.mcp.gateway.tool_search import (
+    SEARCH_TOOLS,
+    estimate_tokens,
+    load_shown_tools,
+    parse_tool_pairs,
+)
 from coordinator.mcp.gateway.visibility import find_visible_tools
 from coordinator.mcp.servers.names import name_in_calls
 from coordinator.models import AgentToolListing, McpServer, McpUpstream
@@ -50,7 +56,7 @@ class VisibleTool:
     @property
     def form_value(self) -> str:
         """Return the tool as a field of the form."""
-        return json.dumps([self.server_id, self.name])
+        return encode_tool_choice(self.server_id, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ def render_listed_tools(
             (server_id, of_server, sum((tool.server_id, tool.name) in chosen for tool in of_server))
             for server_id, of_server in servers.items()
         ],
-        "chosen": {json.dumps(list(pair)) for pair in chosen},
+        "chosen": {encode_tool_choice(*pair) for pair in chosen},
         "more": max(0, len(tools) - MAX_TOOLS_ON_PAGE),
         "row": AgentToolListing.objects.filter(pk=agent_id).first(),
         "fault": error,
@@ -171,15 +177,16 @@ def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
 
 def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
     """Return the servers and tools of a form; what is none is left out."""
-    chosen = set()
+    pairs = []
     for value in values[: 2 * shown_tools.MAX_CHOSEN_TOOLS]:
-        try:
-            pair = json.loads(value)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(name, str) for name in pair):
-            chosen.add((pair[0], pair[1]))
-    return chosen
+        with contextlib.suppress(ValueError, RecursionError):
+            pairs.append(json.loads(value))
+    return set(parse_tool_pairs(pairs))
+
+
+def encode_tool_choice(server_id: str, name: str) -> str:
+    """Return a server and tool as a field of a form, as `parse_chosen_tools` reads it."""
+    return json.dumps([server_id, name])
 
 
 @require_POST
