@@ -7,6 +7,8 @@ from typing import Literal
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
+from coordinator.errors import Forbidden
+
 
 @dataclass(frozen=True, slots=True)
 class Actor:
@@ -32,3 +34,9 @@ def key_actor_by_name(name: str) -> Actor:
 def system_actor(part: str) -> Actor:
     """Return the actor for a part of Signalbox that acts on its own, such as `housekeeping`."""
     return Actor("system", part)
+
+
+def refuse_api_key(actor: Actor, refusal_text: str) -> None:
+    """Raise Forbidden with this text for an API key: what a person alone may change."""
+    if actor.kind == "key":
+        raise Forbidden(refusal_text)

@@ -2015,8 +2015,8 @@ MUTANTS = (
     Mutant(
         "grants: by a key",
         "coordinator/actions/policy/grants.py",
-        '    if actor.kind == "key":',
-        "    if False:",
+        '    refuse_api_key(actor, "An API key cannot change grants',
+        '    print(actor, "An API key cannot change grants',
         ("tests/access/test_grant_writes.py::test_an_api_key_gives_and_takes_nothing",),
     ),
     Mutant(

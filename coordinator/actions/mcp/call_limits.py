@@ -10,8 +10,9 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.mcp import result_cache
-from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor, system_actor
+from coordinator.actions.upkeep.excess_rows import delete_excess_rows
+from coordinator.errors import NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, refuse_api_key, system_actor
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CircuitBreaker
 from coordinator.mcp.gateway.limited_results import MAX_RESULT_BYTES, MIN_RESULT_BYTES
 from coordinator.models import McpCallLimit, McpCallRate, McpCircuitBreaker, McpServer, McpTool, StoredResult
@@ -54,8 +55,7 @@ def save_call_limits(
 
     Raises Forbidden for an API key, NotFound, UnprocessableRequest.
     """
-    if actor.kind == "key":
-        raise Forbidden(ONLY_PEOPLE)
+    refuse_api_key(actor, ONLY_PEOPLE)
     validate_call_limits(tool_name, new)
     with transaction.atomic():
         if not McpServer.objects.select_for_update().filter(pk=server_id).exists():
@@ -206,8 +206,7 @@ def record_call_success(server_id: str, now: datetime) -> None:
 
 def close_circuit_breaker(server_id: str, *, actor: Actor, now: datetime) -> bool:
     """Close a server's breaker for a person; return whether it was open. Raises Forbidden for an API key."""
-    if actor.kind == "key":
-        raise Forbidden(ONLY_PEOPLE)
+    refuse_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         deleted, _ = McpCircuitBreaker.objects.filter(pk=server_id, open_until__isnull=False).delete()
         if deleted:
@@ -253,9 +252,7 @@ def store_result_rest(
         expires_at=now + STORED_FOR,
     )
     own = StoredResult.objects.filter(agent_id=owner.agent_id).order_by("-created_at")
-    too_many = list(own.values_list("pk", flat=True)[MAX_STORED_PER_AGENT : MAX_STORED_PER_AGENT + 50])
-    if too_many:
-        StoredResult.objects.filter(pk__in=too_many).delete()
+    delete_excess_rows(own, MAX_STORED_PER_AGENT, at_once=50)
 
 
 def find_stored_result(stored_id: str, owner: ResultOwner, now: datetime) -> StoredResult | None:

@@ -12,8 +12,8 @@ from coordinator.actions import notifications
 from coordinator.actions.audit import audit
 from coordinator.actions.mcp import mcp_authorizations, mcp_sign_ins, mcp_upstreams
 from coordinator.actions.notifications import push
-from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor
+from coordinator.errors import NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.mcp.servers import credentials
 from coordinator.models import (
     Blueprint,
@@ -96,8 +96,7 @@ def remove_credential(server_id: str, kind: str, name: str, *, actor: Actor, now
 
 
 def require_credential_editor(actor: Actor) -> None:
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot change credentials. A person must sign in to do it.")
+    refuse_api_key(actor, "An API key cannot change credentials. A person must sign in to do it.")
 
 
 def lock_credential_server(server_id: str) -> McpServer:

@@ -13,8 +13,8 @@ from coordinator.actions.audit import audit
 from coordinator.actions.mcp import mcp_upstreams
 from coordinator.actions.policy import grants
 from coordinator.actions.upkeep import changed_columns
-from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.lib import versions
 from coordinator.mcp.servers import names
 from coordinator.models import (
@@ -146,8 +146,7 @@ def restrict_to_accepted_tools(name: str, is_restricted: bool, *, actor: Actor, 
 
     Raises NotFound, Forbidden for an API key.
     """
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot change policy. A person must sign in to do it.")
+    refuse_api_key(actor, "An API key cannot change policy. A person must sign in to do it.")
     with transaction.atomic():
         row, rows = lock_mcp_server(name), AcceptedOnlyServer.objects.filter(pk=name)
         if rows.exists() == is_restricted:

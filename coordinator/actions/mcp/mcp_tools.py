@@ -11,8 +11,8 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.mcp import tool_revisions
-from coordinator.errors import Conflict, Forbidden, NotFound
-from coordinator.identity.actors import Actor
+from coordinator.errors import Conflict, NotFound
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.mcp.servers.tools import (
     MOST_TOOLS,
     SkippedTool,
@@ -309,8 +309,9 @@ def lock_seen_tools(
     server_id: str, names: Sequence[str], actor: Actor, seen_version: str | None
 ) -> list[McpTool]:
     """Return the tools, locked. Raises NotFound, Conflict where one is not the seen one, Forbidden for an API key."""
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot accept or decline a changed tool. A person must sign in to do it.")
+    refuse_api_key(
+        actor, "An API key cannot accept or decline a changed tool. A person must sign in to do it."
+    )
     tools = list(McpTool.objects.select_for_update().filter(server_id=server_id, name__in=names))
     if len(tools) != len(set(names)):
         raise NotFound("This tool no longer exists.")

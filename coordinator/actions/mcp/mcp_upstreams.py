@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import commands, open_database
@@ -51,8 +51,7 @@ def save_upstream_config(
     `seen` is the digest of the command that the page showed to whoever has it started here; without it, the command
     has yet to be accepted. Raises Conflict where it changed since then.
     """
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot change how a server is reached. A person must sign in to do it.")
+    refuse_api_key(actor, "An API key cannot change how a server is reached. A person must sign in to do it.")
     if is_started_here(config):
         require_closed_database(config.network)
     with transaction.atomic():
@@ -137,8 +136,7 @@ def accept_changed_command(server_id: str, *, seen_version: str, actor: Actor, n
     Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as
     in `save_upstream_config`.
     """
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot accept a command. A person must sign in to do it.")
+    refuse_api_key(actor, "An API key cannot accept a command. A person must sign in to do it.")
     for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
         require_closed_database(network)
     with transaction.atomic():

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.errors import Forbidden, NotFound
-from coordinator.identity.actors import Actor
+from coordinator.actions.upkeep.excess_rows import delete_excess_rows
+from coordinator.errors import NotFound
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.mcp.gateway.binding import build_tool_name
 from coordinator.mcp.gateway.cached_results import CachedCall, build_result_scope, find_cache_seconds
 from coordinator.mcp.gateway.servers import load_upstream_server
@@ -115,9 +116,7 @@ def store_cached_result(
         update_fields=["content", "answered_at", "expires_at"],
     )
     newest = CachedResult.objects.filter(server_id=call.server_id).order_by("-answered_at", "-pk")
-    end = MAX_CACHED_PER_SERVER + DELETED_AT_ONCE
-    if too_many := list(newest.values_list("pk", flat=True)[MAX_CACHED_PER_SERVER:end]):
-        CachedResult.objects.filter(pk__in=too_many).delete()
+    delete_excess_rows(newest, MAX_CACHED_PER_SERVER, at_once=DELETED_AT_ONCE)
 
 
 def delete_cached_results(server_id: str, tool_name: str = "") -> int:
@@ -129,8 +128,7 @@ def delete_cached_results(server_id: str, tool_name: str = "") -> int:
 
 def empty_result_cache(server_id: str, *, actor: Actor, now: datetime) -> int:
     """Delete a server's cached results for a person; return how many. Raises Forbidden for an API key, NotFound."""
-    if actor.kind == "key":
-        raise Forbidden(ONLY_PEOPLE)
+    refuse_api_key(actor, ONLY_PEOPLE)
     with transaction.atomic():
         if not McpServer.objects.filter(pk=server_id).exists():
             raise NotFound("This server no longer exists.")

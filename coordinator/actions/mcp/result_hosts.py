@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import F, Q
 
+from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.models import McpHostLearning, McpResultHost
 from coordinator.secrets.masking import SecretMasker
 
@@ -78,6 +79,4 @@ def add_known_hosts(session_id: str, server_id: str, hosts: AbstractSet[str], no
         ignore_conflicts=True,
     )
     newest = McpResultHost.objects.filter(server_id=server_id).order_by("-seen_at", "-pk")
-    end = MAX_HOSTS_PER_SERVER + DELETED_AT_ONCE
-    if too_many := list(newest.values_list("pk", flat=True)[MAX_HOSTS_PER_SERVER:end]):
-        McpResultHost.objects.filter(pk__in=too_many).delete()
+    delete_excess_rows(newest, MAX_HOSTS_PER_SERVER, at_once=DELETED_AT_ONCE)

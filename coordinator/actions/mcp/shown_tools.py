@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
-from coordinator.identity.actors import Actor
+from coordinator.errors import Conflict, NotFound, UnprocessableRequest
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import AgentToolListing, McpTool
 from coordinator.models.mcp import ListedTools
@@ -30,8 +30,7 @@ def set_shown_tools(
 
     Raises Forbidden for an API key, UnprocessableRequest for no tools or too many.
     """
-    if actor.kind == "key":
-        raise Forbidden(ONLY_PEOPLE)
+    refuse_api_key(actor, ONLY_PEOPLE)
     if not agent_id.strip() or len(agent_id) > MAX_AGENT_ID_LENGTH or not is_storable_text(agent_id):
         raise UnprocessableRequest("Choose an agent.")
     if listed not in ListedTools.values:
@@ -71,8 +70,7 @@ def shorten_tool_description(
 
     Raises Forbidden for an API key, NotFound, Conflict, UnprocessableRequest.
     """
-    if actor.kind == "key":
-        raise Forbidden(ONLY_PEOPLE)
+    refuse_api_key(actor, ONLY_PEOPLE)
     text = text.strip()
     if len(text) > MAX_SHORT_DESCRIPTION or not is_storable_text(text):
         raise UnprocessableRequest(f"A description may have at most {MAX_SHORT_DESCRIPTION:,} characters.")

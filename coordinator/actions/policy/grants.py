@@ -18,8 +18,8 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, SignalboxError, UnprocessableRequest
-from coordinator.identity.actors import Actor
+from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError, UnprocessableRequest
+from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.lib import instants, versions
 from coordinator.mcp.servers import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
@@ -130,8 +130,7 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime
 
 
 def require_grant_editor(actor: Actor) -> None:
-    if actor.kind == "key":
-        raise Forbidden("An API key cannot change grants. A person must sign in to do it.")
+    refuse_api_key(actor, "An API key cannot change grants. A person must sign in to do it.")
 
 
 def normalize_grant_edits(edits: Sequence[GrantEdit], now: datetime) -> list[GrantEdit]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F, QuerySet
 
+from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.lib import instants
 from coordinator.models import TranscriptProblem, TranscriptSender
 from coordinator.secrets.masking import mask_secrets
@@ -146,11 +147,7 @@ def add_problems(
     if not problems:
         return
     TranscriptProblem.objects.bulk_create(problems.values())
-    surplus = list(
-        sender.problems.order_by("-found_at_us", "-id").values_list("pk", flat=True)[MAX_PROBLEMS:]
-    )
-    if surplus:
-        TranscriptProblem.objects.filter(pk__in=surplus).delete()
+    delete_excess_rows(sender.problems.order_by("-found_at_us", "-id"), MAX_PROBLEMS)
 
 
 def mask_and_shorten(text: str, most: int) -> str:

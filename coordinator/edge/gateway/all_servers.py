@@ -149,7 +149,7 @@ class AllServers:
             else VERSIONS[0]
         )
         client = await self._clients.begin_client_session(
-            exchange.endpoint,
+            exchange.endpoint_name,
             key_id=exchange.caller_key.id,
             agent_id=exchange.agent_id,
             version=version,
@@ -389,15 +389,12 @@ class AllServers:
             )
             problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
             refusal_text = f"Denied: {shown_name} did not run. {problem.detail} An admin can change that."
-        await self._refusals.audit_refusal(
-            exchange.admission,
-            exchange.agent_id,
+        await self.audit_and_refuse(
+            exchange,
             server.name if server else shown_name,
             problem,
+            refusal_text,
             is_known_server=server is not None,
-        )
-        await exchange.line.send_answer(
-            answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)
         )
 
     async def refuse_tool_outside_collection(
@@ -407,12 +404,26 @@ class AllServers:
         problem = NotFound(
             f"{str(name)[:200]!r} is called, which the collection {collection_name} does not serve."
         )
-        await self._refusals.audit_refusal(
-            exchange.admission, exchange.agent_id, exchange.endpoint, problem, is_known_server=True
-        )
         refusal_text = (
             f"There is no such tool here. This address has the tools of the collection {collection_name}, as far as "
             "they are open to you. An administrator can change the collection."
+        )
+        await self.audit_and_refuse(
+            exchange, exchange.endpoint_name, problem, refusal_text, is_known_server=True
+        )
+
+    async def audit_and_refuse(
+        self,
+        exchange: Exchange,
+        target: str,
+        problem: SignalboxError,
+        refusal_text: str,
+        *,
+        is_known_server: bool,
+    ) -> None:
+        """Have a refusal audited with its problem, and answer its text as an error of the parameters."""
+        await self._refusals.audit_refusal(
+            exchange.admission, exchange.agent_id, target, problem, is_known_server=is_known_server
         )
         await exchange.line.send_answer(
             answers.build_error_response(exchange.message.id, INVALID_PARAMS, refusal_text)

@@ -101,11 +101,13 @@ class CallLimiter:
 
         `limits` say whether addresses not seen before are marked.
         """
-        inspect = functools.partial(inspect_response, response, exchange.message.params)
+        inspect = functools.partial(
+            inspect_response, response, exchange.message.params, finds_hosts=limits.marks_addresses
+        )
         is_large = max(len(response), len(exchange.message.raw)) >= SLOW_TO_DECODE
         findings = await asyncio.to_thread(inspect) if is_large else inspect()
         hosts = None
-        if findings.hosts and limits.marks_addresses:
+        if findings.hosts:
             hosts = ResultHosts(findings.hosts, findings.named_hosts, findings.has_more_hosts)
         if not findings.marks and hosts is None:
             return

@@ -104,9 +104,9 @@ class Exchange:
         return name[:200] if isinstance(name, str) else ""
 
     @property
-    def endpoint(self) -> str:
+    def endpoint_name(self) -> str:
         """Return the name of the address that the request came to: its server, a collection's, "" for all servers."""
-        return self.server.name if self.collection is None else self.collection.endpoint
+        return self.server.name if self.collection is None else self.collection.endpoint_name
 
     def is_tool_at_address(self, server_id: str, tool: str) -> bool:
         """Say whether the address serves this tool, as far as the agent may see it."""

@@ -176,7 +176,8 @@ class UpstreamSender:
             ):
 
                 async def take_message(data: bytes) -> bool:
-                    exchange.is_interactive |= is_server_request(data)
+                    if exchange.server.edition and is_server_request(data):  # its results may be cached
+                        exchange.is_interactive = True
                     is_held_back = await requests.take_server_message(data)
                     return is_held_back or await questions.take_server_message(data)
 

@@ -22,7 +22,7 @@ class CollectionTools:
     tools: frozenset[ServerTool]
 
     @property
-    def endpoint(self) -> str:
+    def endpoint_name(self) -> str:
         """Return the name of its address, by which sessions that were begun there are told from others."""
         return f"{COLLECTION_PREFIX}{self.name}"
 

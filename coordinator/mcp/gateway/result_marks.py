@@ -111,13 +111,17 @@ def read_host(authority: str) -> str:
 
 def find_response_marks(response: bytes) -> list[str]:
     """Return the marks of a server's response, but for that of new addresses."""
-    return inspect_response(response).marks
+    return inspect_response(response, finds_hosts=False).marks
 
 
-def inspect_response(response: bytes, params: Any = None) -> ResponseFindings:
-    """Return the marks of a server's response, and the hosts of its addresses and of those in the call's params."""
+def inspect_response(response: bytes, params: Any = None, *, finds_hosts: bool = True) -> ResponseFindings:
+    """Return the marks of a server's response.
+
+    `finds_hosts`: with the hosts of its addresses, and of those in the call's `params`.
+    """
     text = response.decode() if response.isascii() else None
-    if text is not None and _HINT.search(text) is None and _ADDRESS_HINT.search(text) is None:
+    has_hint = text is None or _HINT.search(text) is not None
+    if not has_hint and not (finds_hosts and text is not None and _ADDRESS_HINT.search(text)):
         return ResponseFindings([])
     try:
         value = _decode(response)
@@ -126,6 +130,8 @@ def inspect_response(response: bytes, params: Any = None) -> ResponseFindings:
     if not isinstance(value, dict):
         return ResponseFindings([])
     joined = join_texts([value.get("result"), value.get("error")])
+    if not finds_hosts:
+        return ResponseFindings(find_text_marks(joined))
     hosts, has_more_hosts = find_hosts(joined)
     named_hosts, _ = find_hosts(join_texts(params)) if hosts else (frozenset[str](), False)
     return ResponseFindings(find_text_marks(joined), hosts, has_more_hosts, named_hosts)
