@@ -103,7 +103,7 @@ class AgentAccess(Schema):
     servers: list[ServerVerdicts]
 
 
-def resolve_asked_agent(caller: KeyIdentity, agent_id: str | None) -> str:
+def resolve_agent_for_access_check(caller: KeyIdentity, agent_id: str | None) -> str:
     """Return which agent a caller asks about; a key that is bound to an agent asks about that one only."""
     if agent_id is not None and not caller.can_speak_for(agent_id):
         raise Forbidden(
@@ -127,7 +127,7 @@ def list_agent_access(
 ) -> dict[str, Any]:
     """Returns the servers and tools that the agent may call or ask for, now or `at`; with `denied`, the others too."""
     caller: KeyIdentity = request.auth  # type: ignore[attr-defined] # set by the guard
-    resolve_asked_agent(caller, agent_id)
+    resolve_agent_for_access_check(caller, agent_id)
     return build_agent_access(agent_id, timezone.now(), at=at, denied=denied)
 
 

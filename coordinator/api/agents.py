@@ -85,11 +85,11 @@ class BlueprintEdit(BaseModel):
         if self.type is not None:
             stored_values["type"] = self.type.value
         if self.demands is not None:
-            stored_values["demands"] = stored_demands(self.demands)
+            stored_values["demands"] = normalize_runner_demands(self.demands)
         return stored_values
 
 
-def stored_demands(demands: RunDemands) -> dict[str, Any]:
+def normalize_runner_demands(demands: RunDemands) -> dict[str, Any]:
     """Return demands as they are stored; no demands are an empty object."""
     stored_values = demands.model_dump(exclude_none=True)
     return stored_values if any(stored_values.values()) else {}

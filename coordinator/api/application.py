@@ -60,7 +60,7 @@ class JsonRenderer(BaseRenderer):
         return msgspec.json.encode(data, enc_hook=str)
 
 
-def describe_refusals(operation: dict[str, Any]) -> None:
+def document_authentication_errors(operation: dict[str, Any]) -> None:
     """Say of an operation that it asks for no key, or how it refuses who has none that will do."""
     if not operation.setdefault("security", []):
         return
@@ -114,7 +114,7 @@ class SignalboxAPI(NinjaAPI):
                 operation["x-scopes"] = names
                 scope_text = f"Scopes: {', '.join(names)}."
                 operation["description"] = f"{operation.get('description', '')}\n\n{scope_text}".strip()
-            describe_refusals(operation)
+            document_authentication_errors(operation)
         drop_unused_schemas(document)
         return document
 
@@ -140,7 +140,7 @@ class SignalboxAPI(NinjaAPI):
         ]
         for url, path in zip(urls[-len(paths) - 1 : -1], paths, strict=True):  # the last one is ninja's own
             url.callback.body_allowances = {  # type: ignore[union-attr] # read by identity/declarations.py
-                method: read_operation_allowance(operation)
+                method: read_operation_body_limit(operation)
                 for operation in path.operations
                 for method in operation.methods
             }
@@ -199,7 +199,7 @@ class SignalboxAPI(NinjaAPI):
         )
 
 
-def read_operation_allowance(operation: Operation) -> BodyAllowance:
+def read_operation_body_limit(operation: Operation) -> BodyAllowance:
     """Return how much an operation may be sent: `limit_body`, or JSON where it changes something and asks who calls."""
     if SAFE_METHODS.issuperset(operation.methods) or not operation.auth_callbacks:
         return SMALL

@@ -124,7 +124,7 @@ def list_thread_messages(
 
     Only keys of scope `agent` read secrets in people's messages; others see them masked.
     """
-    require_own_thread(calling_key(request), agent_id)
+    require_own_chat_thread(calling_key(request), agent_id)
     chat.find_chat_agent(agent_id)
     if listing.after is not None:
         position = chat.parse_message_position(listing.after)
@@ -155,8 +155,8 @@ def post_thread_message(request: HttpRequest, agent_id: Text) -> dict[str, Any]:
     body = parse_message_body(request)
     message = actions.submit_chat_message(
         agent_id,
-        build_message_content(body, request),
-        speaker=find_speaker(calling_key(request), agent_id, body),
+        build_chat_message_content(body, request),
+        speaker=resolve_chat_speaker(calling_key(request), agent_id, body),
         files=list_uploaded_files(request),
         message_id=body.get("id"),
         metadata=body.get("metadata"),
@@ -197,13 +197,13 @@ def parse_body_json(text: str | bytes) -> Any:
         raise BadRequest("The body is not JSON.") from None
 
 
-def build_message_content(fields: dict[str, Any], request: HttpRequest) -> Any:
+def build_chat_message_content(fields: dict[str, Any], request: HttpRequest) -> Any:
     blocks = fields.get("content", [] if "text" in fields or request.FILES else None)
     text = fields.get("text")
     return [{"type": "text", "text": text}, *blocks] if text and isinstance(blocks, list) else blocks
 
 
-def find_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str, Any]) -> actions.ChatSpeaker:
+def resolve_chat_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str, Any]) -> actions.ChatSpeaker:
     """Return who speaks, by the key alone; a body that claims to be somebody else is refused."""
     to = fields.get("user_id") or "default"
     if "\x00" in to or len(to) > 200:
@@ -214,13 +214,13 @@ def find_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str, Any]) -
     if identity == LOCAL_PROGRAM and source == ChatSource.AGENT:
         # Without API keys there is nobody to tell apart: a laptop's agents say themselves that they are.
         return actions.ChatSpeaker(ChatSource.AGENT, to, identity.caller_actor)
-    speaker = actions.speaker_of_key(identity, agent_id, to=to)
+    speaker = actions.build_api_key_speaker(identity, agent_id, to=to)
     if source not in (None, speaker.source):
         raise Forbidden(f"This key writes as {speaker.source}, not as {source}.")
     return speaker
 
 
-def require_own_thread(identity: KeyIdentity, agent_id: str) -> None:
+def require_own_chat_thread(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
     if not identity.can_speak_for(agent_id):
         raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not read other threads.")
@@ -254,12 +254,12 @@ def wait_for_thread_messages(
 ) -> dict[str, Any]:
     """Answers as soon as people or programs write to the agent, or with no messages after `timeout`; then ask again."""
     # The edge holds this call (edge.chat). Here, under a plain WSGI server, it answers at once.
-    require_own_thread(calling_key(request), agent_id)
-    position = find_wait_start(agent_id, waiting.after)
+    require_own_chat_thread(calling_key(request), agent_id)
+    position = find_wait_start_position(agent_id, waiting.after)
     return chat.load_unanswered_messages(agent_id, position) or {"messages": [], "after": str(position)}
 
 
-def find_wait_start(agent_id: str, after: str | None) -> chat.MessagePosition:
+def find_wait_start_position(agent_id: str, after: str | None) -> chat.MessagePosition:
     """Return the place that a wait begins at. Raises NotFound for no such agent."""
     chat.find_chat_agent(agent_id)
-    return chat.parse_message_position(after) if after else chat.unanswered_start_position(agent_id)
+    return chat.parse_message_position(after) if after else chat.last_agent_message_position(agent_id)

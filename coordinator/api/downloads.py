@@ -54,7 +54,7 @@ def build_attachment_body(
     else:
         response = StreamingHttpResponse(
             attachments.iterate_attachment_chunks(
-                row, attachments.open_attachment_at(row, start), start, length
+                row, attachments.open_attachment_at_offset(row, start), start, length
             )
         )
     if (start, length) != (0, size):

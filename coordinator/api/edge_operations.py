@@ -78,7 +78,7 @@ class EdgeOperation:
         """The method, and the pattern of the paths."""
         return self.method, re.sub(r"\{\w+\}", "(.+)" if self.has_slashes else "([^/]+)", self.path)
 
-    def describe_operation(self) -> dict[str, Any]:
+    def build_openapi_operation(self) -> dict[str, Any]:
         """Return the operation's entry in the OpenAPI document."""
         offered = [scope for scope in self.scopes if scope != scopes.GATEWAY]  # which nobody can choose
         entry: dict[str, Any] = {
@@ -88,7 +88,8 @@ class EdgeOperation:
             "description": self.description,
             "parameters": self.parameters,
             "responses": {
-                str(status): describe_response(answer_label) for status, answer_label in self.answers.items()
+                str(status): build_openapi_response(answer_label)
+                for status, answer_label in self.answers.items()
             },
             "security": [{KEY: []}] if offered else [],
         }
@@ -116,10 +117,10 @@ def add_edge_operations(document: dict[str, Any]) -> None:
     for operation in OPERATIONS:
         if operation.summary:
             entry = document["paths"].setdefault(operation.path, {})
-            entry[operation.method.lower()] = operation.describe_operation()
+            entry[operation.method.lower()] = operation.build_openapi_operation()
 
 
-def describe_response(content: Any) -> dict[str, Any]:
+def build_openapi_response(content: Any) -> dict[str, Any]:
     if content is None:
         return {"description": "No content"}
     if content == "stream":
@@ -130,17 +131,17 @@ def describe_response(content: Any) -> dict[str, Any]:
     return {"description": "", "content": {"application/json": {"schema": schema}}}
 
 
-def describe_model_reference(name: str) -> dict[str, str]:
+def build_openapi_schema_reference(name: str) -> dict[str, str]:
     return {"$ref": REF.format(model=name)}
 
 
-def describe_parameter(
+def build_openapi_parameter(
     location: str, name: str, schema: dict[str, Any], description: str, *, needed: bool = False
 ) -> dict[str, Any]:
     return {"in": location, "name": name, "schema": schema, "required": needed, "description": description}
 
 
-def describe_request_body(schema: dict[str, Any], **other_schemas: dict[str, Any]) -> dict[str, Any]:
+def build_openapi_request_body(schema: dict[str, Any], **other_schemas: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": schema}}
     return {
         "required": True,
@@ -148,13 +149,13 @@ def describe_request_body(schema: dict[str, Any], **other_schemas: dict[str, Any
     }
 
 
-def describe_object_schema(**properties: dict[str, Any]) -> dict[str, Any]:
+def build_openapi_object_schema(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
 TEXT = {"type": "string"}
-SESSION = describe_parameter("path", "session_id", TEXT, "The session", needed=True)
-EVENT = describe_model_reference("EventIn")
+SESSION = build_openapi_parameter("path", "session_id", TEXT, "The session", needed=True)
+EVENT = build_openapi_schema_reference("EventIn")
 _IDS = {"type": "array", "items": TEXT}
 POLL_ANSWER = {
     "type": "object",
@@ -183,7 +184,7 @@ POLL_ANSWER = {
     },
 }
 PROBLEMS = dict.fromkeys((400, 401, 403, 404, 413, 422, 429, 503), "Problem")
-ONCE = describe_parameter(
+ONCE = build_openapi_parameter(
     "header", "Idempotency-Key", TEXT, "A repeated request with the same key gets the answer to the first"
 )
 
@@ -210,7 +211,7 @@ def declare_local_call_operation(
         summary=summary,
         description=description,
         parameters=parameters or [],
-        request=describe_request_body({"type": "object", "properties": fields}),
+        request=build_openapi_request_body({"type": "object", "properties": fields}),
         answers={200: {"type": "object"}, **PROBLEMS},
     )
 
@@ -247,11 +248,11 @@ def declare_mcp_operations(
             parameters=[
                 *parameters,
                 *(
-                    describe_parameter("header", header_name, TEXT, header_label)
+                    build_openapi_parameter("header", header_name, TEXT, header_label)
                     for header_name, header_label in headers.items()
                 ),
             ],
-            request=describe_request_body({"type": "object"}) if method == "post" else None,
+            request=build_openapi_request_body({"type": "object"}) if method == "post" else None,
             answers={200: {"type": "object"} if method != "get" else "stream", **PROBLEMS},
         )
         for method, summary in ways.items()
@@ -268,8 +269,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         tag="Sessions",
         summary="Post an event of a session",
         description="Answers once the event is committed, or refuses it within four seconds.",
-        parameters=[describe_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
-        request=describe_request_body(EVENT),
+        parameters=[build_openapi_parameter("path", "session_id", TEXT, "The session", needed=True), ONCE],
+        request=build_openapi_request_body(EVENT),
         answers={201: "Ok", **PROBLEMS},
     ),
     EdgeOperation(
@@ -282,7 +283,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         summary="Post events of any sessions, as an array or as NDJSON",
         description="At most 10,000 events. The valid ones are committed together; each gets a result.",
         parameters=[ONCE],
-        request=describe_request_body(
+        request=build_openapi_request_body(
             {"type": "array", "items": EVENT}, **{"application/x-ndjson": {"type": "string"}}
         ),
         answers={200: "BatchResult", **PROBLEMS},
@@ -301,35 +302,37 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "answer is the decision in the hook's own JSON. If nobody decides in time, an agent that "
         "cannot ask in its terminal is told to deny.",
         parameters=[
-            describe_parameter(
+            build_openapi_parameter(
                 "path",
                 "agent",
                 {"type": "string", "enum": list(AGENT_TITLES)},
                 "The agent program",
                 needed=True,
             ),
-            describe_parameter(
+            build_openapi_parameter(
                 "query", "wait", {"type": "number"}, "Seconds to wait; less than the hook's timeout"
             ),
-            describe_parameter("header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"),
-            describe_parameter(
+            build_openapi_parameter(
+                "header", "X-Signalbox-Host", TEXT, "The machine on which the session runs"
+            ),
+            build_openapi_parameter(
                 "header",
                 "X-Signalbox-Hook-Id",
                 TEXT,
                 "An id of 16 to 64 letters, digits, - or _. A hook that is sent again with the same id is the "
                 "same hook, and asks the same question",
             ),
-            describe_parameter(
+            build_openapi_parameter(
                 "header",
                 "X-Signalbox-Age",
                 {"type": "number"},
                 "For a hook that is sent late: how many seconds ago it happened. It is recorded, and asks nobody",
             ),
-            describe_parameter(
+            build_openapi_parameter(
                 "header", "X-Signalbox-Denied", TEXT, "With X-Signalbox-Age: why the call did not run"
             ),
         ],
-        request=describe_request_body(
+        request=build_openapi_request_body(
             {"type": "object", "required": ["session_id"], "properties": {"session_id": TEXT}}
         ),
         answers={200: {"type": "object"}, **PROBLEMS},
@@ -347,7 +350,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             "records join the sessions of its hooks; GenAI spans of other agents create sessions "
             "of their own. Sending records again changes nothing. Metrics are accepted and "
             "ignored.",
-            request=describe_request_body(
+            request=build_openapi_request_body(
                 {"type": "object", "additionalProperties": True},
                 **{"application/x-protobuf": {"type": "string", "format": "binary"}},
             ),
@@ -386,7 +389,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "client that chooses the `call_id` itself, in the question that `begins` the call, can cancel it before the "
         "answer comes.",
         {"reason": TEXT},
-        parameters=[describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        parameters=[build_openapi_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
     declare_local_call_operation(
         "/api/mcp/calls/{call_id}/end",
@@ -394,7 +397,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "Report how a call ended",
         "Send it once, for a call that was allowed.",
         {"is_error": {"type": "boolean"}, "milliseconds": {"type": "integer"}, "result": TEXT},
-        parameters=[describe_parameter("path", "call_id", TEXT, "The call", needed=True)],
+        parameters=[build_openapi_parameter("path", "call_id", TEXT, "The call", needed=True)],
     ),
     declare_local_call_operation(
         "/api/mcp/listings/{server}",
@@ -402,7 +405,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "Find which tools of a server the agent may see",
         "Signalbox stores the tools' definitions to notice changes.",
         {"tools": {"type": "array", "items": {}}},
-        parameters=[describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        parameters=[build_openapi_parameter("path", "server", TEXT, "The server's name", needed=True)],
         has_slashes=True,
     ),
     *declare_mcp_operations("/mcp", "all", "the tools of all servers, named `server__tool`", []),
@@ -410,13 +413,13 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "/mcp/collections/{name}",
         "collection",
         "the tools of a collection, named `server__tool`",
-        [describe_parameter("path", "name", TEXT, "The collection's name", needed=True)],
+        [build_openapi_parameter("path", "name", TEXT, "The collection's name", needed=True)],
     ),
     *declare_mcp_operations(
         "/mcp/{server}",
         "server",
         "the registered MCP server as this key's agent may use it",
-        [describe_parameter("path", "server", TEXT, "The server's name", needed=True)],
+        [build_openapi_parameter("path", "server", TEXT, "The server's name", needed=True)],
     ),
     EdgeOperation(
         "GET",
@@ -435,8 +438,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "after 15 s and counts as done after 60 s. A runner without a sign of life is stale after "
         "SIGNALBOX_RUNNER_STALE_AFTER (120 s) and is removed after SIGNALBOX_RUNNER_REMOVE_AFTER (600 s).",
         parameters=[
-            describe_parameter("query", "runner_id", TEXT, "The runner", needed=True),
-            describe_parameter(
+            build_openapi_parameter("query", "runner_id", TEXT, "The runner", needed=True),
+            build_openapi_parameter(
                 "query",
                 "free",
                 {"type": "integer", "minimum": 0},
@@ -461,13 +464,13 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "were accepted before are ignored. After a gap none are accepted: send again from `next` on. Only the "
         "runner that took the session's last run may report.",
         parameters=[SESSION],
-        request=describe_request_body(
-            describe_object_schema(
+        request=build_openapi_request_body(
+            build_openapi_object_schema(
                 runner_id=TEXT, run_id=TEXT, updates={"type": "array", "items": {"type": "object"}}
             )
         ),
         answers={
-            200: describe_object_schema(ok={"type": "boolean"}, next={"type": "integer"}),
+            200: build_openapi_object_schema(ok={"type": "boolean"}, next={"type": "integer"}),
             **PROBLEMS,
         },
     ),
@@ -485,8 +488,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "options, or "
         "`{cancelled: true}`; `reason` is for the agent to read.",
         parameters=[SESSION],
-        request=describe_request_body(
-            describe_object_schema(
+        request=build_openapi_request_body(
+            build_openapi_object_schema(
                 runner_id=TEXT,
                 run_id=TEXT,
                 tool_call={"type": "object"},
@@ -495,7 +498,7 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
             )
         ),
         answers={
-            200: describe_object_schema(permission_request_id={}, outcome={}, reason={}),
+            200: build_openapi_object_schema(permission_request_id={}, outcome={}, reason={}),
             **PROBLEMS,
         },
     ),
@@ -509,7 +512,9 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         summary="Withdraw a driven agent's question",
         description="Closes the open question about the call `toolCallId`, if any, with the reason `why`.",
         parameters=[SESSION],
-        request=describe_request_body(describe_object_schema(runner_id=TEXT, toolCallId=TEXT, why=TEXT)),
+        request=build_openapi_request_body(
+            build_openapi_object_schema(runner_id=TEXT, toolCallId=TEXT, why=TEXT)
+        ),
         answers={200: "Ok", **PROBLEMS},
     ),
     EdgeOperation(
@@ -524,15 +529,17 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         "EventSource cannot send headers, so only this endpoint also takes the key as "
         "`?api_key=`.",
         parameters=[
-            describe_parameter("query", "session_id", TEXT, "Only this session"),
-            describe_parameter(
+            build_openapi_parameter("query", "session_id", TEXT, "Only this session"),
+            build_openapi_parameter(
                 "query",
                 "include_init",
                 {"type": "boolean"},
                 "Whether to begin with an `init` event that lists the sessions",
             ),
-            describe_parameter("query", "api_key", TEXT, "The key, for EventSource"),
-            describe_parameter("header", "Last-Event-ID", TEXT, "The last event id that the client received"),
+            build_openapi_parameter("query", "api_key", TEXT, "The key, for EventSource"),
+            build_openapi_parameter(
+                "header", "Last-Event-ID", TEXT, "The last event id that the client received"
+            ),
         ],
         answers={200: "stream", **PROBLEMS},
     ),
@@ -545,8 +552,8 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         summary="Wait for a person's decision",
         description="Answers once the request is decided, or after the timeout. While it is pending, ask again.",
         parameters=[
-            describe_parameter("path", "request_id", TEXT, "The request", needed=True),
-            describe_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
+            build_openapi_parameter("path", "request_id", TEXT, "The request", needed=True),
+            build_openapi_parameter("query", "timeout", {"type": "number", "minimum": 0}, "Seconds to wait"),
         ],
         answers={200: "PermissionAnswer", **PROBLEMS},
     ),
@@ -580,12 +587,20 @@ OPERATIONS: tuple[EdgeOperation, ...] = (
         tag="access",
         summary="Check whether an agent may call a tool",
         description="Answers one verdict, or `results` for `checks`.",
-        request=describe_request_body(
-            {"anyOf": [describe_model_reference("AccessChecks"), describe_model_reference("AccessCheck")]}
+        request=build_openapi_request_body(
+            {
+                "anyOf": [
+                    build_openapi_schema_reference("AccessChecks"),
+                    build_openapi_schema_reference("AccessCheck"),
+                ]
+            }
         ),
         answers={
             200: {
-                "anyOf": [describe_model_reference("AccessAnswer"), describe_model_reference("AccessAnswers")]
+                "anyOf": [
+                    build_openapi_schema_reference("AccessAnswer"),
+                    build_openapi_schema_reference("AccessAnswers"),
+                ]
             },
             **PROBLEMS,
         },

@@ -49,7 +49,7 @@ def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     if proofs.find_proof_problem(request.session, request.headers.get(proofs.HEADER, ""), now) is None:
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
-    accounts.record_unproven_sign_in(user, address, f"{request.method} {request.path}", now)
+    accounts.record_cookie_only_sign_in(user, address, f"{request.method} {request.path}", now)
     raise Forbidden(
         "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
         f"{proofs.HEADER}."
@@ -149,7 +149,7 @@ def replace_server_grants(request: HttpRequest, name: str, body: GrantEntries) -
     if not McpServer.objects.filter(pk=name).exists():
         raise NotFound(f"There is no MCP server {name}.")
     by = person_actor(request.auth)  # type: ignore[attr-defined] # set by the guard
-    changed = grants.apply_server_entries(name, body.entries, actor=by, now=timezone.now())
+    changed = grants.replace_grants_of_server(name, body.entries, actor=by, now=timezone.now())
     return {
         "status": "success",
         "message": f"Access control updated for server '{name}'",
@@ -164,5 +164,7 @@ def replace_agent_servers(request: HttpRequest, agent_id: str, body: GrantedServ
     if any(not name.strip() for name in body.granted_server_ids):
         raise BadRequest("A server needs a name.")
     ids = body.granted_server_ids
-    changed = grants.set_agent_servers(agent_id, ids, actor=person_actor(request.auth), now=timezone.now())  # type: ignore[attr-defined]
+    changed = grants.set_servers_allowed_to_agent(
+        agent_id, ids, actor=person_actor(request.auth), now=timezone.now()
+    )  # type: ignore[attr-defined]
     return {"status": "success", "agent_id": agent_id, "count": len(ids), "changed": len(changed)}

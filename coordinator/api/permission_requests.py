@@ -152,15 +152,17 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
     write to, and for an event of another session.
     """
     now, caller = timezone.now(), caller_identity(request)
-    require_own_session(body, caller)
+    require_writable_request_session(body, caller)
     new = build_new_request(body, caller)
     if body.conversation_id and not body.session_id:
-        new = replace(new, session_id=find_conversation_session(body.conversation_id, new, caller, now))
+        new = replace(
+            new, session_id=find_or_create_conversation_session(body.conversation_id, new, caller, now)
+        )
     ruling = by_rules.judge_requested_call(
         new.subject, new.agent_id, new.folder, now, session_id=new.session_id
     )
     if ruling.decision == DENY:
-        denied = approvals.deny_request_by_rules(new, ruling, actor=caller.caller_actor, now=now)
+        denied = approvals.create_request_denied_by_rules(new, ruling, actor=caller.caller_actor, now=now)
         answer = verdicts.build_requester_answer(
             denied.request, now, new.build_requester(caller.caller_actor)
         )
@@ -210,8 +212,8 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
         requests = requests.filter(context__session_id=page.session_id)
     if page.cursor is not None:
         requests = requests.filter(older_requests_filter(page.cursor))
-    sizes = list(requests.list_row_sizes()[: page.limit + 1])
-    fitting = count_fitting_requests([size for _, size in sizes[: page.limit]])
+    sizes = list(requests.list_ids_and_character_counts()[: page.limit + 1])
+    fitting = count_requests_fitting_page([size for _, size in sizes[: page.limit]])
     rows = list(requests.with_context().filter(pk__in=[pk for pk, _ in sizes[:fitting]]))
     body_fields = {"requests": verdicts.build_requester_answers(rows, now)}
     return (
@@ -219,7 +221,7 @@ def list_permission_requests(request: HttpRequest, page: Query[RequestsPage]) ->
     )
 
 
-def count_fitting_requests(sizes: Sequence[int]) -> int:
+def count_requests_fitting_page(sizes: Sequence[int]) -> int:
     """Return how many requests of these sizes a page holds: one at least."""
     return max(1, sum(total <= PAGE_CHARACTERS for total in accumulate(sizes))) if sizes else 0
 
@@ -242,9 +244,9 @@ def older_requests_filter(request_id: str) -> Q:
 def check_approval(request: HttpRequest, question: Query[ApprovalQuestion]) -> dict[str, Any]:
     """Says whether an approval in force covers this, without asking anybody."""
     subject = PermissionSubject(question.plugin_id, question.permission_type, question.target_resource)
-    requester = resolve_asked_requester(question, caller_identity(request))
+    requester = resolve_requester_of_question(question, caller_identity(request))
     approval = approval_coverage.find_covering_approval(subject, requester, timezone.now())
-    brake = verdicts.find_brake_message(requester, question.plugin_id) if approval else None
+    brake = verdicts.find_message_of_requester_brake(requester, question.plugin_id) if approval else None
     return {
         "approved": approval is not None and brake is None,
         "brake": brake,
@@ -313,7 +315,7 @@ def caller_identity(request: HttpRequest) -> KeyIdentity:
     return caller
 
 
-def resolve_own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
+def resolve_agent_of_api_key(caller: KeyIdentity, agent_id: str | None) -> str | None:
     """Return the agent a call speaks for: an agent's key speaks for that agent alone."""
     if agent_id is not None and not caller.can_speak_for(agent_id):
         raise Forbidden(f"This key is bound to {caller.bound_agents_label} and may not act for other agents.")
@@ -324,16 +326,16 @@ def resolve_own_agent(caller: KeyIdentity, agent_id: str | None) -> str | None:
     return agent_id or caller.agent_id
 
 
-def resolve_asked_requester(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
+def resolve_requester_of_question(question: ApprovalQuestion, caller: KeyIdentity) -> Requester:
     """Return whose approvals a caller asks about. Raises Forbidden for those of others."""
     asked_by = question.asked_by or str(caller.caller_actor)
     if asked_by != str(caller.caller_actor) and not caller.scopes & OVERSEERS:
         raise Forbidden("Only a key of scope read or operator may ask about another key's approvals.")
-    agent_id = resolve_own_agent(caller, question.agent_id)
+    agent_id = resolve_agent_of_api_key(caller, question.agent_id)
     return Requester(agent_id, asked_by, question.session_id, question.folder, question.host)
 
 
-def require_own_session(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:
+def require_writable_request_session(body: NewPermissionRequestIn, caller: KeyIdentity) -> None:
     """Raise Forbidden or NotFound where the request may not be shown in its session, at its event.
 
     The id of an unknown session is kept: nothing is shown in it.
@@ -357,9 +359,9 @@ def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> appr
     return approvals.NewPermissionRequest(
         subject,
         body.justification,
-        metadata=build_metadata(body),
+        metadata=build_permission_request_metadata(body),
         session_id=body.session_id or None,
-        agent_id=resolve_own_agent(caller, body.agent_id or None),
+        agent_id=resolve_agent_of_api_key(caller, body.agent_id or None),
         event_id=body.event_id,
         deadline=deadline,
         idempotency_key=body.idempotency_key,
@@ -369,7 +371,7 @@ def build_new_request(body: NewPermissionRequestIn, caller: KeyIdentity) -> appr
     )
 
 
-def build_metadata(body: NewPermissionRequestIn) -> Any:
+def build_permission_request_metadata(body: NewPermissionRequestIn) -> Any:
     """Return the request's metadata, with whether its input can be edited. Nobody claims that by metadata alone."""
     metadata = body.metadata
     if isinstance(metadata, dict):
@@ -381,7 +383,7 @@ def build_metadata(body: NewPermissionRequestIn) -> Any:
     return {**(metadata or {}), RUNS_EDITED_INPUT: True}
 
 
-def find_conversation_session(
+def find_or_create_conversation_session(
     conversation_id: str, new: approvals.NewPermissionRequest, caller: KeyIdentity, now: datetime
 ) -> str:
     """Return the session of a program's own conversation, made where there is none that the key may write into."""

@@ -89,7 +89,7 @@ def receive_agent_heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, A
         raise Forbidden(
             f"This key is bound to {calling_key(request).bound_agents_label} and may not act for {agent_id}."
         )
-    return agent_as_json(agent_power.record_heartbeat(agent_id, timezone.now()))
+    return agent_as_json(agent_power.record_agent_heartbeat(agent_id, timezone.now()))
 
 
 @router.post(

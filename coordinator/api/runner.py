@@ -189,7 +189,7 @@ def receive_runner_heartbeat(request: HttpRequest, body: RunnerReport) -> dict[s
     return {"ok": True}
 
 
-def accept_report(report: Callable[[], None]) -> dict[str, bool]:
+def apply_runner_report_with_retry(report: Callable[[], None]) -> dict[str, bool]:
     """Accept a report; retry if the database was busy or two transactions were in each other's way.
 
     Runners send a report once and only log an error: one that is refused is lost.
@@ -221,8 +221,8 @@ def report_run_started(request: HttpRequest, run_id: Text, body: RunnerReport) -
 
     For a run that was stopped or has ended meanwhile nothing changes, and the next poll says to stop it.
     """
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
-    return accept_report(lambda: runs.record_run_started(run_id, runner, timezone.now()))
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    return apply_runner_report_with_retry(lambda: runs.record_run_started(run_id, runner, timezone.now()))
 
 
 class CompletedRunReport(RunnerReport):
@@ -249,8 +249,8 @@ def report_run_completed(request: HttpRequest, run_id: Text, body: CompletedRunR
     start. For a runner that registered with a `lifecycle` the two events are `run_start` and `run_completed`.
     A report about a run that has already ended is accepted and changes nothing.
     """
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
-    return accept_report(
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    return apply_runner_report_with_retry(
         lambda: runs.record_run_completed(run_id, runner, timezone.now(), session_status=body.session_status)
     )
 
@@ -270,8 +270,10 @@ class FailedRunReport(RunnerReport):
 )
 def report_run_failed(request: HttpRequest, run_id: Text, body: FailedRunReport) -> dict[str, bool]:
     """The session's status becomes `error`."""
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
-    return accept_report(lambda: runs.record_run_failed(run_id, runner, body.error, timezone.now()))
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    return apply_runner_report_with_retry(
+        lambda: runs.record_run_failed(run_id, runner, body.error, timezone.now())
+    )
 
 
 class StoppedRunReport(RunnerReport):
@@ -289,8 +291,8 @@ class StoppedRunReport(RunnerReport):
 )
 def report_run_stopped(request: HttpRequest, run_id: Text, body: StoppedRunReport) -> dict[str, bool]:
     """The run and its session are stopped."""
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
-    return accept_report(lambda: runs.record_run_stopped(run_id, runner, timezone.now()))
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
+    return apply_runner_report_with_retry(lambda: runs.record_run_stopped(run_id, runner, timezone.now()))
 
 
 class IdleSessionEnd(Enum):
@@ -319,9 +321,11 @@ def report_session_status(request: HttpRequest, session_id: Text, body: Executor
 
     For a session whose process this runner no longer keeps it changes nothing.
     """
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
     status = body.status.value
-    return accept_report(lambda: runs.executors.end_idle_executor(session_id, runner, status, timezone.now()))
+    return apply_runner_report_with_retry(
+        lambda: runs.executors.end_idle_executor(session_id, runner, status, timezone.now())
+    )
 
 
 class AgentStart(RunnerReport):
@@ -346,6 +350,6 @@ class GatewayAccess(Schema):
 )
 def issue_gateway_key(request: HttpRequest, session_id: Text, body: AgentStart) -> dict[str, str | None]:
     """Revokes an earlier key of the session. The new key is for this agent, and valid only at `/mcp`."""
-    runner = runners.record_sign_of_life(body.runner_id, timezone.now(), key=calling_key(request))
+    runner = runners.record_runner_contact_by_id(body.runner_id, timezone.now(), key=calling_key(request))
     handed = session_keys.issue_session_key(session_id, runner, program=body.agent, now=timezone.now())
     return {"agent_id": handed.agent_id, "key": handed.key} if handed else {"agent_id": None, "key": None}

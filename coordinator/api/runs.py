@@ -186,17 +186,19 @@ class RunsPage(Schema):
 )
 def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
     """Without parameters the newest 500, oldest of them first; older ones with `cursor`."""
-    runs_found = readable_runs(calling_key(request)).order_by("-created_at", "-run_id")
+    runs_found = runs_readable_by_key(calling_key(request)).order_by("-created_at", "-run_id")
     if page.status is not None:
         runs_found = runs_found.filter(status=page.status)
     if page.cursor is not None:
-        runs_found = runs_found.filter(older_runs_filter(page.cursor, readable_runs(calling_key(request))))
+        runs_found = runs_found.filter(
+            older_runs_filter(page.cursor, runs_readable_by_key(calling_key(request)))
+        )
     rows = list(runs_found[: page.limit + 1])
     page_body = {"runs": [wire.masked_run_as_json(row) for row in reversed(rows[: page.limit])]}
     return {**page_body, "next_cursor": rows[page.limit - 1].run_id} if len(rows) > page.limit else page_body
 
 
-def readable_runs(key: KeyIdentity) -> QuerySet[Run]:
+def runs_readable_by_key(key: KeyIdentity) -> QuerySet[Run]:
     everything = Run.objects.select_related("ordered_with")
     if ownership.can_read_everything(key):
         return everything
@@ -219,7 +221,7 @@ def older_runs_filter(run_id: str, among: QuerySet[Run]) -> Q:
 )
 def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """The run itself, not wrapped."""
-    run = readable_runs(calling_key(request)).filter(pk=run_id).first()
+    run = runs_readable_by_key(calling_key(request)).filter(pk=run_id).first()
     if run is None:
         raise NotFound("Run not found")
     return wire.masked_run_as_json(run)

@@ -46,7 +46,7 @@ class ParsedArguments:
         return (item for item in self.items if item.kind == OPTION)
 
 
-def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArguments:
+def parse_command_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArguments:
     """Return the arguments of a program (in small letters), told apart by what is known of its options."""
     parsed, waiting, after_unknown, after_dashes = ParsedArguments(), "", False, False
     value_options = VALUE_OPTIONS.get(program)
@@ -87,7 +87,7 @@ def parse_arguments(program: str, arguments: Sequence[ShellWord]) -> ParsedArgum
     return parsed
 
 
-def find_folder_words(program: str, parsed: ParsedArguments) -> list[ShellWord]:
+def find_working_directory_arguments(program: str, parsed: ParsedArguments) -> list[ShellWord]:
     """Return the words that name the working directory of what a program does (`git -C`), in their order."""
     options = FOLDER_OPTIONS.get(program)
     if options is None:

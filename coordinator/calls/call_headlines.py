@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from coordinator.calls.descriptions import CallDescription, describe_call, find_call_folder
+from coordinator.calls.descriptions import CallDescription, describe_call, find_call_working_folder
 from coordinator.calls.programs import DELETE, LIST, READ, WRITE
 from coordinator.calls.tools import COMMAND_FIELDS, TOOLS, Tool
 
@@ -43,12 +43,12 @@ class CallAct:
         """The headline as one line of plain text."""
         return " ".join(filter(None, (self.verb, self.subject, self.rest)))
 
-    def shows_whole(self, text: str) -> bool:
+    def contains_full_text(self, text: str) -> bool:
         """Whether all of a text stands in the headline, as its subject or at its end."""
         return text == self.subject or self.rest == f"for {text}" or self.rest.endswith(f"({text})")
 
 
-def describe_call_act(tool: str, tool_input: Any, folder: str | None = None) -> CallAct:
+def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -> CallAct:
     """Return the headline of a call of a tool. `folder` is the working directory of its agent.
 
     Never raises, whatever the input is.
@@ -56,23 +56,25 @@ def describe_call_act(tool: str, tool_input: Any, folder: str | None = None) -> 
     fields: Mapping[str, Any] = tool_input if isinstance(tool_input, Mapping) else {}
     traits = TOOLS.get(tool)
     if traits is None:
-        return describe_other_tool(tool, fields, folder)
+        return build_unlisted_tool_headline(tool, fields, folder)
     if traits.is_command:
         return describe_command(fields, folder)
     query = next((name for name in QUERY_FIELDS if isinstance(fields.get(name), str)), "")
     if query and (traits.searches_here or not (traits.use or traits.has_address)):
-        return describe_search(traits, fields, query)
+        return build_search_headline(traits, fields, query)
     call = describe_call(tool, tool_input, folder)
-    return describe_file_use(traits.use, fields, call) if traits.use else describe_fetch(call)
+    return build_file_headline(traits.use, fields, call) if traits.use else build_fetch_headline(call)
 
 
-def describe_search(traits: Tool, fields: Mapping[str, Any], query: str) -> CallAct:
+def build_search_headline(traits: Tool, fields: Mapping[str, Any], query: str) -> CallAct:
     if not traits.use:
-        return build_subject_act("Search the web for", fields, query)
-    return build_subject_act("Find files named" if traits.has_path_pattern else "Search for", fields, query)
+        return build_subject_headline("Search the web for", fields, query)
+    return build_subject_headline(
+        "Find files named" if traits.has_path_pattern else "Search for", fields, query
+    )
 
 
-def describe_other_tool(tool: str, fields: Mapping[str, Any], folder: str | None) -> CallAct:
+def build_unlisted_tool_headline(tool: str, fields: Mapping[str, Any], folder: str | None) -> CallAct:
     """Return the headline of a tool that is not in the table: of an MCP server's, or a new one."""
     if any(isinstance(fields.get(name), str | list) for name in COMMAND_FIELDS):
         act = describe_command(fields, folder)
@@ -86,33 +88,33 @@ def describe_other_tool(tool: str, fields: Mapping[str, Any], folder: str | None
 def describe_command(fields: Mapping[str, Any], folder: str | None) -> CallAct:
     name = next((name for name in ("command", "cmd", "script") if fields.get(name)), "")
     value = fields.get(name)
-    folder_text = describe_folder(find_call_folder(fields, folder))
+    folder_text = describe_working_directory(find_call_working_folder(fields, folder))
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return CallAct("Run", shorten_subject(shlex.join(value[:LONGEST_SUBJECT])), folder_text)
+        return CallAct("Run", shorten_headline_subject(shlex.join(value[:LONGEST_SUBJECT])), folder_text)
     if not isinstance(value, str) or not value.strip():
         return CallAct("Run a command", rest=folder_text)
     lines = value[:LONGEST_READ_HERE].strip().splitlines()
     first = lines[0].strip()
     more = "" if len(lines) == 1 else f"and {len(lines) - 1} more line{'s' if len(lines) > 2 else ''}"
     rest = " ".join(filter(None, (more, folder_text)))
-    subject = shorten_subject(first)
+    subject = shorten_headline_subject(first)
     return CallAct("Run", subject, rest, name if subject == value else "")
 
 
-def describe_folder(folder: str | None) -> str:
+def describe_working_directory(folder: str | None) -> str:
     name = PurePath(folder.replace("\\", "/")).name if folder else ""
-    return f"in {shorten_subject(name)}" if name else ""
+    return f"in {shorten_headline_subject(name)}" if name else ""
 
 
-def describe_fetch(call: CallDescription) -> CallAct:
+def build_fetch_headline(call: CallDescription) -> CallAct:
     hosts = list(dict.fromkeys(address.host or address.text for address in call.addresses))
     if len(hosts) > 1:
         return CallAct(f"Fetch {len(hosts)} addresses")
     host = urlsplit(call.addresses[0].text).netloc if call.addresses and hosts == [""] else "".join(hosts)
-    return CallAct("Fetch", shorten_subject(host)) if host else CallAct("Fetch a page")
+    return CallAct("Fetch", shorten_headline_subject(host)) if host else CallAct("Fetch a page")
 
 
-def describe_file_use(use: str, fields: Mapping[str, Any], call: CallDescription) -> CallAct:
+def build_file_headline(use: str, fields: Mapping[str, Any], call: CallDescription) -> CallAct:
     paths = list(dict.fromkeys(path.text for path in call.paths if path.use in VERBS))
     uses = {path.use for path in call.paths}
     use = DELETE if uses == {DELETE} else use
@@ -121,16 +123,16 @@ def describe_file_use(use: str, fields: Mapping[str, Any], call: CallDescription
         return CallAct(f"{verb} {len(paths)} files" if paths else f"{verb} a file")
     [path] = paths
     name = next((name for name, value in fields.items() if value == path), "")
-    subject = shorten_subject(path)
+    subject = shorten_headline_subject(path)
     return CallAct(verb, subject, whole_field=name if subject == path else "")
 
 
-def build_subject_act(verb: str, fields: Mapping[str, Any], name: str) -> CallAct:
-    subject = shorten_subject(fields[name])
+def build_subject_headline(verb: str, fields: Mapping[str, Any], name: str) -> CallAct:
+    subject = shorten_headline_subject(fields[name])
     return CallAct(verb, subject, whole_field=name if subject == fields[name] else "")
 
 
-def shorten_subject(text: str) -> str:
+def shorten_headline_subject(text: str) -> str:
     """Return a text on one line; of a longer one its beginning."""
     line = " ".join(text[: LONGEST_SUBJECT * 4].split())
     return line if len(line) <= LONGEST_SUBJECT else f"{line[: LONGEST_SUBJECT - 1]}…"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from coordinator.calls.arguments import ParsedArguments, parse_arguments
+from coordinator.calls.arguments import ParsedArguments, parse_command_arguments
 from coordinator.calls.shell_words import ShellWord
 
 # Folders in which systems keep programs: `/usr/bin/git` is the program that `git` is.
@@ -54,7 +54,7 @@ class SimpleCommand:
     span: tuple[int, int] | None = None
     started_words: int = 0
 
-    def without_started_words(self) -> SimpleCommand:
+    def without_wrapped_command(self) -> SimpleCommand:
         """Return a wrapper with its own words alone; any other command as it is."""
         if not self.started_words:
             return self
@@ -63,10 +63,10 @@ class SimpleCommand:
     @cached_property
     def parsed_arguments(self) -> ParsedArguments:
         """The arguments as the program reads them."""
-        return parse_arguments(self.lower_program, self.arguments)
+        return parse_command_arguments(self.lowercase_program_name, self.arguments)
 
     @cached_property
-    def lower_program(self) -> str:
+    def lowercase_program_name(self) -> str:
         """The program's name in small letters; "" where it is not known."""
         return (self.program or "").lower()
 
@@ -95,7 +95,7 @@ class SimpleCommand:
 
 def get_program_name(word: ShellWord) -> str | None:
     """Return the name of the program that a word starts; None where it is not known."""
-    if word.text is None or word.is_pattern or word.is_deceptive:
+    if word.text is None or word.is_pattern or word.has_deceptive_characters:
         return None
     return strip_program_folder(word.text)
 

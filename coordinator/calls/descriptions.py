@@ -17,8 +17,8 @@ from coordinator.calls.paths import (
     PathLinks,
     is_in_folder,
     is_windows_path,
-    join_path,
     normalize_path,
+    resolve_absolute_path,
 )
 from coordinator.calls.programs import AGENT_GUARD_OPTIONS, AGENT_GUARD_VALUES, LIST, READ, TOUCH
 from coordinator.calls.shell_reader import ShellReader
@@ -29,8 +29,8 @@ from coordinator.calls.uses import (
     PathUse,
     build_path_use,
     find_address_uses,
-    find_addresses,
     find_command_path_uses,
+    find_url_host_uses,
 )
 
 UNKNOWN_LINKS = "where its paths lead, because they are too many"
@@ -71,7 +71,7 @@ class CallDescription:
     agent_folder: str | None = None
 
     @property
-    def leaves_folder(self) -> bool:
+    def runs_outside_agent_folder(self) -> bool:
         """Whether a field of the call sets a working directory that is not known to lie in that of its agent."""
         if self.folder is None or self.folder == self.agent_folder:
             return False
@@ -80,11 +80,13 @@ class CallDescription:
     @cached_property
     def command_texts(self) -> tuple[str, ...]:
         """Each command as the shell would run it, and without what stands between program and sub-command."""
-        texts = [text for command in self.commands if command.words for text in list_command_texts(command)]
+        texts = [
+            text for command in self.commands if command.words for text in list_rule_match_texts(command)
+        ]
         return tuple(dict.fromkeys(texts))
 
 
-def list_command_texts(command: SimpleCommand) -> Iterator[str]:
+def list_rule_match_texts(command: SimpleCommand) -> Iterator[str]:
     """Yield the texts of a command at which the pattern of a deny or ask rule looks."""
     yield command.joined_text()
     program = command.program
@@ -103,21 +105,21 @@ def describe_call(tool: str, tool_input: Any, folder: str | None = None) -> Call
     tool_fields = TOOLS.get(tool)
     traits = tool_fields or UNKNOWN_TOOL
     fields: Mapping[str, Any] = tool_input if isinstance(tool_input, Mapping) else {"": tool_input}
-    agent_folder = find_call_folder({}, folder)
+    agent_folder = find_call_working_folder({}, folder)
     builder = _DescriptionBuilder(
-        tool, traits, find_call_folder(fields, folder), is_known=tool_fields is not None
+        tool, traits, find_call_working_folder(fields, folder), is_known=tool_fields is not None
     )
     for name, value in fields.items():
-        builder.read_field(str(name), value)
-    return replace(builder.build_description(), agent_folder=agent_folder)
+        builder.add_input_field(str(name), value)
+    return replace(builder.build_call_description(), agent_folder=agent_folder)
 
 
-def follow_links(call: CallDescription, links: PathLinks) -> CallDescription | None:
+def resolve_call_symlinks(call: CallDescription, links: PathLinks) -> CallDescription | None:
     """Return what the call does with the real paths behind its own; None where these are the same.
 
     Where not all links are known, a part of the call cannot be read.
     """
-    paths = tuple(follow_path_links(path, links) for path in call.paths)
+    paths = tuple(resolve_path_use_symlink(path, links) for path in call.paths)
     folder = links.real_path(call.folder) if call.folder else call.folder
     commands = tuple(
         replace(command, folder=links.real_path(command.folder)) if command.folder else command
@@ -131,7 +133,7 @@ def follow_links(call: CallDescription, links: PathLinks) -> CallDescription | N
     return None if real == call else real
 
 
-def follow_path_links(path: PathUse, links: PathLinks) -> PathUse:
+def resolve_path_use_symlink(path: PathUse, links: PathLinks) -> PathUse:
     """Return the use of the real path; its text names both."""
     if path.path is None:
         return path._replace(prefix=links.real_path(path.prefix)) if path.prefix else path
@@ -139,14 +141,14 @@ def follow_path_links(path: PathUse, links: PathLinks) -> PathUse:
     return path if real == path.path else path._replace(path=real, text=f"{path.text} (a link to {real})")
 
 
-def find_call_folder(fields: Mapping[str, Any], folder: str | None) -> str | None:
+def find_call_working_folder(fields: Mapping[str, Any], folder: str | None) -> str | None:
     """Return the working directory of a call: its own field, else its agent's."""
     folder = folder if folder and (folder.startswith(("/", "~")) or is_windows_path(folder)) else None
     folder = normalize_path(folder) if folder and not is_windows_path(folder) else folder
     for name in sorted(tools.FOLDER_FIELDS | {"dir_path"}):  # of several, each worker takes the same
         value = fields.get(name)
         if isinstance(value, str) and value and (name != "dir_path" or "command" in fields):
-            return join_path(folder, value, value.startswith("~"))
+            return resolve_absolute_path(folder, value, value.startswith("~"))
     return folder
 
 
@@ -167,7 +169,7 @@ class _DescriptionBuilder:
         self._values_left = MAX_FIELD_VALUES
         self._has_file_type = False  # whether a search names the kind of files that it reads
 
-    def read_field(self, name: str, value: Any) -> None:
+    def add_input_field(self, name: str, value: Any) -> None:
         """Take note of what a field of the input says."""
         if value is None or value is False or value in ("", [], {}):
             return
@@ -179,15 +181,15 @@ class _DescriptionBuilder:
             return
         if name in tools.COMMAND_FIELDS and (traits.is_command or not self._is_known):
             self._read_command(value)
-        elif name in tools.COMMAND_FIELDS | tools.PATCH_FIELDS and is_patch(value):
-            self._read_patch(value)
+        elif name in tools.COMMAND_FIELDS | tools.PATCH_FIELDS and is_patch_text(value):
+            self._add_patched_paths(value)
         elif name in tools.GLOB_FIELDS or (name == "pattern" and traits.has_path_pattern):
             self._has_file_type |= not str(value).startswith(("!", "["))
-            self._read_paths(value, traits.use or LIST, is_pattern=True)
+            self._add_paths_of_field(value, traits.use or LIST, is_pattern=True)
         elif name in tools.ADDRESS_FIELDS or (name == "prompt" and traits.has_address):
-            self._read_addresses(name, value)
+            self._add_addresses_of_field(name, value)
         elif name in tools.PATH_FIELDS and not traits.is_command:
-            self._read_paths(value, traits.use or TOUCH)
+            self._add_paths_of_field(value, traits.use or TOUCH)
         elif not self._is_known:
             self._read_unknown(value)
         elif name == "type":
@@ -195,7 +197,7 @@ class _DescriptionBuilder:
         elif name not in tools.PLAIN_FIELDS:
             self._unknown_fields.add(name)
 
-    def build_description(self) -> CallDescription:
+    def build_call_description(self) -> CallDescription:
         if self._traits.searches_here and not any(path.use for path in self._paths if not path.is_below):
             folder_use = build_path_use(self._traits.use, ShellWord("."), self._folder)
             self._paths += [folder_use] if folder_use is not None else []
@@ -206,7 +208,7 @@ class _DescriptionBuilder:
         for command in self._commands:
             self._paths += find_command_path_uses(command)
             self._addresses += find_address_uses(command)
-            self._lifted_guards |= find_guard_lifting_options(command)
+            self._lifted_guards |= find_sandbox_bypass_options(command)
         return CallDescription(
             tuple(self._commands),
             tuple(dict.fromkeys(self._paths)),
@@ -218,22 +220,22 @@ class _DescriptionBuilder:
             frozenset(self._lifted_guards),
         )
 
-    def _iterate_texts(self, value: Any) -> Iterator[str]:
+    def _iterate_texts_within_budget(self, value: Any) -> Iterator[str]:
         """Yield the texts of a value: of a list each, as far as the budget goes."""
-        for text in iterate_texts(value):
+        for text in iterate_texts_in_value(value):
             self._values_left -= 1
             if self._values_left < 0:
-                self._note_unreadable("its many values, because there are too many")
+                self._add_unreadable_reason("its many values, because there are too many")
                 return
             yield text
 
-    def _note_unreadable(self, reason: str) -> None:
+    def _add_unreadable_reason(self, reason: str) -> None:
         if reason not in self._unreadable:
             self._unreadable.append(reason)
 
-    def _note_path(self, use: str, text: str, *, is_pattern: bool = False) -> None:
+    def _add_path_or_address(self, use: str, text: str, *, is_pattern: bool = False) -> None:
         if "://" in text and not text.startswith("file://"):
-            self._addresses += find_addresses(text)
+            self._addresses += find_url_host_uses(text)
             return
         text = text.removeprefix("file://").removeprefix("@")
         word = ShellWord(text, is_pattern=is_pattern, is_home=text == "~" or text.startswith("~/"))
@@ -243,56 +245,56 @@ class _DescriptionBuilder:
 
     def _read_command(self, value: Any) -> None:
         if self._tool in POWERSHELL_TOOLS:
-            self._note_unreadable("a command for PowerShell: its language is not read")
+            self._add_unreadable_reason("a command for PowerShell: its language is not read")
             return
         if self._folder is not None and is_windows_path(self._folder) and self._tool not in POSIX_TOOLS:
-            self._note_unreadable("a command for Windows: its shell's language is not read")
+            self._add_unreadable_reason("a command for Windows: its shell's language is not read")
             return
         if isinstance(value, str):
-            commands, unreadable = read_shell_text(value, self._folder)
+            commands, unreadable = parse_shell_commands(value, self._folder)
         elif isinstance(value, list) and all(isinstance(part, str) for part in value):
-            commands, unreadable = read_argument_list(tuple(value), self._folder)
+            commands, unreadable = parse_command_argument_list(tuple(value), self._folder)
         else:
-            self._note_unreadable("a command that is neither a text nor a list of texts")
+            self._add_unreadable_reason("a command that is neither a text nor a list of texts")
             return
         self._commands += commands
         for reason in unreadable:
-            self._note_unreadable(reason)
+            self._add_unreadable_reason(reason)
 
-    def _read_patch(self, value: str) -> None:
+    def _add_patched_paths(self, value: str) -> None:
         for action, target in _PATCH_TARGET.findall(value):
             before = target.partition(":")[0].rstrip()
             names = [target] if before == target or len(before) <= 1 else [target, before]
             for name in names:
-                self._note_path(_PATCH_USES[action], name)
+                self._add_path_or_address(_PATCH_USES[action], name)
 
-    def _read_paths(self, value: Any, use: str, *, is_pattern: bool = False) -> None:
-        for text in self._iterate_texts(value):
-            self._note_path(use, text, is_pattern=is_pattern)
+    def _add_paths_of_field(self, value: Any, use: str, *, is_pattern: bool = False) -> None:
+        for text in self._iterate_texts_within_budget(value):
+            self._add_path_or_address(use, text, is_pattern=is_pattern)
 
-    def _read_addresses(self, name: str, value: Any) -> None:
+    def _add_addresses_of_field(self, name: str, value: Any) -> None:
         """Take the addresses of a field. One that cannot be read counts where the tool fetches it."""
-        for text in self._iterate_texts(value):
-            addresses = list(find_addresses(text))
+        for text in self._iterate_texts_within_budget(value):
+            addresses = list(find_url_host_uses(text))
             self._addresses += addresses
             if not addresses and name != "prompt" and self._traits.has_address:
                 self._addresses.append(AddressUse(None, text[:LONGEST_ADDRESS_SHOWN]))
             if text.startswith("file://"):
-                self._note_path(TOUCH, text)
+                self._add_path_or_address(TOUCH, text)
 
     def _read_unknown(self, value: Any) -> None:
         """Take what looks like a path or an address in a field that nobody knows."""
-        for text in self._iterate_texts(value):
+        for text in self._iterate_texts_within_budget(value):
             if "://" in text:
-                self._addresses += find_addresses(text)
+                self._addresses += find_url_host_uses(text)
             elif _LOOKS_LIKE_PATH.fullmatch(text):
-                self._note_path(TOUCH, text)
+                self._add_path_or_address(TOUCH, text)
 
 
-def find_guard_lifting_options(command: SimpleCommand) -> set[str]:
+def find_sandbox_bypass_options(command: SimpleCommand) -> set[str]:
     """Return the options of a command that start an agent without its sandbox or its questions."""
-    options = AGENT_GUARD_OPTIONS.get(command.lower_program, frozenset())
-    values = AGENT_GUARD_VALUES.get(command.lower_program, {})
+    options = AGENT_GUARD_OPTIONS.get(command.lowercase_program_name, frozenset())
+    values = AGENT_GUARD_VALUES.get(command.lowercase_program_name, {})
     if not options and not values:
         return set()
     lifted: set[str] = set()
@@ -310,11 +312,11 @@ def find_guard_lifting_options(command: SimpleCommand) -> set[str]:
     return lifted
 
 
-def is_patch(value: Any) -> bool:
+def is_patch_text(value: Any) -> bool:
     return isinstance(value, str) and "*** " in value and _PATCH_TARGET.search(value) is not None
 
 
-def iterate_texts(value: Any) -> Iterator[str]:
+def iterate_texts_in_value(value: Any) -> Iterator[str]:
     """Yield every text below a value."""
     pending = [value]
     while pending:
@@ -327,7 +329,7 @@ def iterate_texts(value: Any) -> Iterator[str]:
             pending += reversed(part)
 
 
-def read_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
+def parse_shell_commands(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     """Return the commands of a shell text, and why parts of it cannot be read. The same text is read once."""
     if len(text) > MAX_CACHED_SHELL_CHARACTERS:
         return parse_shell_text(text, folder)
@@ -343,14 +345,14 @@ def parse_cached_shell_text(
 
 def parse_shell_text(text: str, folder: str | None) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     reader = ShellReader(folder)
-    reader.read_script(text)
+    reader.collect_script_commands(text)
     commands: Iterable[SimpleCommand] = reader.reading.commands
     if not text.isascii():
-        commands = convert_spans(commands, text)
+        commands = convert_byte_to_character_spans(commands, text)
     return tuple(commands), tuple(reader.reading.unreadable)
 
 
-def convert_spans(commands: Iterable[SimpleCommand], text: str) -> list[SimpleCommand]:
+def convert_byte_to_character_spans(commands: Iterable[SimpleCommand], text: str) -> list[SimpleCommand]:
     """Return commands whose places are counted in characters, not in bytes."""
     ends = list(accumulate((len(character.encode("utf-8", "replace")) for character in text), initial=0))
     return [
@@ -361,10 +363,10 @@ def convert_spans(commands: Iterable[SimpleCommand], text: str) -> list[SimpleCo
     ]
 
 
-def read_argument_list(
+def parse_command_argument_list(
     arguments: tuple[str, ...], folder: str | None
 ) -> tuple[tuple[SimpleCommand, ...], tuple[str, ...]]:
     """Return the commands of a call that gives its command as a list of words, without a shell."""
     reader = ShellReader(folder)
-    reader.read_command_words([ShellWord(word) for word in arguments])
+    reader.collect_command_from_arguments([ShellWord(word) for word in arguments])
     return tuple(reader.reading.commands), tuple(reader.reading.unreadable)

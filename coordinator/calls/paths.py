@@ -21,7 +21,7 @@ def is_windows_path(path: str) -> bool:
     return _DRIVE.match(path) is not None
 
 
-def join_path(folder: str | None, path: str, is_home: bool = False) -> str | None:
+def resolve_absolute_path(folder: str | None, path: str, is_home: bool = False) -> str | None:
     """Return an absolute path; None where it is relative to a folder that is not known.
 
     `is_home`: its `~` is the user's home folder, not a file of that name.
@@ -47,7 +47,7 @@ def normalize_path(path: str) -> str | None:
     return f"/{plain.lstrip('/')}" if plain.startswith("//") else plain
 
 
-def with_home_as_tilde(path: str) -> str:
+def replace_home_with_tilde(path: str) -> str:
     """Return a path with the folder of a user as `~`."""
     return _HOME.sub("~", path, count=1)
 
@@ -62,9 +62,9 @@ _WIDE_FOLDERS = frozenset(
 _DRIVE_ROOT = re.compile(r"[A-Za-z]:[\\/]*(Users|Windows|Program Files)?[\\/]*", re.IGNORECASE)
 
 
-def is_wide_folder(path: str) -> bool:
+def is_home_or_system_folder(path: str) -> bool:
     """Say whether a folder is the home folder of a user, or one that holds many of them or the system."""
-    plain = with_home_as_tilde(path.rstrip("/") or "/")
+    plain = replace_home_with_tilde(path.rstrip("/") or "/")
     return plain in _WIDE_FOLDERS or _DRIVE_ROOT.fullmatch(path) is not None
 
 
@@ -93,25 +93,29 @@ class PathLinks:
     def real_path(self, path: str) -> str:
         """Return the path behind an absolute path, or one that begins with `~`."""
         for link, real in self.pairs:
-            folder = with_home_as_tilde(link) if path.startswith("~") else link
+            folder = replace_home_with_tilde(link) if path.startswith("~") else link
             if is_in_folder(path, folder):
                 return f"{real.rstrip('/')}{path[len(folder.rstrip('/')) :]}" or "/"
         return path
 
 
-def parse_path_links(value: Any) -> PathLinks | None:
+def parse_reported_symlinks(value: Any) -> PathLinks | None:
     """Return the links that a hook names; None where it names none. What cannot be read makes them incomplete."""
     if value is None:
         return None
     links = value.get("links") if isinstance(value, dict) else None
     if not isinstance(links, list):
         return PathLinks(is_complete=False)
-    pairs = [tuple(pair) for pair in links[:MAX_LINKS] if isinstance(pair, list) and are_plain_paths(pair)]
+    pairs = [
+        tuple(pair)
+        for pair in links[:MAX_LINKS]
+        if isinstance(pair, list) and are_absolute_paths_without_dots(pair)
+    ]
     is_complete = value.get("complete") is True and len(pairs) == len(links)
     return PathLinks(tuple(sorted(pairs, key=lambda pair: -len(pair[0]))), is_complete)
 
 
-def are_plain_paths(pair: list[Any]) -> bool:
+def are_absolute_paths_without_dots(pair: list[Any]) -> bool:
     """Say whether both, a link and its real path, are absolute paths without `..`."""
     return len(pair) == 2 and all(
         isinstance(path, str)

@@ -41,7 +41,7 @@ class ShellBudget:
         self.nodes_left = MAX_SHELL_NODES
         self.seconds_left = MAX_PARSE_SECONDS
 
-    def take_nodes(self, count: int) -> None:
+    def consume_syntax_nodes(self, count: int) -> None:
         """Take so many nodes off the budget. Raises UnreadableShell."""
         self.nodes_left -= count
         if self.nodes_left < 0:
@@ -53,7 +53,7 @@ def load_shell_language() -> Language:
     return Language(tree_sitter_bash.language())
 
 
-def parse_shell(source: bytes, budget: ShellBudget) -> Node:
+def parse_shell_syntax_tree(source: bytes, budget: ShellBudget) -> Node:
     """Return the syntax tree of a shell text. Raises UnreadableShell for one that the budget does not allow.
 
     Syntax errors are nodes of the tree (`Node.has_error`).
@@ -67,14 +67,14 @@ def parse_shell(source: bytes, budget: ShellBudget) -> Node:
     deadline = started_at + budget.seconds_left
     earliest = time.monotonic() + budget.seconds_left  # a thread takes no more processor time than passes
 
-    def read_chunk(offset: int, _point: Point) -> bytes:
+    def read_source_chunk(offset: int, _point: Point) -> bytes:
         return source[offset : offset + CHUNK_BYTES]
 
     def is_time_over(_offset: int, _has_error: bool) -> bool:
         return time.monotonic() > earliest and time.thread_time() > deadline
 
     try:
-        tree = Parser(load_shell_language()).parse(read_chunk, progress_callback=is_time_over)
+        tree = Parser(load_shell_language()).parse(read_source_chunk, progress_callback=is_time_over)
     except ValueError:  # the parser was stopped
         raise UnreadableShell(TOO_SLOW) from None
     finally:

@@ -59,14 +59,16 @@ class ShellWord(NamedTuple):
         return self.text if self.text is not None else f"{self.prefix}…"
 
     @property
-    def is_deceptive(self) -> bool:
+    def has_deceptive_characters(self) -> bool:
         """Whether the word holds characters that look like none, or like a blank."""
         return (
-            self.text is not None and not self.text.isascii() and any(map(is_deceptive_character, self.text))
+            self.text is not None
+            and not self.text.isascii()
+            and any(map(is_blank_or_hidden_character, self.text))
         )
 
 
-def is_deceptive_character(char: str) -> bool:
+def is_blank_or_hidden_character(char: str) -> bool:
     return char > "\x7f" and unicodedata.category(char) in {"Zs", "Zl", "Zp", "Cf", "Cc"}
 
 
@@ -79,7 +81,7 @@ class _Piece(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def make_plain_word(source: bytes) -> ShellWord:
+def decode_unquoted_word(source: bytes) -> ShellWord:
     return ShellWord(source.decode())
 
 
@@ -94,17 +96,17 @@ class WordReader:
     def read_text(self, start: int, end: int) -> str:
         return self._source[start:end].decode("utf-8", "replace")
 
-    def read_words(self, nodes: list[Node], depth: int) -> list[ShellWord]:
+    def parse_shell_words(self, nodes: list[Node], depth: int) -> list[ShellWord]:
         """Return the words that one node, or several without a blank between them, become."""
         if len(nodes) == 1:
             node = nodes[0]
             # Most words are written as they are.
             if _PLAIN_WORD.fullmatch(self._source, node.start_byte, node.end_byte):
-                return [make_plain_word(self._source[node.start_byte : node.end_byte])]
-        pieces = [piece for node in nodes for piece in self._read_pieces(node, False, depth)]
-        return list(build_words(pieces))
+                return [decode_unquoted_word(self._source[node.start_byte : node.end_byte])]
+        pieces = [piece for node in nodes for piece in self._parse_word_pieces(node, False, depth)]
+        return list(build_words_from_pieces(pieces))
 
-    def _read_pieces(self, node: Node, is_quoted: bool, depth: int) -> list[_Piece]:
+    def _parse_word_pieces(self, node: Node, is_quoted: bool, depth: int) -> list[_Piece]:
         if depth > MAX_SYNTAX_DEPTH:
             raise UnreadableShell(TOO_DEEP)
         kind = node.type
@@ -113,47 +115,49 @@ class WordReader:
         if kind == "raw_string":
             pieces = [_Piece(self.read_text(node.start_byte + 1, node.end_byte - 1).translate(_PROTECT))]
         elif kind == "ansi_c_string":
-            text = decode_ansi_string(self.read_text(node.start_byte + 2, node.end_byte - 1))
+            text = decode_ansi_c_quoted_string(self.read_text(node.start_byte + 2, node.end_byte - 1))
             pieces = [_Piece(text.translate(_PROTECT))]
         elif kind == "string":
-            pieces = self._read_string_pieces(node, depth)
+            pieces = self._parse_double_quoted_pieces(node, depth)
         elif kind in {"concatenation", "command_name", "translated_string"}:
             children = [child for child in node.children if child.type != "$"]
-            self._budget.take_nodes(len(children))
-            pieces = [piece for child in children for piece in self._read_pieces(child, is_quoted, depth + 1)]
+            self._budget.consume_syntax_nodes(len(children))
+            pieces = [
+                piece for child in children for piece in self._parse_word_pieces(child, is_quoted, depth + 1)
+            ]
             if b"``" in self._source[node.start_byte : node.end_byte]:  # the grammar passes over it
                 pieces.append(_Piece(None, "the output of ``"))
         elif kind == "brace_expression" or not node.is_named:
             pieces = [_Piece(self.read_text(node.start_byte, node.end_byte))]
         elif kind in {"simple_expansion", "expansion"}:
-            pieces = [self._read_expansion(node, is_quoted, depth)]
+            pieces = [self._parse_variable_expansion(node, is_quoted, depth)]
         else:
             pieces = [self._read_unknown(node, _UNKNOWN_KINDS.get(kind, "the text"), is_quoted, depth)]
         return pieces
 
-    def _read_string_pieces(self, node: Node, depth: int) -> list[_Piece]:
+    def _parse_double_quoted_pieces(self, node: Node, depth: int) -> list[_Piece]:
         """Return the parts of a text in double quotes: its expansions, and what stands between them."""
         children = node.children
-        self._budget.take_nodes(len(children))
+        self._budget.consume_syntax_nodes(len(children))
         start, last = children[0].end_byte, children[-1]
         end = last.start_byte if last.type == '"' and len(children) > 1 else node.end_byte
         pieces: list[_Piece] = [_Piece("", is_quoted=True)]
         for child in children[1:]:
             if child.type == "string_content" or not child.is_named:
                 continue
-            pieces.append(self._read_quoted_text(start, child.start_byte))
-            pieces += self._read_pieces(child, True, depth + 1)
+            pieces.append(self._unescape_double_quoted_text(start, child.start_byte))
+            pieces += self._parse_word_pieces(child, True, depth + 1)
             start = child.end_byte
-        pieces.append(self._read_quoted_text(start, end))
+        pieces.append(self._unescape_double_quoted_text(start, end))
         return pieces
 
-    def _read_quoted_text(self, start: int, end: int) -> _Piece:
+    def _unescape_double_quoted_text(self, start: int, end: int) -> _Piece:
         text = self.read_text(start, end)
         if "\\" in text:
             text = re.sub(r"\\(\n|[$`\"\\])", lambda found: found[1].strip("\n"), text)
         return _Piece(text.translate(_PROTECT), is_quoted=True)
 
-    def _read_expansion(self, node: Node, is_quoted: bool, depth: int) -> _Piece:
+    def _parse_variable_expansion(self, node: Node, is_quoted: bool, depth: int) -> _Piece:
         text = self.read_text(node.start_byte, node.end_byte)
         if text in {"$HOME", "${HOME}"}:
             return _Piece("~")
@@ -166,7 +170,7 @@ class WordReader:
         return _Piece(None, f"{reason} {shown_text}", is_quoted)
 
 
-def build_words(pieces: list[_Piece]) -> Iterator[ShellWord]:
+def build_words_from_pieces(pieces: list[_Piece]) -> Iterator[ShellWord]:
     """Yield the words that the parts of one word become: several where braces make them."""
     word_texts: list[str] = []
     for piece in pieces:
@@ -233,11 +237,11 @@ def expand_first_brace(text: str) -> list[str] | None:
         if len(cuts) > 2:
             return [f"{before}{text[one + 1 : other]}{after}" for one, other in itertools.pairwise(cuts)]
         if (numbers := _RANGE.fullmatch(text[start + 1 : cuts[-1]])) is not None:
-            return [f"{before}{value}{after}" for value in list_range(*numbers.groups())]
+            return [f"{before}{value}{after}" for value in expand_brace_range(*numbers.groups())]
     return None
 
 
-def list_range(first: str, last: str) -> list[str]:
+def expand_brace_range(first: str, last: str) -> list[str]:
     """Return the values of `{first..last}`, at most one more than are expanded."""
     if first.lstrip("-").isdigit() and last.lstrip("-").isdigit():
         low, high = sorted((int(first), int(last)))
@@ -255,7 +259,7 @@ def unescape_word(text: str) -> str:
     return re.sub(r"\\(.?)", lambda found: found[1].strip("\n").translate(_PROTECT), text, flags=re.DOTALL)
 
 
-def decode_ansi_string(text: str) -> str:
+def decode_ansi_c_quoted_string(text: str) -> str:
     """Return what `$'…'` means."""
 
     def decode_escape(match: re.Match[str]) -> str:

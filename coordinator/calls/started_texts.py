@@ -52,22 +52,22 @@ _SED_RUNS = re.compile(
 UNREAD_SED = ShellWord(None, reason="a script of sed, which runs commands")
 
 
-def find_started_texts(command: SimpleCommand) -> Iterator[ShellWord]:
+def find_embedded_shell_scripts(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield the shell texts that a command may run beside itself; unknown words for those that cannot be read."""
     for name, value in command.assignments:
-        yield from find_assigned_text(name, value)
-    program = command.lower_program
+        yield from find_script_in_variable(name, value)
+    program = command.lowercase_program_name
     if program == "git":
-        yield from find_git_texts(command)
+        yield from find_git_shell_commands(command)
     elif program in {"sed", "gsed"}:
         yield from (UNREAD_SED for word in command.arguments if _SED_RUNS.search(word.text or ""))
     elif program in EDITORS:
-        yield from find_editor_texts(command)
+        yield from find_editor_shell_commands(command)
     if program in COMMAND_OPTIONS:
-        yield from find_option_texts(command, COMMAND_OPTIONS[program])
+        yield from find_option_value_scripts(command, COMMAND_OPTIONS[program])
 
 
-def find_assigned_text(name: str, value: ShellWord) -> Iterator[ShellWord]:
+def find_script_in_variable(name: str, value: ShellWord) -> Iterator[ShellWord]:
     if name in UNREAD_VARIABLES and value.text != "":
         yield ShellWord(None, reason=f"what {name} says")
     elif name in PROMPT_VARIABLES:
@@ -77,7 +77,7 @@ def find_assigned_text(name: str, value: ShellWord) -> Iterator[ShellWord]:
         yield value._replace(text=value.text.lstrip("|")) if value.text is not None else value
 
 
-def find_option_texts(command: SimpleCommand, options: frozenset[str]) -> Iterator[ShellWord]:
+def find_option_value_scripts(command: SimpleCommand, options: frozenset[str]) -> Iterator[ShellWord]:
     """Yield the values of these options, whether they stand in the same word or in the next."""
     words = iter(command.arguments)
     for word in words:
@@ -94,7 +94,7 @@ def find_option_texts(command: SimpleCommand, options: frozenset[str]) -> Iterat
             )
 
 
-def find_editor_texts(command: SimpleCommand) -> Iterator[ShellWord]:
+def find_editor_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield what an editor is told to run: `-c '!make'`, `+!make`."""
     for word in command.arguments:
         text = (word.text or "").removeprefix("+").lstrip(":")
@@ -102,35 +102,35 @@ def find_editor_texts(command: SimpleCommand) -> Iterator[ShellWord]:
             yield ShellWord(text[1:])
 
 
-def find_git_texts(command: SimpleCommand) -> Iterator[ShellWord]:
+def find_git_shell_commands(command: SimpleCommand) -> Iterator[ShellWord]:
     """Yield what git is told to run: by settings of this call, by an alias, for each commit or submodule."""
     items = command.parsed_arguments.items
     for item in items:
         text = item.word.text
         if item.kind == "value" and item.option == "-c" and text is not None:
             key, _, value = text.partition("=")
-            yield from find_setting_text(key, value)
+            yield from find_git_setting_command(key, value)
         elif item.option == "--config-env" or (text or "").startswith("--config-env="):
             yield ShellWord(None, reason="a setting of git from a variable")
     operands = [item.word for item in items if item.kind == "operand"]
     names = [word.text for word in operands[:3]]
     if names[:2] in (["bisect", "run"], ["submodule", "foreach"]) and len(operands) > 2:
-        yield join_words(operands[2:])
+        yield join_words_to_script(operands[2:])
     if names[:1] == ["config"]:
         place = 2 if names[1:2] == ["set"] else 1
         if len(operands) > place + 1 and operands[place].text is not None:
             setting = operands[place + 1]
-            yield from find_setting_text(operands[place].text or "", setting.text or "")
+            yield from find_git_setting_command(operands[place].text or "", setting.text or "")
 
 
-def find_setting_text(key: str, value: str) -> Iterator[ShellWord]:
+def find_git_setting_command(key: str, value: str) -> Iterator[ShellWord]:
     if key.lower().startswith("alias."):
         yield ShellWord(value[1:] if value.startswith("!") else f"git {value}")
     elif _RUN_BY_GIT.fullmatch(key) and value:
         yield ShellWord(value.removeprefix("!"))
 
 
-def join_words(words: list[ShellWord]) -> ShellWord:
+def join_words_to_script(words: list[ShellWord]) -> ShellWord:
     """Return several words as one shell text; the first that is not known where there is one."""
     unknown = next((word for word in words if word.text is None), None)
     return unknown or ShellWord(" ".join(word.text or "" for word in words))

@@ -13,10 +13,10 @@ from coordinator.calls.arguments import (
     VALUE,
     Argument,
     ParsedArguments,
-    find_folder_words,
+    find_working_directory_arguments,
 )
 from coordinator.calls.commands import SimpleCommand
-from coordinator.calls.paths import join_path
+from coordinator.calls.paths import resolve_absolute_path
 from coordinator.calls.programs import (
     ADDRESS_FILE_OPTIONS,
     DELETE,
@@ -98,23 +98,23 @@ class AddressUse(NamedTuple):
 def build_path_use(use: str, word: ShellWord, folder: str | None) -> PathUse | None:
     """Return the use of the path that a word names; None for what is no file."""
     if word.text is None:
-        return PathUse(use, None, word.shown_text, resolve_prefix(word, folder))
+        return PathUse(use, None, word.shown_text, resolve_literal_path_prefix(word, folder))
     if word.text in NO_FILES or not word.text:
         return None
     text, is_below = word.text, False
     if word.is_pattern and (glob_match := _GLOB.search(text)) is not None:
         text, is_below = text[: glob_match.start()], True
         text = text.rpartition("/")[0] + "/" if "/" in text else "."
-    path = join_path(folder, text, word.is_home)
+    path = resolve_absolute_path(folder, text, word.is_home)
     return PathUse(use, path, word.text, is_below=is_below)
 
 
-def resolve_prefix(word: ShellWord, folder: str | None) -> str:
+def resolve_literal_path_prefix(word: ShellWord, folder: str | None) -> str:
     """Return the folder in which an unknown path begins, as far as it is written."""
     start = word.prefix.rpartition("/")[0]
     if not start and word.prefix.startswith("/"):
         return "/"
-    return (join_path(folder, start, word.is_home) or "") if start else ""
+    return (resolve_absolute_path(folder, start, word.is_home) or "") if start else ""
 
 
 def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
@@ -128,24 +128,25 @@ def find_command_path_uses(command: SimpleCommand) -> Iterator[PathUse]:
     first = command.words[0]
     if first.text is not None and "/" in first.text and not command.has_standard_program:
         yield from filter(None, [build_path_use(READ, first, command.folder)])
-    own_command = command.without_started_words()
+    own_command = command.without_wrapped_command()
     parsed = own_command.parsed_arguments
     folder = command.folder
-    for word in find_folder_words(command.lower_program, parsed):
+    for word in find_working_directory_arguments(command.lowercase_program_name, parsed):
         yield from filter(
-            None, [build_path_use(find_folder_use(command.lower_program, parsed), word, folder)]
+            None,
+            [build_path_use(find_folder_option_use(command.lowercase_program_name, parsed), word, folder)],
         )
-        folder = None if word.text is None else join_path(folder, word.text, word.is_home)
+        folder = None if word.text is None else resolve_absolute_path(folder, word.text, word.is_home)
     if command.is_wrapper:
         return  # what it starts is a command of its own
-    is_recursive = searches_every_file(command.lower_program, parsed)
-    for use, word in list_path_words(command, parsed):
+    is_recursive = is_recursive_file_search(command.lowercase_program_name, parsed)
+    for use, word in list_path_arguments(command, parsed):
         path_use = build_path_use(use, word, folder)
         if path_use is not None:
             yield path_use._replace(is_recursive=True) if is_recursive else path_use
 
 
-def searches_every_file(name: str, parsed: ParsedArguments) -> bool:
+def is_recursive_file_search(name: str, parsed: ParsedArguments) -> bool:
     """Say whether a program reads every file below its folders: `grep -r` does, without options that choose names."""
     if name not in GREP_PROGRAMS:
         return False
@@ -159,32 +160,32 @@ def searches_every_file(name: str, parsed: ParsedArguments) -> bool:
     )
 
 
-def find_folder_use(name: str, parsed: ParsedArguments) -> str:
+def find_folder_option_use(name: str, parsed: ParsedArguments) -> str:
     """Return what a program does in the folder that an option names: git only lists it where it only reads."""
     operand = next((item.word.text for item in parsed.items if item.kind == OPERAND), None)
     return LIST if name == "git" and operand in GIT_READING else TOUCH
 
 
-def list_path_words(command: SimpleCommand, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def list_path_arguments(command: SimpleCommand, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words of a command that are paths, each with what is done with it."""
-    name = command.lower_program
+    name = command.lowercase_program_name
     if (program := FILE_PROGRAMS.get(name)) is not None:
-        yield from list_file_program_words(name, program, parsed)
+        yield from list_file_program_path_arguments(name, program, parsed)
     elif name == "git":
-        yield from list_git_words(parsed)
+        yield from list_git_path_arguments(parsed)
     elif name == "find":
-        yield from list_find_words(parsed)
+        yield from list_find_path_arguments(parsed)
     elif name == "dd":
-        yield from list_dd_words(parsed)
-    elif name == "gh" and is_sub_command_given(parsed, "api"):
+        yield from list_dd_path_arguments(parsed)
+    elif name == "gh" and has_subcommand(parsed, "api"):
         yield from (
             (READ, item.word) for item in parsed.items if item.kind == VALUE and item.option == "--input"
         )
     else:
-        yield from list_unknown_words(name, parsed)
+        yield from list_possible_path_arguments(name, parsed)
 
 
-def list_file_program_words(
+def list_file_program_path_arguments(
     name: str, program: FileProgram, parsed: ParsedArguments
 ) -> Iterator[tuple[str, ShellWord]]:
     options = {
@@ -225,7 +226,7 @@ def list_file_program_words(
     if name == "chmod" and any(_MODE.fullmatch(item.word.text or "") for item in parsed.iterate_options()):
         skips = 0  # `chmod -x file`: the mode looks like an option
     paths = operands[skips:]
-    is_search_here = name in {"rg", "ag", "ack"} or searches_every_file(name, parsed)
+    is_search_here = name in {"rg", "ag", "ack"} or is_recursive_file_search(name, parsed)
     if not paths and (program.is_default_here or (is_search_here and operands)):
         paths = [ShellWord(".")]
     is_to_folder = any(option in values and values[option] == WRITE for option in options)
@@ -236,14 +237,14 @@ def list_file_program_words(
         yield program.last if is_last else use, word
 
 
-def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def list_git_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     operands = parsed.list_operands()
     sub_command = operands[0].word.text if operands else None
     use = GIT_FILE_USES.get(sub_command or "")
     for item in parsed.items:
         is_flag = item.option in GIT_FLAGS and sub_command in GIT_READING
         if item.kind == VALUE and is_flag and use is not None:
-            yield from ((use, word) for word in read_git_path(item.word))
+            yield from ((use, word) for word in parse_git_pathspec(item.word))
         if item.kind == VALUE and item.option in {"--git-dir", "-F", "--file", "--output"}:
             yield WRITE if item.option == "--output" else READ, item.word
     if use is None:
@@ -259,10 +260,10 @@ def list_git_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
         text = item.word.text
         if text is not None and _SCHEME.match(text):
             continue
-        yield from ((use, word) for word in read_git_path(item.word, after_dashes=item.after_dashes))
+        yield from ((use, word) for word in parse_git_pathspec(item.word, after_dashes=item.after_dashes))
 
 
-def read_git_path(word: ShellWord, *, after_dashes: bool = False) -> Iterator[ShellWord]:
+def parse_git_pathspec(word: ShellWord, *, after_dashes: bool = False) -> Iterator[ShellWord]:
     """Yield the path of a word that git takes for one: `HEAD:path`, `:(glob)path`, or a pattern that the shell leaves.
 
     What `:(exclude)path` names is left out by git.
@@ -282,7 +283,7 @@ def read_git_path(word: ShellWord, *, after_dashes: bool = False) -> Iterator[Sh
         yield word._replace(text=text, is_pattern=word.is_pattern or _GLOB.search(text) is not None)
 
 
-def list_find_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def list_find_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     roots: list[ShellWord] = []
     for item in parsed.items:
         if item.word.text in {"-H", "-L", "-P"}:
@@ -298,7 +299,7 @@ def list_find_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
             yield WRITE, parsed.items[index + 1].word
 
 
-def list_dd_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def list_dd_path_arguments(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     for item in parsed.items:
         name, equals, value = (item.word.text or item.word.prefix).partition("=")
         if equals and name in {"if", "of"}:
@@ -308,23 +309,23 @@ def list_dd_words(parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
             yield READ if name == "if" else WRITE, word
 
 
-def is_sub_command_given(parsed: ParsedArguments, name: str) -> bool:
+def has_subcommand(parsed: ParsedArguments, name: str) -> bool:
     """Say whether the first operand is this sub-command."""
     operands = parsed.list_operands()
     return bool(operands) and operands[0].word.text == name
 
 
 @lru_cache(maxsize=1024)
-def find_text_options(name: str) -> frozenset[str]:
+def list_non_path_options(name: str) -> frozenset[str]:
     """Return the options whose value is no path of what the program does: a text, or its working directory."""
     return TEXT_OPTIONS.get(name, frozenset()) | FOLDER_OPTIONS.get(name, frozenset())
 
 
-def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
+def list_possible_path_arguments(name: str, parsed: ParsedArguments) -> Iterator[tuple[str, ShellWord]]:
     """Yield the words that may be paths, for a program of which nobody knows what it does with them."""
     if name in TEXT_OPERANDS:
         return
-    texts, is_sub_command = find_text_options(name), name in SUB_COMMAND_PROGRAMS
+    texts, is_sub_command = list_non_path_options(name), name in SUB_COMMAND_PROGRAMS
     for item in parsed.items:
         if item.kind == OPERAND and is_sub_command:
             is_sub_command = False
@@ -347,15 +348,15 @@ def list_unknown_words(name: str, parsed: ParsedArguments) -> Iterator[tuple[str
 
 def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the hosts that one command reaches, as far as its words name them."""
-    name = command.lower_program
+    name = command.lowercase_program_name
     for redirection in command.redirections:
         if (
             device := _DEVICE_ADDRESS.fullmatch(redirection.target.text or redirection.target.prefix)
         ) is not None:
-            yield read_bare_host(ShellWord(device[1]))
+            yield parse_bare_host(ShellWord(device[1]))
     if (command.is_wrapper and name != "ssh") or name in TEXT_OPERANDS:
         return
-    yield from find_proxy_addresses(command)
+    yield from find_proxy_variable_addresses(command)
     if name not in NAMES_HOSTS and not any(":" in (word.text or word.prefix) for word in command.arguments):
         return  # neither a URL nor `host:path`
     texts = TEXT_OPTIONS.get(name, frozenset())
@@ -368,20 +369,20 @@ def find_address_uses(command: SimpleCommand) -> Iterator[AddressUse]:
         if item.kind == VALUE and item.option in ADDRESS_FILE_OPTIONS.get(name, ()):
             yield AddressUse(None, item.word.shown_text)  # which addresses a file holds is not known
         elif _SCHEME.search(text):
-            addresses = list(find_addresses(text, is_whole=item.word.text is not None))
+            addresses = list(find_url_host_uses(text, is_whole=item.word.text is not None))
             has_named_host = has_named_host or bool(addresses)
             yield from addresses
         elif item.kind == VALUE and item.option in HOST_OPTIONS.get(name, ()):
-            yield from list_option_hosts(item.word)
+            yield from parse_option_value_hosts(item.word)
         elif item.kind == OPERAND and name in HOST_PROGRAMS and not has_named_host:
-            if (address := read_host_operand(name, item)) is not None:
+            if (address := parse_host_operand(name, item)) is not None:
                 has_named_host = name not in URL_PROGRAMS and not item.may_be_value
                 yield address
-        elif item.kind == OPERAND and (host := find_named_host(name, text)):
+        elif item.kind == OPERAND and (host := parse_program_specific_host(name, text)):
             yield AddressUse(host, item.word.shown_text)
 
 
-def read_host_operand(name: str, item: Argument) -> AddressUse | None:
+def parse_host_operand(name: str, item: Argument) -> AddressUse | None:
     """Return the host that an operand of a program names without `://`; None for a word that names none.
 
     Behind an option that nobody knows it may be a value: it counts where it looks like a host.
@@ -389,20 +390,20 @@ def read_host_operand(name: str, item: Argument) -> AddressUse | None:
     text = item.word.text if item.word.text is not None else item.word.prefix
     is_method = name in HTTP_PROGRAMS and text.lower() in HTTP_METHODS
     if is_method or (name == "dig" and text.startswith(("+", "@"))):
-        return read_bare_host(ShellWord(text[1:])) if text.startswith("@") else None
+        return parse_bare_host(ShellWord(text[1:])) if text.startswith("@") else None
     is_uncertain = item.may_be_value and name not in URL_PROGRAMS
-    return None if is_uncertain and not is_like_host(text) else read_bare_host(item.word)
+    return None if is_uncertain and not is_host_like(text) else parse_bare_host(item.word)
 
 
-def find_proxy_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
+def find_proxy_variable_addresses(command: SimpleCommand) -> Iterator[AddressUse]:
     """Yield the proxies through which a command reaches its hosts, by its variables."""
     for variable, word in command.assignments:
         if variable.lower() in PROXY_VARIABLES and (word.text or word.prefix):
             text = word.text if word.text is not None else word.prefix
-            yield from find_addresses(text) if _SCHEME.search(text) else [read_bare_host(word)]
+            yield from find_url_host_uses(text) if _SCHEME.search(text) else [parse_bare_host(word)]
 
 
-def list_option_hosts(word: ShellWord) -> Iterator[AddressUse]:
+def parse_option_value_hosts(word: ShellWord) -> Iterator[AddressUse]:
     """Yield each host in the value of an option: `evil.example:443`, `localhost:80:6.6.6.6`, `a.example,b.example`."""
     if word.text is None:
         yield AddressUse(None, word.shown_text)
@@ -412,17 +413,17 @@ def list_option_hosts(word: ShellWord) -> Iterator[AddressUse]:
         for piece in pieces:
             host = piece.rpartition("@")[2].partition("/")[0]
             if host and not host.isdigit():
-                yield read_bare_host(ShellWord(host))
+                yield parse_bare_host(ShellWord(host))
 
 
-def is_like_host(text: str) -> bool:
+def is_host_like(text: str) -> bool:
     """Say whether a word looks like the name or the number of a host."""
     return text.lower() == "localhost" or bool(
         _HOST.fullmatch(text) and re.search(r"[^.\d/][.:]\S|\d\.\d+\.\d", text)
     )
 
 
-def find_named_host(name: str, text: str) -> str:
+def parse_program_specific_host(name: str, text: str) -> str:
     """Return the host that an operand of a program names in a form of its own; "" for any other word."""
     if name == "socat":
         socket = _SOCKET_ADDRESS.fullmatch(text)
@@ -430,10 +431,10 @@ def find_named_host(name: str, text: str) -> str:
     if name in IMAGE_PROGRAMS:
         image = _IMAGE.fullmatch(text)
         return image[1].partition(":")[0].lower() if image is not None else ""
-    return find_remote_host(name, text)
+    return parse_remote_path_host(name, text)
 
 
-def find_remote_host(name: str, text: str) -> str:
+def parse_remote_path_host(name: str, text: str) -> str:
     """Return the host of `user@host:path` for a program that reads it so; "" for any other word."""
     remote_match = _REMOTE.match(text)
     if remote_match is None or (name not in REMOTE_PATH_PROGRAMS and name != "git"):
@@ -442,14 +443,14 @@ def find_remote_host(name: str, text: str) -> str:
     return remote_match[1].lower() if is_meant else ""
 
 
-def read_bare_host(word: ShellWord) -> AddressUse:
+def parse_bare_host(word: ShellWord) -> AddressUse:
     if word.text is None:
         return AddressUse(None, word.shown_text)
     host_match = _HOST.fullmatch(word.text)
     return AddressUse(host_match[1].lower().rstrip(".") if host_match else None, word.text)
 
 
-def find_addresses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
+def find_url_host_uses(text: str, *, is_whole: bool = True) -> Iterator[AddressUse]:
     """Yield the hosts of the URLs in a text. Of one that is cut off (`is_whole` false) the host may go on."""
     for address_match in _ADDRESS.finditer(text):
         host = read_host(address_match[0])

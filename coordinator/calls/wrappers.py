@@ -79,7 +79,7 @@ class WrappedCommand:
     folder: ShellWord | None = None
 
 
-def build_wrapper(
+def parse_wrapper_options(
     values: str = "",
     *,
     scripts: str = "",
@@ -106,175 +106,183 @@ _PACKAGE_RUN = (
 
 WRAPPERS: dict[str, Wrapper] = {
     # What does nothing of its own
-    "env": build_wrapper(
+    "env": parse_wrapper_options(
         "-u --unset -a --argv0 --block-signal",
         scripts="-S --split-string",
         folders="-C --chdir",
         takes_assignments=True,
         is_transparent=True,
     ),
-    "time": build_wrapper("-f --format -o --output", is_transparent=True),
-    "nice": build_wrapper("-n --adjustment", is_transparent=True),
-    "ionice": build_wrapper("-c --class -n --classdata -p --pid", is_transparent=True),
-    "chrt": build_wrapper("-T -P -D", operands=1, is_transparent=True),
-    "taskset": build_wrapper("", operands=1, is_transparent=True),
-    "timeout": build_wrapper("-k --kill-after -s --signal", operands=1, is_transparent=True),
-    "gtimeout": build_wrapper("-k --kill-after -s --signal", operands=1, is_transparent=True),
-    "nohup": build_wrapper("", is_transparent=True),
-    "setsid": build_wrapper("", is_transparent=True),
-    "stdbuf": build_wrapper("-i --input -o --output -e --error", is_transparent=True),
-    "unbuffer": build_wrapper("", is_transparent=True),
-    "command": build_wrapper("", only_asks="-v -V", is_transparent=True),
-    "builtin": build_wrapper("", is_transparent=True),
-    "exec": build_wrapper("-a", is_transparent=True),
-    "coproc": build_wrapper("", is_transparent=True),
-    "noglob": build_wrapper("", is_transparent=True),
-    "nocorrect": build_wrapper("", is_transparent=True),
-    "caffeinate": build_wrapper("-t -w", is_transparent=True),
-    "xvfb-run": build_wrapper(
+    "time": parse_wrapper_options("-f --format -o --output", is_transparent=True),
+    "nice": parse_wrapper_options("-n --adjustment", is_transparent=True),
+    "ionice": parse_wrapper_options("-c --class -n --classdata -p --pid", is_transparent=True),
+    "chrt": parse_wrapper_options("-T -P -D", operands=1, is_transparent=True),
+    "taskset": parse_wrapper_options("", operands=1, is_transparent=True),
+    "timeout": parse_wrapper_options("-k --kill-after -s --signal", operands=1, is_transparent=True),
+    "gtimeout": parse_wrapper_options("-k --kill-after -s --signal", operands=1, is_transparent=True),
+    "nohup": parse_wrapper_options("", is_transparent=True),
+    "setsid": parse_wrapper_options("", is_transparent=True),
+    "stdbuf": parse_wrapper_options("-i --input -o --output -e --error", is_transparent=True),
+    "unbuffer": parse_wrapper_options("", is_transparent=True),
+    "command": parse_wrapper_options("", only_asks="-v -V", is_transparent=True),
+    "builtin": parse_wrapper_options("", is_transparent=True),
+    "exec": parse_wrapper_options("-a", is_transparent=True),
+    "coproc": parse_wrapper_options("", is_transparent=True),
+    "noglob": parse_wrapper_options("", is_transparent=True),
+    "nocorrect": parse_wrapper_options("", is_transparent=True),
+    "caffeinate": parse_wrapper_options("-t -w", is_transparent=True),
+    "xvfb-run": parse_wrapper_options(
         "-n --server-num -e --error-file -f --auth-file -p --xauth-protocol -s --server-args -w --wait",
         is_transparent=True,
     ),
-    "dbus-run-session": build_wrapper("--config-file --dbus-daemon", is_transparent=True),
-    "rlwrap": build_wrapper("-a -b -C -D -f -g -H -l -m -M -O -P -q -s -S -t -w -z", is_transparent=True),
-    "cpulimit": build_wrapper("-l --limit -p --pid -e --exe -P --path -c --cpu"),
-    "gdb": build_wrapper("-x --command -ex -iex -d --directory -p --pid"),
-    "eatmydata": build_wrapper("", is_transparent=True),
-    "watch": build_wrapper("-n --interval -q --equexit", is_joined=True, is_transparent=True),
-    "hyperfine": build_wrapper("", is_joined=True),
-    "flock": build_wrapper("-w --wait --timeout -E --conflict-exit-code", scripts="-c --command", operands=1),
-    "script": build_wrapper("-E --echo -I -O -B -T -m -o", scripts="-c --command", operands=99),
-    "entr": build_wrapper("", scripts=""),
-    "watchexec": build_wrapper(
+    "dbus-run-session": parse_wrapper_options("--config-file --dbus-daemon", is_transparent=True),
+    "rlwrap": parse_wrapper_options(
+        "-a -b -C -D -f -g -H -l -m -M -O -P -q -s -S -t -w -z", is_transparent=True
+    ),
+    "cpulimit": parse_wrapper_options("-l --limit -p --pid -e --exe -P --path -c --cpu"),
+    "gdb": parse_wrapper_options("-x --command -ex -iex -d --directory -p --pid"),
+    "eatmydata": parse_wrapper_options("", is_transparent=True),
+    "watch": parse_wrapper_options("-n --interval -q --equexit", is_joined=True, is_transparent=True),
+    "hyperfine": parse_wrapper_options("", is_joined=True),
+    "flock": parse_wrapper_options(
+        "-w --wait --timeout -E --conflict-exit-code", scripts="-c --command", operands=1
+    ),
+    "script": parse_wrapper_options("-E --echo -I -O -B -T -m -o", scripts="-c --command", operands=99),
+    "entr": parse_wrapper_options("", scripts=""),
+    "watchexec": parse_wrapper_options(
         "-w --watch -e --exts -i --ignore -f --filter -d --debounce -s --signal --shell"
     ),
-    "nodemon": build_wrapper(
+    "nodemon": parse_wrapper_options(
         "-w --watch -e --ext -i --ignore -d --delay --signal", scripts="-x --exec", operands=99
     ),
-    "strace": build_wrapper("-e -o -p -s -u -E -a -b -I -O -P -S -X"),
-    "ltrace": build_wrapper("-e -o -p -s -u -a -l -n -x"),
-    "perf": build_wrapper("-e -o -F -c -p", commands="record,stat,trace"),
-    "proxychains": build_wrapper("-f"),
-    "proxychains4": build_wrapper("-f"),
-    "torsocks": build_wrapper(""),
-    "torify": build_wrapper(""),
-    "faketime": build_wrapper("", operands=1),
-    "concurrently": build_wrapper("-n --names -c --prefix-colors -k", is_joined=True),
-    "cross-env": build_wrapper("", takes_assignments=True, is_transparent=True),
-    "cross-env-shell": build_wrapper("", takes_assignments=True, is_joined=True, is_transparent=True),
-    "ssh-agent": build_wrapper("-t -a -E"),
-    "busybox": build_wrapper(""),
-    "toybox": build_wrapper(""),
-    "setpriv": build_wrapper("--reuid --regid --groups"),
-    "prlimit": build_wrapper("-p --pid"),
-    "setarch": build_wrapper("", operands=1),
-    "linux32": build_wrapper(""),
-    "linux64": build_wrapper(""),
-    "catchsegv": build_wrapper(""),
-    "valgrind": build_wrapper(""),
+    "strace": parse_wrapper_options("-e -o -p -s -u -E -a -b -I -O -P -S -X"),
+    "ltrace": parse_wrapper_options("-e -o -p -s -u -a -l -n -x"),
+    "perf": parse_wrapper_options("-e -o -F -c -p", commands="record,stat,trace"),
+    "proxychains": parse_wrapper_options("-f"),
+    "proxychains4": parse_wrapper_options("-f"),
+    "torsocks": parse_wrapper_options(""),
+    "torify": parse_wrapper_options(""),
+    "faketime": parse_wrapper_options("", operands=1),
+    "concurrently": parse_wrapper_options("-n --names -c --prefix-colors -k", is_joined=True),
+    "cross-env": parse_wrapper_options("", takes_assignments=True, is_transparent=True),
+    "cross-env-shell": parse_wrapper_options("", takes_assignments=True, is_joined=True, is_transparent=True),
+    "ssh-agent": parse_wrapper_options("-t -a -E"),
+    "busybox": parse_wrapper_options(""),
+    "toybox": parse_wrapper_options(""),
+    "setpriv": parse_wrapper_options("--reuid --regid --groups"),
+    "prlimit": parse_wrapper_options("-p --pid"),
+    "setarch": parse_wrapper_options("", operands=1),
+    "linux32": parse_wrapper_options(""),
+    "linux64": parse_wrapper_options(""),
+    "catchsegv": parse_wrapper_options(""),
+    "valgrind": parse_wrapper_options(""),
     # As another user, in another root, as a service, on another machine
-    "sudo": build_wrapper(
+    "sudo": parse_wrapper_options(
         "-u --user -g --group -h --host -p --prompt -C --close-from -r --role -t --type -T --command-timeout -U"
         " --other-user -R --chroot",
         folders="-D --chdir",
         takes_assignments=True,
     ),
-    "doas": build_wrapper("-u -C"),
-    "pkexec": build_wrapper("--user"),
-    "run0": build_wrapper(
+    "doas": parse_wrapper_options("-u -C"),
+    "pkexec": parse_wrapper_options("--user"),
+    "run0": parse_wrapper_options(
         "-u --user -g --group --unit --property --description --slice --setenv", folders="-D --chdir"
     ),
-    "runuser": build_wrapper("-u --user -g --group -s --shell", scripts="-c --command"),
-    "su": build_wrapper(
+    "runuser": parse_wrapper_options("-u --user -g --group -s --shell", scripts="-c --command"),
+    "su": parse_wrapper_options(
         "-s --shell -g --group -G --supp-group -w", scripts="-c --command --session-command", operands=99
     ),
-    "gosu": build_wrapper("", operands=1),
-    "su-exec": build_wrapper("", operands=1),
-    "sg": build_wrapper("", scripts="-c", operands=1, is_joined=True),
-    "systemd-run": build_wrapper(
+    "gosu": parse_wrapper_options("", operands=1),
+    "su-exec": parse_wrapper_options("", operands=1),
+    "sg": parse_wrapper_options("", scripts="-c", operands=1, is_joined=True),
+    "systemd-run": parse_wrapper_options(
         "-u --unit -p --property -M --machine -H --host --slice --description --uid --gid --nice -E --setenv"
         " --on-active --on-boot --on-calendar --on-startup --on-unit-active --timer-property --path-property"
         " --socket-property --service-type",
         folders="--working-directory",
     ),
-    "systemd-inhibit": build_wrapper("--what --who --why --mode"),
-    "tmux": build_wrapper(
+    "systemd-inhibit": parse_wrapper_options("--what --who --why --mode"),
+    "tmux": parse_wrapper_options(
         "-c -e -f -F -l -L -n -s -S -t -T -x -y",
         commands="new,new-session,neww,new-window,splitw,split-window,respawn-pane,respawnp,respawn-window,run,run-shell"
         ",popup,display-popup,send,send-keys,pipe-pane,if,if-shell",
         is_joined=True,
     ),
-    "screen": build_wrapper("-c -e -h -p -S -s -t -T"),
-    "start-stop-daemon": build_wrapper("", needs_dashes=True),
-    "chroot": build_wrapper("", operands=1, is_remote=True),
-    "unshare": build_wrapper("-S --setuid -G --setgid -R --root -w --wd"),
-    "nsenter": build_wrapper("-t --target -S --setuid -G --setgid -r --root", is_remote=True),
-    "bwrap": build_wrapper("--bind --ro-bind --dev-bind --symlink", is_remote=True, needs_dashes=True),
-    "firejail": build_wrapper(""),
-    "fakeroot": build_wrapper("-l --lib -i -s -b"),
-    "ssh": build_wrapper(
+    "screen": parse_wrapper_options("-c -e -h -p -S -s -t -T"),
+    "start-stop-daemon": parse_wrapper_options("", needs_dashes=True),
+    "chroot": parse_wrapper_options("", operands=1, is_remote=True),
+    "unshare": parse_wrapper_options("-S --setuid -G --setgid -R --root -w --wd"),
+    "nsenter": parse_wrapper_options("-t --target -S --setuid -G --setgid -r --root", is_remote=True),
+    "bwrap": parse_wrapper_options(
+        "--bind --ro-bind --dev-bind --symlink", is_remote=True, needs_dashes=True
+    ),
+    "firejail": parse_wrapper_options(""),
+    "fakeroot": parse_wrapper_options("-l --lib -i -s -b"),
+    "ssh": parse_wrapper_options(
         "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w -B",
         operands=1,
         is_joined=True,
         is_remote=True,
     ),
-    "docker": build_wrapper(
+    "docker": parse_wrapper_options(
         "-e --env -u --user -w --workdir --env-file --detach-keys -f --file -p --project-name --profile --index",
         commands="exec,compose exec,container exec",
         operands=1,
         is_remote=True,
     ),
-    "podman": build_wrapper(
+    "podman": parse_wrapper_options(
         "-e --env -u --user -w --workdir", commands="exec,container exec", operands=1, is_remote=True
     ),
-    "docker-compose": build_wrapper(
+    "docker-compose": parse_wrapper_options(
         "-e --env -u --user -w --workdir -f --file", commands="exec", operands=1, is_remote=True
     ),
-    "kubectl": build_wrapper(
+    "kubectl": parse_wrapper_options(
         "-n --namespace -c --container --context", commands="exec", needs_dashes=True, is_remote=True
     ),
     # Package managers and tools that prepare an environment
-    "npx": build_wrapper("-p --package -w --workspace", scripts="-c --call"),
-    "bunx": build_wrapper("-p --package"),
-    "pnpx": build_wrapper("-p --package"),
-    "uvx": build_wrapper("--from --with --python -p --index-url"),
-    "npm": build_wrapper("-p --package -w --workspace --prefix", scripts="-c --call", commands="exec,x"),
-    "pnpm": build_wrapper(_PACKAGE_RUN, commands="exec,dlx"),
-    "yarn": build_wrapper(_PACKAGE_RUN, commands="exec,dlx"),
-    "bun": build_wrapper("", commands="x"),
-    "uv": build_wrapper(_PACKAGE_RUN, commands="run"),
-    "poetry": build_wrapper(_PACKAGE_RUN, commands="run"),
-    "pdm": build_wrapper("-p --project", commands="run"),
-    "pipenv": build_wrapper("", commands="run"),
-    "hatch": build_wrapper("-e --env -p --project", commands="run"),
-    "rye": build_wrapper("", commands="run"),
-    "pixi": build_wrapper("-e --environment --manifest-path", commands="run"),
-    "conda": build_wrapper("-n --name -p --prefix --cwd", commands="run"),
-    "mamba": build_wrapper("-n --name -p --prefix", commands="run"),
-    "micromamba": build_wrapper("-n --name -p --prefix", commands="run"),
-    "bundle": build_wrapper("", commands="exec"),
-    "rbenv": build_wrapper("", commands="exec"),
-    "pyenv": build_wrapper("", commands="exec"),
-    "asdf": build_wrapper("", commands="exec"),
-    "mise": build_wrapper("-C --cd -E --env", commands="exec,x", needs_dashes=True),
-    "direnv": build_wrapper("", commands="exec", operands=1),
-    "dotenv": build_wrapper("-e --env -f --file -c -v", commands="run"),
-    "dotenvx": build_wrapper("-f --env-file -e --env", commands="run", needs_dashes=True),
-    "doppler": build_wrapper(
+    "npx": parse_wrapper_options("-p --package -w --workspace", scripts="-c --call"),
+    "bunx": parse_wrapper_options("-p --package"),
+    "pnpx": parse_wrapper_options("-p --package"),
+    "uvx": parse_wrapper_options("--from --with --python -p --index-url"),
+    "npm": parse_wrapper_options(
+        "-p --package -w --workspace --prefix", scripts="-c --call", commands="exec,x"
+    ),
+    "pnpm": parse_wrapper_options(_PACKAGE_RUN, commands="exec,dlx"),
+    "yarn": parse_wrapper_options(_PACKAGE_RUN, commands="exec,dlx"),
+    "bun": parse_wrapper_options("", commands="x"),
+    "uv": parse_wrapper_options(_PACKAGE_RUN, commands="run"),
+    "poetry": parse_wrapper_options(_PACKAGE_RUN, commands="run"),
+    "pdm": parse_wrapper_options("-p --project", commands="run"),
+    "pipenv": parse_wrapper_options("", commands="run"),
+    "hatch": parse_wrapper_options("-e --env -p --project", commands="run"),
+    "rye": parse_wrapper_options("", commands="run"),
+    "pixi": parse_wrapper_options("-e --environment --manifest-path", commands="run"),
+    "conda": parse_wrapper_options("-n --name -p --prefix --cwd", commands="run"),
+    "mamba": parse_wrapper_options("-n --name -p --prefix", commands="run"),
+    "micromamba": parse_wrapper_options("-n --name -p --prefix", commands="run"),
+    "bundle": parse_wrapper_options("", commands="exec"),
+    "rbenv": parse_wrapper_options("", commands="exec"),
+    "pyenv": parse_wrapper_options("", commands="exec"),
+    "asdf": parse_wrapper_options("", commands="exec"),
+    "mise": parse_wrapper_options("-C --cd -E --env", commands="exec,x", needs_dashes=True),
+    "direnv": parse_wrapper_options("", commands="exec", operands=1),
+    "dotenv": parse_wrapper_options("-e --env -f --file -c -v", commands="run"),
+    "dotenvx": parse_wrapper_options("-f --env-file -e --env", commands="run", needs_dashes=True),
+    "doppler": parse_wrapper_options(
         "-p --project -c --config", scripts="--command", commands="run", needs_dashes=True
     ),
-    "op": build_wrapper("--env-file --account", commands="run", needs_dashes=True),
-    "chamber": build_wrapper("", commands="exec", needs_dashes=True),
-    "aws-vault": build_wrapper("-d --duration", commands="exec", needs_dashes=True),
-    "nix-shell": build_wrapper("-p --packages -A -I", scripts="--run --command", operands=99),
-    "nix": build_wrapper("", commands="develop,shell", needs_dashes=True),
+    "op": parse_wrapper_options("--env-file --account", commands="run", needs_dashes=True),
+    "chamber": parse_wrapper_options("", commands="exec", needs_dashes=True),
+    "aws-vault": parse_wrapper_options("-d --duration", commands="exec", needs_dashes=True),
+    "nix-shell": parse_wrapper_options("-p --packages -A -I", scripts="--run --command", operands=99),
+    "nix": parse_wrapper_options("", commands="develop,shell", needs_dashes=True),
     # What adds words
-    "xargs": build_wrapper(
+    "xargs": parse_wrapper_options(
         "-I -n --max-args -L --max-lines -P --max-procs -s --max-chars -d --delimiter -E -a --arg-file --replace"
         " --process-slot-var",
         adds_words=True,
     ),
-    "parallel": build_wrapper(
+    "parallel": parse_wrapper_options(
         "-j --jobs -I --colsep -C -N -n -L -a --arg-file --delay --joblog --results --timeout --tmpdir",
         adds_words=True,
     ),
@@ -309,7 +317,7 @@ PLAIN_STARTING_OPTIONS: dict[str, frozenset[str]] = {
 } | dict.fromkeys(SHELLS, _SHELL_OPTIONS)
 
 
-def has_plain_starting_options(program: str, arguments: Sequence[ShellWord]) -> bool:
+def has_only_harmless_options(program: str, arguments: Sequence[ShellWord]) -> bool:
     """Say whether a program that starts another is given no options but those that change nothing about that."""
     name = program if program in PLAIN_STARTING_OPTIONS else _VERSION.sub("", program)
     plain = PLAIN_STARTING_OPTIONS.get(name, frozenset())
@@ -336,7 +344,7 @@ def has_plain_starting_options(program: str, arguments: Sequence[ShellWord]) -> 
     return True
 
 
-def find_interpreter_options(program: str) -> frozenset[str] | None:
+def find_inline_code_options(program: str) -> frozenset[str] | None:
     """Return the options behind which an interpreter is given its program; None for what is no interpreter."""
     name = program.lower()
     return INTERPRETERS.get(name, INTERPRETERS.get(_VERSION.sub("", name)))
@@ -346,7 +354,7 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
     """Return what a wrapper starts; None where it starts nothing."""
     wrapped_command, rest = WrappedCommand(), list(arguments)
     if wrapper.commands:
-        after = skip_sub_command(wrapper, rest)
+        after = skip_wrapper_subcommand(wrapper, rest)
         if after is None:
             return None
         rest = after
@@ -358,7 +366,11 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
             rest = rest[1:]
             continue
         if text is None or not text.startswith(("-", "+")) or text == "-":
-            if text is not None and wrapper.takes_assignments and (name := assigned_name(text)):
+            if (
+                text is not None
+                and wrapper.takes_assignments
+                and (name := parse_assigned_variable_name(text))
+            ):
                 wrapped_command.assignments.append((name, ShellWord(text[len(name) + 1 :])))
             elif operands > 0:
                 operands -= 1
@@ -370,18 +382,18 @@ def find_wrapped_command(wrapper: Wrapper, arguments: Sequence[ShellWord]) -> Wr
         if text == "--":
             rest = rest[operands:]
             break
-        if any(option in wrapper.only_asks for option in list_options(text)):
+        if any(option in wrapper.only_asks for option in split_clustered_options(text)):
             return None
-        rest = take_option_value(wrapper, text, rest, wrapped_command)
+        rest = consume_wrapper_option(wrapper, text, rest, wrapped_command)
     if wrapper.needs_dashes:
-        rest = list(words_after_dashes(arguments))
+        rest = list(list_words_after_double_dash(arguments))
     if operands > 0 and not wrapped_command.scripts and wrapper.operands != 99 and rest:
         rest = []
     wrapped_command.words = rest
     return wrapped_command if rest or wrapped_command.scripts else None
 
 
-def take_option_value(
+def consume_wrapper_option(
     wrapper: Wrapper, text: str, rest: list[ShellWord], wrapped: WrappedCommand
 ) -> list[ShellWord]:
     """Note what an option of a wrapper says; return the words behind the option and its value."""
@@ -414,7 +426,7 @@ def take_option_value(
     return rest if equals else rest[1:]
 
 
-def skip_sub_command(wrapper: Wrapper, words: list[ShellWord]) -> list[ShellWord] | None:
+def skip_wrapper_subcommand(wrapper: Wrapper, words: list[ShellWord]) -> list[ShellWord] | None:
     """Return the words behind the wrapper's sub-command; None where it is none that starts a command."""
     operands: list[str | None] = []
     rest = list(words)
@@ -433,7 +445,7 @@ def skip_sub_command(wrapper: Wrapper, words: list[ShellWord]) -> list[ShellWord
     return None
 
 
-def words_after_dashes(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
+def list_words_after_double_dash(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
     passed = False
     for word in words:
         if passed:
@@ -441,11 +453,11 @@ def words_after_dashes(words: Sequence[ShellWord]) -> Iterator[ShellWord]:
         passed = passed or word.text == "--"
 
 
-def assigned_name(text: str) -> str:
+def parse_assigned_variable_name(text: str) -> str:
     """Return the variable that `NAME=value` sets; "" for any other word."""
     name_match = re.match(r"[A-Za-z_][A-Za-z0-9_]*(?==)", text)
     return name_match[0] if name_match else ""
 
 
-def list_options(text: str) -> list[str]:
+def split_clustered_options(text: str) -> list[str]:
     return [text] if text.startswith("--") else [f"-{letter}" for letter in text[1:]]

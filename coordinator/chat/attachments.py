@@ -117,7 +117,7 @@ def delete_thumbnail(attachment_id: str) -> None:
         name.unlink(missing_ok=True)
 
 
-def find_stored_file(row: ChatAttachment) -> StoredFile | None:
+def attachment_stored_file_row(row: ChatAttachment) -> StoredFile | None:
     """Return what is known of an attachment's file: None for one in its row, or one nobody has looked through yet."""
     stored_file: StoredFile | None = getattr(row, "stored", None)
     return stored_file
@@ -125,7 +125,7 @@ def find_stored_file(row: ChatAttachment) -> StoredFile | None:
 
 def attachment_store_name(row: ChatAttachment) -> str:
     """Return where an attachment's file lies."""
-    stored_file = find_stored_file(row)
+    stored_file = attachment_stored_file_row(row)
     return stored_file.place if stored_file else FilePlace.FOLDER
 
 
@@ -138,27 +138,27 @@ def open_attachment(row: ChatAttachment) -> BinaryIO:
     """
     if row.storage_type == ChatAttachment.StorageType.INLINE:
         return io.BytesIO(bytes(row.inline_data or b""))
-    stored_file = find_stored_file(row)
-    with translate_read_errors(row):
-        store = stores.find_store(attachment_store_name(row))
+    stored_file = attachment_stored_file_row(row)
+    with translate_attachment_read_errors(row):
+        store = stores.find_attachment_store(attachment_store_name(row))
         if stored_file:
             return checked.open_verified_file(
                 store,
                 row.disk_path or "",
                 stored_file,
-                elsewhere=lambda: find_moved_file_store(row.pk, stored_file.place),
+                elsewhere=lambda: find_new_store_of_moved_file(row.pk, stored_file.place),
             )
         return cast("BinaryIO", store.open_byte_range(row.disk_path or "", 0, row.size_bytes))
 
 
-def find_moved_file_store(pk: str, before: str) -> stores.AttachmentStore | None:
+def find_new_store_of_moved_file(pk: str, before: str) -> stores.AttachmentStore | None:
     """Return where a file lies by now that did lie at `before`, or None where it was not moved."""
     store_name = StoredFile.objects.filter(pk=pk).values_list("place", flat=True).first()
-    return stores.find_store(store_name) if store_name and store_name != before else None
+    return stores.find_attachment_store(store_name) if store_name and store_name != before else None
 
 
 @contextmanager
-def translate_read_errors(row: ChatAttachment) -> Iterator[None]:
+def translate_attachment_read_errors(row: ChatAttachment) -> Iterator[None]:
     """Say in our own words why a file cannot be read."""
     try:
         yield
@@ -186,21 +186,21 @@ class AttachmentFileFacts:
 
 def load_attachment_facts(row: ChatAttachment) -> AttachmentFileFacts:
     """Return what answers say of a file; only one that nobody has looked through is opened for it."""
-    stored_file = find_stored_file(row)
+    stored_file = attachment_stored_file_row(row)
     if stored_file and row.storage_type != ChatAttachment.StorageType.INLINE:
         return AttachmentFileFacts(stored_file.size_bytes, stored_file.proven or None)
-    with open_attachment(row) as file, translate_read_errors(row):
+    with open_attachment(row) as file, translate_attachment_read_errors(row):
         proven = sniff_mime_type(file.read(HEAD))
         return AttachmentFileFacts(file.seek(0, io.SEEK_END), proven)
 
 
-def open_attachment_at(row: ChatAttachment, start: int) -> BinaryIO:
+def open_attachment_at_offset(row: ChatAttachment, start: int) -> BinaryIO:
     """Return the file with the first bytes from `start` on at hand: what cannot be read fails now, as
     `open_attachment` says.
     """
     file = open_attachment(row)
     try:
-        with translate_read_errors(row):
+        with translate_attachment_read_errors(row):
             file.seek(start)
             if isinstance(file, io.BufferedReader):
                 file.peek(1)
@@ -217,7 +217,7 @@ def iterate_attachment_chunks(
 
     Raises as reading does (`open_attachment`).
     """
-    with file, translate_read_errors(row):
+    with file, translate_attachment_read_errors(row):
         if file.tell() != start:
             file.seek(start)
         while length > 0 and (chunk := file.read(min(CHUNK, length))):
@@ -227,7 +227,7 @@ def iterate_attachment_chunks(
 
 def attachment_sha256(row: ChatAttachment) -> str:
     """Return the SHA-256 of an attachment's bytes, in hex."""
-    with open_attachment(row) as file, translate_read_errors(row):
+    with open_attachment(row) as file, translate_attachment_read_errors(row):
         digest = hashlib.sha256()
         while chunk := file.read(CHUNK):
             digest.update(chunk)

@@ -52,7 +52,7 @@ def validate_content_block(number: int, block: Any) -> None:
         raise BadRequest(f"content[{number}] is of type text and must have a text.")
 
 
-def require_content_size(blocks: Sequence[Block]) -> None:
+def reject_oversized_content(blocks: Sequence[Block]) -> None:
     """Raise RequestTooLarge for blocks of more than MOST_CHARACTERS; long texts are files."""
     if len(dump_compact_json(blocks)) > MOST_CHARACTERS:
         raise RequestTooLarge(

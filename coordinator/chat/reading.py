@@ -128,7 +128,7 @@ def load_newer_messages(
     return ChatMessagePage(newer_rows[:limit], len(newer_rows) > limit)
 
 
-def iterate_whole_thread(agent_id: str) -> Iterator[ChatMessage]:
+def iterate_thread_messages(agent_id: str) -> Iterator[ChatMessage]:
     """Yield all messages in order, page by page; those whose instant cannot be read come first or last."""
     yield from agent_thread_messages(agent_id).filter(created_at__lte=FIRST).order_by("created_at", "id")
     page = load_newer_messages(agent_id, MessagePosition(FIRST), MOST_MESSAGES)
@@ -167,7 +167,7 @@ def chat_message_as_json(message: ChatMessage, *, with_secrets: bool = False) ->
     }
 
 
-def unanswered_start_position(agent_id: str) -> MessagePosition:
+def last_agent_message_position(agent_id: str) -> MessagePosition:
     """Return the place after the agent's last own message: what follows it, it has not answered yet."""
     last = (
         agent_thread_messages(agent_id).filter(source=ChatSource.AGENT).order_by("-created_at", "-id").first()
@@ -201,7 +201,7 @@ class MessageDelivery(StrEnum):
     SEEN = "seen"
 
 
-def find_delivery_state(agent_id: str) -> MessageDelivery | None:
+def find_newest_message_delivery(agent_id: str) -> MessageDelivery | None:
     """Return the state of what people wrote last; None where nobody wrote since the agent's own last message."""
     last = agent_thread_messages(agent_id).order_by("-created_at", "-id").first()
     if last is None or last.source != ChatSource.USER:

@@ -33,20 +33,20 @@ def find_cached_thumbnail(row: ChatAttachment) -> Path | None:
     path = attachments.thumbnail_path(row.pk)
     if path.exists():
         return path
-    if refused_thumbnail_marker(path).exists() or not can_make_thumbnail(row):
+    if failed_thumbnail_marker_path(path).exists() or not can_make_thumbnail(row):
         raise NotFound(f"No thumbnail can be made of {row.pk}.")
     return None
 
 
 def can_make_thumbnail(row: ChatAttachment) -> bool:
-    stored_file = attachments.find_stored_file(row)
+    stored_file = attachments.attachment_stored_file_row(row)
     if stored_file and stored_file.proven not in TYPES:
         return False
     if (
         stored_file and stored_file.place != StoredFile.Place.FOLDER
     ):  # how many pixels it has is seen when it is there
         return stored_file.size_bytes <= MOST_BYTES
-    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
         mime_type = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
         width, height = attachments.read_image_dimensions(file) or (0, 0)
@@ -71,7 +71,7 @@ def find_or_make_thumbnail(row: ChatAttachment) -> Path:
 
 def render_thumbnail(row: ChatAttachment, path: Path) -> bytes:
     nothing = NotFound(f"No thumbnail can be made of {row.pk}.")
-    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
         data = file.read(MOST_BYTES + 1)
     mime_type = attachments.sniff_mime_type(data[: attachments.HEAD])
     try:
@@ -85,7 +85,7 @@ def render_thumbnail(row: ChatAttachment, path: Path) -> bytes:
     except Overloaded:
         raise nothing from None
     except (LimitsExceeded, JobFailed):
-        refused_thumbnail_marker(path).touch()
+        failed_thumbnail_marker_path(path).touch()
         raise nothing from None
     return answer.body
 
@@ -97,6 +97,6 @@ def write_thumbnail_file(data: bytes, path: Path) -> None:
     os.replace(part, path)
 
 
-def refused_thumbnail_marker(path: Path) -> Path:
+def failed_thumbnail_marker_path(path: Path) -> Path:
     """Return the empty file that says that no picture can be made."""
     return path.with_suffix(".none")

@@ -102,7 +102,7 @@ class VerifiedFileReader(io.RawIOBase):
             return 0
         number, start = divmod(self._at, PIECE)
         if number != self._number:
-            self._piece, self._number = self._verified_piece(number), number
+            self._piece, self._number = self._read_verified_chunk(number), number
         part = self._piece[start : start + len(buffer)]
         buffer[: len(part)] = part
         self._at += len(part)
@@ -112,31 +112,31 @@ class VerifiedFileReader(io.RawIOBase):
         self._close_stream()
         super().close()
 
-    def _verified_piece(self, number: int) -> bytes:
+    def _read_verified_chunk(self, number: int) -> bytes:
         """Return a piece that is as it came."""
-        piece = self._read_piece(number)
+        piece = self._read_chunk_with_retry(number)
         digest = self._digests[number * DIGEST : (number + 1) * DIGEST]
         if hashlib.sha256(piece).digest() != digest:
             raise DamagedFile(f"Bytes from {number * PIECE} on are not what was stored.")
         return piece
 
-    def _read_piece(self, number: int) -> bytes:
+    def _read_chunk_with_retry(self, number: int) -> bytes:
         """Read a piece; one that was cut off on its way is asked for once more."""
         size = min(PIECE, self._size - number * PIECE)
         if self._reading is None or not self._next == number < self._until:
-            self._open_stream_at_piece(number)
+            self._open_stream_at_chunk(number)
         try:
-            return self._take_piece_from_stream(number, size)
+            return self._read_chunk_from_open_stream(number, size)
         except OSError:
-            self._open_stream_at_piece(number)
-            return self._take_piece_from_stream(number, size)
+            self._open_stream_at_chunk(number)
+            return self._read_chunk_from_open_stream(number, size)
 
-    def _take_piece_from_stream(self, number: int, size: int) -> bytes:
+    def _read_chunk_from_open_stream(self, number: int, size: int) -> bytes:
         assert self._reading is not None
         self._next = number + 1
         return read_up_to_size(self._reading, size)
 
-    def _open_stream_at_piece(self, number: int) -> None:
+    def _open_stream_at_chunk(self, number: int) -> None:
         reads_on = number == self._next > 0
         self._close_stream()
         self._ahead = min(self._ahead * 4, MOST_AHEAD) if reads_on else 1

@@ -19,32 +19,32 @@ EVERYTHING = [["hold", "*"]]
 LARGEST = 1 << 16  # bytes of the file that are read
 
 
-def parse_hold_list(text: str | bytes) -> list[list[str]] | None:
+def parse_offline_block_list(text: str | bytes) -> list[list[str]] | None:
     """Return the pairs in a header or a file; None where it is not in our form."""
     try:
         lines = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return lines if isinstance(lines, list) and all(map(is_hold_pair, lines)) else None
+    return lines if isinstance(lines, list) and all(map(is_offline_block_entry, lines)) else None
 
 
-def is_hold_pair(line: Any) -> bool:
+def is_offline_block_entry(line: Any) -> bool:
     if not (isinstance(line, list) and len(line) == 2 and line[0] in ("hold", "free")):
         return False
     return isinstance(line[1], str)
 
 
-def is_hold_required(lines: list[list[str]], tool: str | None) -> bool:
+def is_tool_blocked_offline(lines: list[list[str]], tool: str | None) -> bool:
     """Say whether a call of this tool is held for certain; None is a tool whose name is not known."""
     if tool is None:
         return any(word == "hold" for word, _ in lines)
     for word, names in lines:
-        if matches_tool_names(names, tool):
+        if matches_any_tool_name_pattern(names, tool):
             return word == "hold"
     return False
 
 
-def matches_tool_names(names: str, tool: str) -> bool:
+def matches_any_tool_name_pattern(names: str, tool: str) -> bool:
     from fnmatch import fnmatchcase  # noqa: PLC0415 - only where the server is away
 
     for name in names.replace("|", ",").split(","):
@@ -56,11 +56,11 @@ def matches_tool_names(names: str, tool: str) -> bool:
     return False
 
 
-def load_hold_list(folder: str, agent: str) -> list[list[str]] | None:
+def load_offline_block_list(folder: str, agent: str) -> list[list[str]] | None:
     """Return what was kept of an agent; None where nothing was. What cannot be read holds everything."""
     try:
-        with open(hold_list_path(folder, agent), "rb") as file:
-            hold_list = parse_hold_list(file.read(LARGEST))
+        with open(offline_block_list_path(folder, agent), "rb") as file:
+            hold_list = parse_offline_block_list(file.read(LARGEST))
     except FileNotFoundError:
         return None
     except OSError:
@@ -68,12 +68,12 @@ def load_hold_list(folder: str, agent: str) -> list[list[str]] | None:
     return EVERYTHING if hold_list is None else hold_list
 
 
-def save_hold_list(folder: str, agent: str, reported: str) -> None:
+def save_offline_block_list(folder: str, agent: str, reported: str) -> None:
     """Keep what the server said, where it is new. A list not in our form is left out. Raises OSError."""
-    lines = parse_hold_list(reported)
-    if lines is not None and load_hold_list(folder, agent) != lines:
-        settings.write_private_file(hold_list_path(folder, agent), json.dumps(lines).encode())
+    lines = parse_offline_block_list(reported)
+    if lines is not None and load_offline_block_list(folder, agent) != lines:
+        settings.write_private_file(offline_block_list_path(folder, agent), json.dumps(lines).encode())
 
 
-def hold_list_path(folder: str, agent: str) -> str:
+def offline_block_list_path(folder: str, agent: str) -> str:
     return os.path.join(folder, f"held-{agent}.json")

@@ -135,7 +135,7 @@ class SingleRequestConnection:
         """
         try:
             self._open_socket(min(self.until, time.monotonic() + patience))
-            target = self._target_prefix() + self._address.path + path
+            target = self._request_target_prefix() + self._address.path + path
             lines = [f"POST {target} HTTP/1.1", f"Host: {self._address.netloc}", "Connection: close"]
             lines += [f"{name}: {value}" for name, value in headers.items()]
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}", "", ""]
@@ -185,7 +185,7 @@ class SingleRequestConnection:
         context = ssl.create_default_context()
         self._socket = context.wrap_socket(self._socket, server_hostname=self._address.host)
 
-    def _target_prefix(self) -> str:
+    def _request_target_prefix(self) -> str:
         """Return the request target's prefix: the server, for a proxy that forwards plain HTTP."""
         plain = self._address.scheme == "http" and find_environment_proxy(self._address) is not None
         return f"http://{self._address.netloc}" if plain else ""
@@ -194,10 +194,10 @@ class SingleRequestConnection:
 
     def _send_bytes(self, data: bytes, patience: float) -> None:
         assert self._socket is not None
-        self._socket.settimeout(self.remaining_patience(patience))
+        self._socket.settimeout(self.remaining_wait_seconds(patience))
         self._socket.sendall(data)
 
-    def remaining_patience(self, patience: float) -> float:
+    def remaining_wait_seconds(self, patience: float) -> float:
         remaining_seconds = self.until - time.monotonic()
         if remaining_seconds <= 0:
             raise TimeoutError
@@ -205,7 +205,7 @@ class SingleRequestConnection:
 
     def _receive_bytes(self, patience: float) -> bytes:
         assert self._socket is not None
-        self._socket.settimeout(self.remaining_patience(patience))
+        self._socket.settimeout(self.remaining_wait_seconds(patience))
         return self._socket.recv(65_536)
 
     def _read_answer_head(self, patience: float) -> HttpAnswer:

@@ -102,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
     hook = HookCommand(agent, timeout or agent.timeout)
     try:
         hook.start_time_limit()
-        hook.process_hook()
+        hook.post_hook_and_answer_agent()
     except HookStopped:
         hook.finish_unanswered_hook("The hook was stopped before anybody answered.")
     except BaseException as problem:
@@ -131,7 +131,7 @@ class HookCommand:
         self._until = started_at + timeout - min(10.0, max(timeout * 0.05, min(1.5, timeout / 2)))
         self._id = os.urandom(16).hex()
         self._caller = CallingProcess.find_agent_process()
-        self._event = agent.strictest_event
+        self._event = agent.strictest_hook_event
         self._tool: str | None = None
         self._also: str | None = None  # another tool, which the call uses, too
         self._is_call = True  # where the hook is one of a call
@@ -166,19 +166,19 @@ class HookCommand:
         self._wake.acquire()
         _thread.start_new_thread(self._watch_time_limit, ())
 
-    def process_hook(self) -> NoReturn:
+    def post_hook_and_answer_agent(self) -> NoReturn:
         """Read the hook, post it, and answer. Ends the process."""
         hook_input = self._read_hook_input()
-        self.load_server_connection()
-        is_call = self.is_before_call
+        self.load_server_address_and_settings()
+        is_call = self.is_before_tool_call
         if not hook_input:
             self._refusal = f"The hook is larger than {LARGEST >> 20} MB"
             self.finish_unanswered_hook(f"{self._refusal}, too large for anybody to judge.")
         if self._settings is None:
             self.finish_unanswered_hook(self._refusal)
         if is_call:
-            self._ask_about_call()
-        self._report_hook()
+            self._wait_for_call_decision()
+        self._report_hook_and_exit()
 
     def _read_hook_input(self) -> bool:
         """Read the hook, and what it is; returns False for one that is too large."""
@@ -197,19 +197,19 @@ class HookCommand:
         except (ValueError, RecursionError):
             payload = None
         if isinstance(payload, dict):
-            self._event, self._tool = self.find_event_name(payload), self._agent.tool(payload)
+            self._event, self._tool = self.extract_hook_event_name(payload), self._agent.tool(payload)
             agent_words = self._agent.words
             if agent_words is not None and self._event in agent_words.hooks:
-                self._body = transcript_lines.add_transcript_lines(self._body, payload, agent_words)
+                self._body = transcript_lines.add_transcript_lines_to_hook(self._body, payload, agent_words)
             if self._agent.name == "claude-code":
                 self._add_skill_shell_lines(payload)
-            if self.is_before_call:
-                self._body = real_paths.add_real_paths(self._body, payload)
-                self._body = plan_files.add_plan_text(self._body, payload)
+            if self.is_before_tool_call:
+                self._body = real_paths.add_real_paths_to_hook(self._body, payload)
+                self._body = plan_files.add_plan_text_to_hook(self._body, payload)
         else:
             self._unread = True
             self._body = broken_hooks.strip_byte_order_mark(self._body)
-            self._event = self.guess_event_name(self._body)
+            self._event = self.guess_unreadable_hook_event_name(self._body)
             names = ("tool_name", "mcp_server_name")
             fields = broken_hooks.extract_unambiguous_fields(self._body, names) if size <= LARGEST else {}
             self._tool = self._agent.tool({"hook_event_name": self._event, **fields})
@@ -225,8 +225,8 @@ class HookCommand:
             return
         skill: dict[str, Any]
         try:
-            is_registered = skill_files.is_skill_hook_registered(self.agent_settings_file())
-            skill = skill_files.describe_skill_lines(payload, is_registered=is_registered)
+            is_registered = skill_files.is_skill_hook_registered(self.connected_agent_settings_path())
+            skill = skill_files.describe_skill_shell_lines(payload, is_registered=is_registered)
         except Exception as problem:  # then nobody knows what runs
             explanation = f"The skill's file could not be read ({type(problem).__name__}: {problem})."
             skill = {"problem": explanation, "lines": [], "files": []}
@@ -238,7 +238,7 @@ class HookCommand:
         if self._event == skill_files.EXPANSION:
             self._tool, self._is_call = "Bash", may_run_lines
 
-    def agent_settings_file(self) -> object:
+    def connected_agent_settings_path(self) -> object:
         """Return the agent's settings that `signalbox connect` wrote; None where it is not known."""
         try:
             return (
@@ -247,14 +247,14 @@ class HookCommand:
         except NotConnected:
             return None
 
-    def find_event_name(self, payload: Mapping[str, Any]) -> str:
+    def extract_hook_event_name(self, payload: Mapping[str, Any]) -> str:
         for field in self._agent.named_in:
             event_name = payload.get(field)
             if isinstance(event_name, str) and event_name.strip():
                 return str(event_name).strip()
-        return self._agent.strictest_event
+        return self._agent.strictest_hook_event
 
-    def guess_event_name(self, body: bytes) -> str:
+    def guess_unreadable_hook_event_name(self, body: bytes) -> str:
         """Return which hook a body may be that cannot be read, a call at worst."""
         fields = "|".join(self._agent.named_in).encode()
         pattern = rb'"(?:' + fields + rb')"\s*:\s*"([A-Za-z0-9_.]{1,80})"'
@@ -262,9 +262,9 @@ class HookCommand:
         calls = names & set(self._agent.calls)
         if names and not calls:
             return names.pop()
-        return calls.pop() if len(names) == 1 else self._agent.strictest_event
+        return calls.pop() if len(names) == 1 else self._agent.strictest_hook_event
 
-    def load_server_connection(self) -> None:
+    def load_server_address_and_settings(self) -> None:
         """Find the server; without one, `_refusal` says why."""
         try:
             client_settings = settings.load_client_settings(prefer_file=True)
@@ -276,13 +276,13 @@ class HookCommand:
             self._folder = client_settings.server_state_folder
 
     @property
-    def is_before_call(self) -> bool:
+    def is_before_tool_call(self) -> bool:
         """Whether the hook tells of a call before it runs."""
         return self._is_call and self._event in self._agent.calls
 
     # --- what reports -----------------------------------------------------------------------------------------
 
-    def _report_hook(self) -> NoReturn:
+    def _report_hook_and_exit(self) -> NoReturn:
         """Post a hook that nobody waits for; the answer may carry a note for the model.
 
         Behind others that were not told yet, it waits its turn.
@@ -291,7 +291,7 @@ class HookCommand:
         self._set_time_limit(self._began + QUICK_END)
         if HookSpool(self.spool_folder):
             self._spool_this_hook()
-            self.answer_and_exit(flush=True)
+            self.answer_agent_and_exit(flush=True)
         agent_answer = b""
         try:
             agent_answer = self.extract_agent_answer(self._post_hook(self._began + QUICKLY, QUICKLY))
@@ -300,14 +300,14 @@ class HookCommand:
         except HookRefused as problem:
             if self._may_be_mended:
                 self._spool_this_hook()
-            self.answer_and_exit(output_text=f"Signalbox did not take this: {problem}", code=1)
-        self.answer_and_exit(agent_answer)
+            self.answer_agent_and_exit(output_text=f"Signalbox did not take this: {problem}", code=1)
+        self.answer_agent_and_exit(agent_answer)
 
     # --- calls ------------------------------------------------------------------------------------------------
 
-    def _ask_about_call(self) -> NoReturn:
+    def _wait_for_call_decision(self) -> NoReturn:
         """Ask what becomes of a call, until there is an answer or no time left."""
-        self._is_pending = self._check_hold_required()
+        self._is_pending = self._check_call_blocked_offline()
         if not self._is_pending:
             self._set_time_limit(self._began + QUICK_END)
         pause, patience, broken = FIRST_PAUSE, SILENT_FOR, 0
@@ -315,7 +315,7 @@ class HookCommand:
             try:
                 until = self._until if self._is_pending else self._began + QUICKLY
                 answer = self._post_hook(until, patience if self._is_pending else QUICKLY)
-                self.answer_and_exit(self.extract_agent_answer(answer), flush=True)
+                self.answer_agent_and_exit(self.extract_agent_answer(answer), flush=True)
             except ServerNotAnswering as problem:
                 self._why = f"Signalbox is away: {problem}."
                 if not self._reached:
@@ -335,21 +335,21 @@ class HookCommand:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _check_hold_required(self) -> bool:
+    def _check_call_blocked_offline(self) -> bool:
         """Say whether a call must not run without an answer, as far as is known here."""
         if self._settings is None:
             return True
-        lines = held.load_hold_list(self._folder, self._agent.name)
+        lines = held.load_offline_block_list(self._folder, self._agent.name)
         self._is_known = lines is not None
         if lines is None:
-            return self._settings.should_hold_by_default(self._agent.name)
+            return self._settings.should_block_offline_by_default(self._agent.name)
         tools = [self._tool] if self._also is None else [self._tool, self._also]
-        return any(held.is_hold_required(lines, tool) for tool in tools)
+        return any(held.is_tool_blocked_offline(lines, tool) for tool in tools)
 
-    def _apply_answer_headers(self, answer: HttpAnswer) -> float:
+    def _apply_hook_answer_headers(self, answer: HttpAnswer) -> float:
         """Take note of what a waiting call's answer says; returns how long the server may be silent from now on."""
         self.require_hook_answer(answer)
-        if answer.status == 200 and self.is_before_call:
+        if answer.status == 200 and self.is_before_tool_call:
             pending_header = answer.headers.get("x-signalbox-holds-this")
             if pending_header is not None:
                 self._reached, self._is_pending, self._asks_for_approval = (
@@ -360,7 +360,7 @@ class HookCommand:
                 self._is_known, self._why = True, ""
                 self._set_time_limit(self._until)
                 self._connection.until = self._until
-            self.save_received_hold_list(answer)
+            self.save_received_offline_block_list(answer)
         return SILENT_FOR
 
     # --- the server -------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ class HookCommand:
         self._connection = SingleRequestConnection(self._address, until)
         path = f"/hooks/{quote_header_text(hook.agent)}?wait={wait:.2f}"
         answer = self._connection.post(
-            path, headers, hook.body, patience=patience, begun=self._apply_answer_headers
+            path, headers, hook.body, patience=patience, begun=self._apply_hook_answer_headers
         )
         if answer.status in RETRY_STATUSES:
             raise ServerNotAnswering(
@@ -409,7 +409,7 @@ class HookCommand:
 
         Raises ServerNotAnswering and HookRefused where its body says so, and InvalidServerAnswer.
         """
-        self.save_received_hold_list(answer)
+        self.save_received_offline_block_list(answer)
         if not answer.body.strip():
             return b""
         try:
@@ -427,12 +427,12 @@ class HookCommand:
         self._may_be_mended = status in MENDED
         raise HookRefused(f"{status}: {detail}")
 
-    def save_received_hold_list(self, answer: HttpAnswer) -> None:
+    def save_received_offline_block_list(self, answer: HttpAnswer) -> None:
         """Keep what the server says of which calls are held."""
         hold_list_header = answer.headers.get("x-signalbox-held")
         if hold_list_header is not None:
             try:
-                held.save_hold_list(self._folder, self._agent.name, hold_list_header)
+                held.save_offline_block_list(self._folder, self._agent.name, hold_list_header)
             except OSError as problem:
                 print_log_line(f"Signalbox's rules cannot be kept: {problem}")
 
@@ -454,7 +454,7 @@ class HookCommand:
         except OSError as problem:
             print_log_line(f"This hook cannot be kept to be sent later: {problem}")
 
-    def _fork_spool_sender(self) -> None:
+    def _fork_process_to_send_spool(self) -> None:
         """Have kept hooks sent by a process of its own: nobody waits for it."""
         if self._settings is None or not HookSpool(self.spool_folder) or os.fork():
             return
@@ -507,36 +507,36 @@ class HookCommand:
 
     def finish_unanswered_hook(self, reason: str) -> NoReturn:
         """End without an answer of Signalbox: deny what is held, ask where a rule asks, else leave it to the agent."""
-        is_call = self.is_before_call
+        is_call = self.is_before_tool_call
         is_held = is_call and (
-            self._is_pending if self._is_pending is not None else self._check_hold_or_assume_required()
+            self._is_pending if self._is_pending is not None else self._check_call_blocked_or_assume_so()
         )
         if is_held:
             because = HELD_BY_RULE if self._is_known else HELD_UNTOLD
             because = HELD_UNREAD if self._unread and self._is_known else because
             explanation = reason if reason == NOBODY else f"{reason} {because} {WHAT_TO_DO}"
-            answer = self._agent.build_denial(self._event, explanation)
+            answer = self._agent.build_call_denial_answer(self._event, explanation)
         elif is_call and self._asks_for_approval:
             explanation, answer = (
                 "",
-                self._agent.build_terminal_question(self._event, f"{reason} {ASKS_ANYWAY}"),
+                self._agent.build_ask_in_terminal_answer(self._event, f"{reason} {ASKS_ANYWAY}"),
             )
         else:
             explanation, answer = "", None
-        self.answer_and_exit(
+        self.answer_agent_and_exit(
             json.dumps(answer).encode() if answer is not None else b"",
             output_text=reason,
             denied=explanation,
             keep=not self._refusal,
         )
 
-    def _check_hold_or_assume_required(self) -> bool:
+    def _check_call_blocked_or_assume_so(self) -> bool:
         try:
-            return self._check_hold_required()
+            return self._check_call_blocked_offline()
         except Exception:
             return True
 
-    def answer_and_exit(
+    def answer_agent_and_exit(
         self,
         answer: bytes = b"",
         *,
@@ -561,7 +561,7 @@ class HookCommand:
             if keep:
                 self._spool_this_hook(denied)
             if flush:
-                self._fork_spool_sender()
+                self._fork_process_to_send_spool()
         except Exception as problem:
             print_log_line(f"signalbox hook: {problem}")
         finally:

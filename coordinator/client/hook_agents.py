@@ -89,25 +89,25 @@ class HookAgent:
         self.words = patterns
 
     @property
-    def strictest_event(self) -> str:
+    def strictest_hook_event(self) -> str:
         """The hook that one which cannot be understood counts as."""
         return next(iter(self.calls))
 
-    def build_denial(self, event: str, text: str) -> Any:
+    def build_call_denial_answer(self, event: str, text: str) -> Any:
         """Return the answer that denies the call of this hook, in the agent's own JSON."""
-        return fill_answer_form(self.find_answer_forms(event).deny, text[:LONGEST_REASON])
+        return fill_call_answer_form(self.find_call_answer_forms(event).deny, text[:LONGEST_REASON])
 
-    def build_terminal_question(self, event: str, text: str) -> Any:
+    def build_ask_in_terminal_answer(self, event: str, text: str) -> Any:
         """Return the answer that has the agent ask its own person, or denies where it cannot; None where it asks."""
-        return fill_answer_form(self.find_answer_forms(event).ask, text[:LONGEST_REASON])
+        return fill_call_answer_form(self.find_call_answer_forms(event).ask, text[:LONGEST_REASON])
 
-    def find_answer_forms(self, event: str) -> CallAnswerForms:
-        return self.calls.get(event) or self.calls[self.strictest_event]
+    def find_call_answer_forms(self, event: str) -> CallAnswerForms:
+        return self.calls.get(event) or self.calls[self.strictest_hook_event]
 
 
-def fill_answer_form(form: Any, text: str) -> Any:
+def fill_call_answer_form(form: Any, text: str) -> Any:
     if isinstance(form, dict):
-        return {name: fill_answer_form(value, text) for name, value in form.items()}
+        return {name: fill_call_answer_form(value, text) for name, value in form.items()}
     return form.replace(WORDS, text) if isinstance(form, str) else form
 
 
@@ -159,7 +159,7 @@ def goose_denial_answer(text: str) -> dict[str, Any]:
     return {"decision": "block", "reason": text}
 
 
-def build_plugin_agent(name: str, title: str) -> HookAgent:
+def build_hook_agent_with_plugin(name: str, title: str) -> HookAgent:
     return HookAgent(
         name,
         600,  # our plugin's own limit: OpenCode and its forks have none
@@ -219,8 +219,8 @@ HOOK_AGENTS = {
                 fields=("id", "timestamp", "type", "content", "thoughts", "model", "tokens"),
             ),
         ),
-        build_plugin_agent("opencode", "OpenCode"),
-        build_plugin_agent("kilo", "Kilo"),
+        build_hook_agent_with_plugin("opencode", "OpenCode"),
+        build_hook_agent_with_plugin("kilo", "Kilo"),
         HookAgent(
             "qwen-code",
             60,

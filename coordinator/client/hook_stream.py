@@ -35,7 +35,7 @@ class HookStream(HookCommand):
         """Send hooks until the agent has ended; return the exit code, 1 where there is no server to send them to."""
         for number in STOPS:  # the terminal's Ctrl-C is for the agent; what it says last must still be sent
             signal.signal(number, signal.SIG_IGN)
-        self.load_server_connection()
+        self.load_server_address_and_settings()
         if self._settings is None:
             print_log_line(self._refusal)
             return 1
@@ -47,7 +47,7 @@ class HookStream(HookCommand):
             self._send_or_spool_hook(
                 UnsentHook(self._agent.name, name.decode("ascii", "replace"), time.time(), body)
             )
-            self._track_session(body)
+            self._track_running_sessions(body)
             with contextlib.suppress(OSError):  # the agent has ended: what it wrote is sent all the same
                 write_all_bytes(1, name + b"\n")
         self.report_session_ends()
@@ -72,7 +72,7 @@ class HookStream(HookCommand):
 
     def _send_or_spool_hook(self, hook: UnsentHook) -> None:
         """Send a hook, or keep it: behind others that wait, too."""
-        self.load_server_connection()  # another server or key may have been connected since
+        self.load_server_address_and_settings()  # another server or key may have been connected since
         if self._flush_spool_if_due():
             self._until = time.monotonic() + SEND_TIMEOUT_SECONDS
             if self.send_unsent_hook(hook):
@@ -101,11 +101,11 @@ class HookStream(HookCommand):
         self._try_at = time.monotonic() + self._pause
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
-    def _track_session(self, body: bytes) -> None:
+    def _track_running_sessions(self, body: bytes) -> None:
         """Remember the hook's session as one that runs, or as ended."""
         try:
             hook = json.loads(body)
-            session, event = hook["session_id"], self.find_event_name(hook)
+            session, event = hook["session_id"], self.extract_hook_event_name(hook)
         except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
             return
         if not isinstance(session, str):

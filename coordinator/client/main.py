@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stdout.flush()
     except BrokenPipeError:
-        if not is_output_unread():
+        if not is_stdout_reader_gone():
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered is written as Python ends
         return UNREAD
@@ -82,10 +82,14 @@ def run_subcommand(argv: list[str]) -> int:
         argv = argv[2:]
     name = argv[0] if argv else ""
     if name in {"-h", "--help", "help"}:
-        sys.stdout.write(format_usage())
+        sys.stdout.write(format_subcommand_usage())
         return 0
     if name not in COMMANDS and name not in SERVER_COMMANDS:
-        sys.stderr.write(f"There is no subcommand {name!r}.\n\n{format_usage()}" if name else format_usage())
+        sys.stderr.write(
+            f"There is no subcommand {name!r}.\n\n{format_subcommand_usage()}"
+            if name
+            else format_subcommand_usage()
+        )
         return USAGE_ERROR
     module = SERVER_MODULE if name in SERVER_COMMANDS else COMMANDS[name][0]
     try:
@@ -96,19 +100,19 @@ def run_subcommand(argv: list[str]) -> int:
         return USAGE_ERROR
     if name in SERVER_COMMANDS:
         program, words = ("signalbox manage", argv[1:]) if name == "manage" else ("signalbox", argv)
-        sys.modules[module].run_command(words, program)
+        sys.modules[module].run_management_command(words, program)
         return 0
     return int(sys.modules[module].run(argv[1:]))
 
 
-def is_output_unread() -> bool:
+def is_stdout_reader_gone() -> bool:
     """Say whether whoever read the standard output has gone, as `head` does."""
     poller = select.poll()
     poller.register(1, 0)
     return any(event & select.POLLERR for _, event in poller.poll(0))
 
 
-def format_usage() -> str:
+def format_subcommand_usage() -> str:
     """Return the list of subcommands, as people read it."""
     summaries = SERVER_COMMANDS | {name: summary for name, (_, summary) in COMMANDS.items()}
     return "\n".join(

@@ -97,7 +97,7 @@ class QuestionServer:
             if method == "notifications/cancelled":
                 self.cancel_question(params.get("requestId"))
         elif method == "tools/call":
-            self.start_question(number, params)
+            self.start_question_thread(number, params)
         else:
             self.answer_mcp_request(number, method, params)
 
@@ -122,7 +122,7 @@ class QuestionServer:
         else:
             self.send_mcp_error(number, METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
-    def start_question(self, number: Any, params: dict[str, Any]) -> None:
+    def start_question_thread(self, number: Any, params: dict[str, Any]) -> None:
         arguments, meta = params.get("arguments"), params.get("_meta")
         if params.get("name") != TOOL or not isinstance(arguments, dict):
             self.send_mcp_error(number, INVALID, f"The one tool here is {TOOL}.")
@@ -133,13 +133,15 @@ class QuestionServer:
             return
         question = OpenQuestion(self, number, arguments, token)
         self._asking[json.dumps(number)] = question
-        threading.Thread(target=self.await_question_answer, args=(number, question), daemon=True).start()
+        threading.Thread(
+            target=self.send_question_answer_when_decided, args=(number, question), daemon=True
+        ).start()
         if token is not None:
-            threading.Thread(target=question.report_progress, daemon=True).start()
+            threading.Thread(target=question.send_progress_until_answered, daemon=True).start()
 
-    def await_question_answer(self, number: Any, question: OpenQuestion) -> None:
+    def send_question_answer_when_decided(self, number: Any, question: OpenQuestion) -> None:
         try:
-            answer = question.wait_for_answer()
+            answer = question.wait_for_permission_answer()
         except NoDecision as problem:
             answer = build_prompt_denial(str(problem))
         except BaseException as problem:
@@ -154,7 +156,7 @@ class QuestionServer:
     def cancel_question(self, number: Any) -> None:
         question = self._asking.get(json.dumps(number))
         if question is not None:
-            question.cancel_asking()
+            question.cancel_answer_wait()
 
     def send_mcp_error(self, number: Any, code: int, text: str) -> None:
         self._write_message({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": text}})
@@ -187,7 +189,7 @@ class OpenQuestion:
         self._reached = False
         self._state = "Asks in Signalbox"
 
-    def cancel_asking(self) -> None:
+    def cancel_answer_wait(self) -> None:
         """Ask no more: the client does not want to know."""
         self.cancelled.set()
         self.ended.set()
@@ -195,7 +197,7 @@ class OpenQuestion:
         if connection is not None:
             connection.until = 0.0  # it ends at the server's next sign of life
 
-    def report_progress(self) -> None:
+    def send_progress_until_answered(self) -> None:
         """Report progress at intervals, so that the client keeps waiting."""
         progress = 0
         while not self.ended.wait(PROGRESS_EVERY if progress else 0.5):
@@ -203,7 +205,7 @@ class OpenQuestion:
             notification_params = {"progressToken": self._token, "progress": progress, "message": self._state}
             self._server.send_mcp_notification("notifications/progress", notification_params)
 
-    def wait_for_answer(self) -> dict[str, Any]:
+    def wait_for_permission_answer(self) -> dict[str, Any]:
         """Return the answer in the words of Claude Code's permission prompt. Raises NoDecision where there is none."""
         tool, tool_arguments = self._question.get("tool_name"), self._question.get("input")
         if not isinstance(tool, str) or not tool.strip() or not isinstance(tool_arguments, dict):
@@ -213,11 +215,11 @@ class OpenQuestion:
             address = ServerAddress(client_settings.url)
         except NotConnected as problem:
             raise NoDecision(str(problem)) from None
-        body = json.dumps(self.build_permission_hook(tool, tool_arguments)).encode()
+        body = json.dumps(self.build_permission_request_hook(tool, tool_arguments)).encode()
         headers = {"X-Signalbox-Hook-Id": self._id, "X-Signalbox-Host": quote(os.uname().nodename, safe="")}
         if client_settings.key:
             headers["Authorization"] = f"Bearer {client_settings.key}"
-        decision = self._wait_for_decision(address, headers, body)
+        decision = self._poll_until_decision(address, headers, body)
         if decision.get("behavior") == "allow":
             changed = decision.get("updatedInput", tool_arguments)
             allowed = {"behavior": "allow", "updatedInput": changed}
@@ -228,7 +230,7 @@ class OpenQuestion:
             return {"behavior": "deny", "message": str(decision.get("message") or "Denied in Signalbox.")}
         raise NoDecision("its answer cannot be understood")
 
-    def build_permission_hook(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def build_permission_request_hook(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the hook by which Claude Code asks where it has a screen."""
         call_id = self._question.get("tool_use_id")
         hook = {
@@ -240,10 +242,10 @@ class OpenQuestion:
             **({"tool_use_id": call_id} if isinstance(call_id, str) and call_id else {}),
         }
         if skill_files.is_skill_hook(hook):
-            hook[skill_files.FIELD] = skill_files.describe_skill_lines(hook)
+            hook[skill_files.FIELD] = skill_files.describe_skill_shell_lines(hook)
         return hook
 
-    def _wait_for_decision(
+    def _poll_until_decision(
         self, address: ServerAddress, headers: dict[str, str], body: bytes
     ) -> dict[str, Any]:
         """Ask until there is a decision. Raises NoDecision where none can be hoped for."""
@@ -275,7 +277,7 @@ class OpenQuestion:
         self._connection = SingleRequestConnection(address, time.monotonic() + WAIT + 60.0)
         path = f"/hooks/{AGENT}?wait={WAIT:.0f}&hold=on"
         answer = self._connection.post(
-            path, headers, body, patience=SILENT_FOR, begun=self._mark_question_received
+            path, headers, body, patience=SILENT_FOR, begun=self._check_question_answer_headers
         )
         if answer.status in RETRY_STATUSES:
             raise ServerNotAnswering(f"it is not ready ({answer.status})")
@@ -297,7 +299,7 @@ class OpenQuestion:
             raise NoDecision("Signalbox has no answer to it")
         return decision
 
-    def _mark_question_received(self, answer: Any) -> float:
+    def _check_question_answer_headers(self, answer: Any) -> float:
         if answer.status == 200 and answer.headers.get("x-signalbox-hook-id") is None:
             raise InvalidServerAnswer("what answers is not Signalbox")
         if answer.status == 200:

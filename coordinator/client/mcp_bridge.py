@@ -54,7 +54,7 @@ class GatewayBridge:
         self._is_greeted = False  # … and whether it said that it has heard the answer
         self._beginning = threading.Lock()
 
-    def serve_agent(self) -> int:
+    def relay_until_stdin_closes(self) -> int:
         """Pass on what both say until stdin ends."""
         try:
             self.relay_agent_messages()
@@ -72,16 +72,16 @@ class GatewayBridge:
                 mcp_lines.send_jsonrpc_error(problem.number, mcp_lines.INVALID_REQUEST, str(problem))
                 continue
             if message.get("method") == "initialize":
-                self.relay_message(message, line)  # nothing may overtake it
+                self.relay_agent_message(message, line)  # nothing may overtake it
                 continue
-            thread = threading.Thread(target=self.relay_message, args=(message, line), daemon=True)
+            thread = threading.Thread(target=self.relay_agent_message, args=(message, line), daemon=True)
             thread.start()
             waiting = [one for one in waiting if one.is_alive()]
             waiting.append(thread)
             if message.get("id") is None:
                 thread.join(SILENT_FOR)  # notifications keep their order
 
-    def relay_message(self, message: dict[str, Any], line: bytes) -> None:
+    def relay_agent_message(self, message: dict[str, Any], line: bytes) -> None:
         number, method = message.get("id"), message.get("method")
         try:
             for data in self.iterate_gateway_answers(message, line):

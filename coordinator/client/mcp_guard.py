@@ -98,7 +98,7 @@ class McpGuard:
             return
         method, number = message.get("method"), message.get("id")
         use = mcp_methods.classify_mcp_request(message)
-        line = mcp_lines.drop_unknown_members(line, message)
+        line = mcp_lines.drop_unknown_message_members(line, message)
         if "method" not in message:
             self._requests.handle_client_answer(message, line)
         elif "id" not in message:
@@ -113,7 +113,7 @@ class McpGuard:
             self.start_guarded_call(number, message, line)
         elif use in {RequestUse.READ, RequestUse.LIST} or method == mcp_methods.TASK_UPDATE:
             threading.Thread(
-                target=self.request_read_permission, args=(number, str(method), line), daemon=True
+                target=self.forward_read_request_if_allowed, args=(number, str(method), line), daemon=True
             ).start()
         else:
             if method == "tools/list":
@@ -121,7 +121,7 @@ class McpGuard:
                     self._lists.add(mcp_lines.request_id_key(number))
             self.forward_to_server(line)
 
-    def request_read_permission(self, number: Any, method: str, line: bytes) -> None:
+    def forward_read_request_if_allowed(self, number: Any, method: str, line: bytes) -> None:
         """Pass on a request other than a call once Signalbox allows it."""
         params = mcp_lines.extract_raw_json(line, "params") or "{}"
         question = {"server": self._server, "tool": method, "method": method, "arguments": params}
@@ -165,9 +165,9 @@ class McpGuard:
         if is_used:
             mcp_lines.send_jsonrpc_error(number, mcp_lines.INVALID_REQUEST, "Another call has this id.")
             return
-        threading.Thread(target=self.decide_guarded_call, args=(number, call), daemon=True).start()
+        threading.Thread(target=self.forward_call_when_permitted, args=(number, call), daemon=True).start()
 
-    def decide_guarded_call(self, number: Any, call: LocalServerCall) -> None:
+    def forward_call_when_permitted(self, number: Any, call: LocalServerCall) -> None:
         try:
             call.wait_for_permission()
         except CallRefused as problem:
@@ -176,7 +176,7 @@ class McpGuard:
             reason = NOBODY.format(f"it met an error ({type(problem).__name__}: {problem})")
         else:
             with self._input:  # a cancellation that comes from here on is written after the call
-                if self._mark_call_sent(call):
+                if self._start_call_unless_cancelled(call):
                     self._write_to_server(call.line)
                     return
             reason = "The call was cancelled."
@@ -186,7 +186,7 @@ class McpGuard:
         if not call.cancelled.is_set():
             mcp_lines.send_refused_tool_result(number, reason)
 
-    def _mark_call_sent(self, call: LocalServerCall) -> bool:
+    def _start_call_unless_cancelled(self, call: LocalServerCall) -> bool:
         """Note that a call is sent now; False where it was cancelled."""
         with self._lock:
             if call.cancelled.is_set():
@@ -234,7 +234,7 @@ class McpGuard:
             self.handle_server_answer(message, line)
         elif "id" in names:
             self._requests.handle_server_request(message, line)
-        elif not self._requests.drop_if_taken_back(message):
+        elif not self._requests.drop_cancelled_server_request(message):
             mcp_lines.write_stdout_line(line)
 
     def handle_server_answer(self, message: dict[str, Any], line: bytes) -> None:
@@ -247,18 +247,22 @@ class McpGuard:
             is_list = number in self._lists
             self._lists.discard(number)
         if is_list and isinstance(message.get("result"), dict):
-            threading.Thread(target=self.send_allowed_tools, args=(message,), daemon=True).start()
+            threading.Thread(target=self.send_visible_tool_list, args=(message,), daemon=True).start()
             return
-        if mcp_server_requests.has_required_requests(message):
-            threading.Thread(target=self.send_judged_answer, args=(message, line, call), daemon=True).start()
+        if mcp_server_requests.has_requests_to_client(message):
+            threading.Thread(
+                target=self.forward_server_answer_if_allowed, args=(message, line, call), daemon=True
+            ).start()
             return
         mcp_lines.write_stdout_line(line)
         if call is not None:
             threading.Thread(target=call.report_call_result, args=(message,), daemon=True).start()
 
-    def send_judged_answer(self, message: dict[str, Any], line: bytes, call: LocalServerCall | None) -> None:
+    def forward_server_answer_if_allowed(
+        self, message: dict[str, Any], line: bytes, call: LocalServerCall | None
+    ) -> None:
         """Pass on an answer that asks something of the client, or say why that may not be asked."""
-        reason = self._requests.find_required_refusal(message)
+        reason = self._requests.find_refusal_of_client_requests(message)
         if reason is None:
             mcp_lines.write_stdout_line(line)
         else:
@@ -266,7 +270,7 @@ class McpGuard:
         if call is not None:
             call.report_call_result(message)
 
-    def send_allowed_tools(self, message: dict[str, Any]) -> None:
+    def send_visible_tool_list(self, message: dict[str, Any]) -> None:
         tools = message["result"].get("tools")
         tools = [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
         try:

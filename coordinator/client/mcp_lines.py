@@ -41,7 +41,7 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
     differently.
     """
     try:
-        value = json.loads(line.decode(), object_pairs_hook=require_unique_keys)
+        value = json.loads(line.decode(), object_pairs_hook=build_dict_of_unique_keys)
     except (ValueError, RecursionError):
         raise AmbiguousMessage("The message cannot be read.") from None
     if not isinstance(value, dict):
@@ -54,12 +54,12 @@ def parse_mcp_line(line: bytes) -> dict[str, Any]:
     is_told = "id" not in value and str(value.get("method", "")).startswith("notifications/")
     if number is None and not is_told:
         raise AmbiguousMessage("A request needs an id that is a text or a number.")
-    if (odd := mcp_methods.find_call_id_problem(value)) is not None:
+    if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:
         raise AmbiguousMessage(odd, number)
     return value
 
 
-def drop_unknown_members(line: bytes, message: dict[str, Any]) -> bytes:
+def drop_unknown_message_members(line: bytes, message: dict[str, Any]) -> bytes:
     """Return a message without the members that its method does not have; the others as the text that came."""
     known_members = mcp_methods.restrict_message_members(message)
     return (
@@ -86,7 +86,7 @@ def rebuild_message_text(
 def parse_server_answer(line: bytes) -> Any:
     """Return what a server says. Raises ValueError for what is no JSON, or could be read in two ways."""
     try:
-        return json.loads(line, object_pairs_hook=require_unique_keys)
+        return json.loads(line, object_pairs_hook=build_dict_of_unique_keys)
     except RecursionError:
         raise ValueError("nested too deep") from None
 
@@ -109,7 +109,7 @@ def require_exact_key_case(level: Any, known_keys: tuple[str, ...], number: Any)
             raise AmbiguousMessage(f"A key of the message must be spelled {name}.", number)
 
 
-def require_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def build_dict_of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         raise ValueError("a key occurs twice")
@@ -120,14 +120,14 @@ def extract_raw_json(line: bytes, *path: str) -> str | None:
     """Return the value at a path of keys in a message, as the text that came; None where there is none."""
     text, at = line.decode(), 0
     for name in path:
-        member_value = locate_member_value(text, at, name)
+        member_value = locate_json_member_value(text, at, name)
         if member_value is None:
             return None
         at, end = member_value
     return text[at:end]
 
 
-def locate_member_value(text: str, at: int, name: str) -> tuple[int, int] | None:
+def locate_json_member_value(text: str, at: int, name: str) -> tuple[int, int] | None:
     """Return where the value of a key of the object at `at` begins and ends."""
     at = skip_json_blanks(text, at)
     if text[at : at + 1] != "{":

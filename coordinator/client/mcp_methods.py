@@ -125,16 +125,16 @@ def restrict_message_members(message: dict[str, Any]) -> dict[str, Any]:
     names = REQUEST if "method" in message else RESPONSE
     allowed_members = {name: value for name, value in message.items() if name in names}
     if isinstance(allowed_members.get("params"), dict):
-        allowed_members["params"] = restrict_params(message["method"], message["params"])
+        allowed_members["params"] = restrict_params_of_method(message["method"], message["params"])
     return message if allowed_members == message else allowed_members
 
 
-def restrict_params(method: str, params: dict[str, Any]) -> dict[str, Any]:
+def restrict_params_of_method(method: str, params: dict[str, Any]) -> dict[str, Any]:
     _, own = REQUESTS.get(method, (None, NOTIFICATIONS.get(method, frozenset[str]())))
     names = own | {"_meta"}  # by which a request that does not pass is answered, too
     allowed_params = {name: value for name, value in params.items() if name in names}
     for name, restrict in (
-        ("_meta", restrict_meta),
+        ("_meta", restrict_request_meta),
         ("task", restrict_task_params),
         ("clientInfo", restrict_client_info),
     ):
@@ -147,14 +147,16 @@ def drop_none_members(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def restrict_meta(meta: Any) -> dict[str, Any] | None:
+def restrict_request_meta(meta: Any) -> dict[str, Any] | None:
     if not isinstance(meta, dict):
         return None
     allowed_meta = {name: value for name, value in meta.items() if name in META}
     if META_CLIENT in allowed_meta:
         allowed_meta[META_CLIENT] = restrict_client_info(allowed_meta[META_CLIENT])
     if META_CAPABILITIES in allowed_meta:
-        allowed_meta[META_CAPABILITIES] = restrict_to_shape(allowed_meta[META_CAPABILITIES], CAPABILITIES)
+        allowed_meta[META_CAPABILITIES] = restrict_value_to_schema(
+            allowed_meta[META_CAPABILITIES], CAPABILITIES
+        )
     if allowed_meta.get(META_LOG_LEVEL) not in LOG_LEVELS:
         allowed_meta.pop(META_LOG_LEVEL, None)
     return drop_none_members(allowed_meta)
@@ -171,7 +173,7 @@ def restrict_task_params(task: Any) -> dict[str, Any] | None:
     return task if task == {"ttl": step} else {"ttl": step}
 
 
-def restrict_to_shape(value: Any, shape: Any) -> Any:
+def restrict_value_to_schema(value: Any, shape: Any) -> Any:
     """Return as much of a value as is of the known shape, itself where all of it is; None where nothing is."""
     if shape is bool:
         return value if isinstance(value, bool) else None
@@ -179,19 +181,21 @@ def restrict_to_shape(value: Any, shape: Any) -> Any:
         return value if isinstance(value, list) and all(item in shape for item in value) else None
     if not isinstance(value, dict):
         return None
-    shaped = {name: restrict_to_shape(inner, shape[name]) for name, inner in value.items() if name in shape}
+    shaped = {
+        name: restrict_value_to_schema(inner, shape[name]) for name, inner in value.items() if name in shape
+    }
     shaped = drop_none_members(shaped)
     return value if shaped == value else shaped
 
 
-def is_plain_id(value: Any) -> bool:
+def is_safe_request_id(value: Any) -> bool:
     """Say whether a call's id, or its progress token, is a number or a short name: it reaches the server unjudged."""
     if isinstance(value, str):
         return _PLAIN_ID.fullmatch(value) is not None
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
 
 
-def find_call_id_problem(message: dict[str, Any]) -> str | None:
+def find_tool_call_id_problem(message: dict[str, Any]) -> str | None:
     """Return what is wrong with the id or the progress token of a call of a tool; None where nothing is."""
     if message.get("method") != "tools/call":
         return None
@@ -199,7 +203,7 @@ def find_call_id_problem(message: dict[str, Any]) -> str | None:
     meta = params.get("_meta") if isinstance(params, dict) else None
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     for label, value in (("id", message.get("id")), ("progressToken", token)):
-        if value is not None and not is_plain_id(value):
+        if value is not None and not is_safe_request_id(value):
             return f"The {label} of a call must be a whole number, or at most 64 letters, digits and . _ : / @ + -"
     return None
 

@@ -43,7 +43,7 @@ class ServerRequests:
         threading.Thread(target=self.judge_server_request, args=(key, message, line), daemon=True).start()
 
     def judge_server_request(self, key: str, message: dict[str, Any], line: bytes) -> None:
-        refusal = self.find_refusal(message)
+        refusal = self.request_policy_refusal(message)
         with self._lock:
             if key not in self._judging:
                 return  # taken back meanwhile
@@ -55,9 +55,9 @@ class ServerRequests:
         if refusal is None:
             mcp_lines.write_stdout_line(line)
         else:
-            self.answer_server(message, refusal)
+            self.send_refusal_to_server(message, refusal)
 
-    def drop_if_taken_back(self, message: dict[str, Any]) -> bool:
+    def drop_cancelled_server_request(self, message: dict[str, Any]) -> bool:
         """Say whether a notification takes back a request of which the client does not know yet; then that is over."""
         params = message.get("params")
         if message.get("method") != "notifications/cancelled" or not isinstance(params, dict):
@@ -74,29 +74,31 @@ class ServerRequests:
         with self._lock:
             request = self._passed.pop(mcp_lines.request_id_key(message.get("id")), None)
         if request is not None:
-            threading.Thread(target=self.judge_client_answer, args=(request, line), daemon=True).start()
+            threading.Thread(
+                target=self.forward_client_answer_if_allowed, args=(request, line), daemon=True
+            ).start()
 
-    def judge_client_answer(self, request: dict[str, Any], line: bytes) -> None:
-        refusal = self.find_refusal(request)
+    def forward_client_answer_if_allowed(self, request: dict[str, Any], line: bytes) -> None:
+        refusal = self.request_policy_refusal(request)
         if refusal is None:
             self._forward_to_server(line)
         else:
-            self.answer_server(request, refusal)
+            self.send_refusal_to_server(request, refusal)
 
-    def find_required_refusal(self, message: dict[str, Any]) -> str | None:
+    def find_refusal_of_client_requests(self, message: dict[str, Any]) -> str | None:
         """Return why what an answer asks of the client may not reach it; None where it may."""
-        for requests in select_required_requests(message):
+        for requests in list_requests_to_client(message):
             if not isinstance(requests, dict):
                 return TWO_MEANINGS
             for request in requests.values():
                 if not isinstance(request, dict) or not request.keys() <= {"method", "params"}:
                     return TWO_MEANINGS
-                refusal = self.find_refusal(request)
+                refusal = self.request_policy_refusal(request)
                 if refusal is not None:
                     return str(refusal.get("reason"))
         return None
 
-    def find_refusal(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def request_policy_refusal(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Return Signalbox's answer where it does not allow a request, None where it does."""
         method, params = request.get("method"), request.get("params", {})
         if method in FREE_METHODS:
@@ -118,7 +120,7 @@ class ServerRequests:
             return {"reason": f"Signalbox could not be asked: {problem}."}
         return None if decision.get("decision") == "allow" else decision
 
-    def answer_server(self, request: dict[str, Any], refusal: dict[str, Any]) -> None:
+    def send_refusal_to_server(self, request: dict[str, Any], refusal: dict[str, Any]) -> None:
         response: dict[str, Any] = {"jsonrpc": "2.0", "id": request.get("id")}
         if request.get("method") == ELICITATION:
             response["result"] = {"action": "cancel" if refusal.get("braked") else "decline"}
@@ -128,12 +130,12 @@ class ServerRequests:
         self._forward_to_server(json.dumps(response).encode())
 
 
-def has_required_requests(message: dict[str, Any]) -> bool:
+def has_requests_to_client(message: dict[str, Any]) -> bool:
     """Say whether an answer asks something of the client (2026-07-28)."""
-    return bool(select_required_requests(message))
+    return bool(list_requests_to_client(message))
 
 
-def select_required_requests(message: dict[str, Any]) -> list[Any]:
+def list_requests_to_client(message: dict[str, Any]) -> list[Any]:
     """Return the requests in a result, by their names, and in an error the addresses that a person is to open."""
     addresses = [
         {

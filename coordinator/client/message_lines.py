@@ -29,7 +29,7 @@ class MessageLines:
         self._parts_bytes = 0
         self._is_first = True
 
-    def split_chunk(self, chunk: bytes) -> list[bytes]:
+    def split_chunk_into_lines(self, chunk: bytes) -> list[bytes]:
         """Return the lines that a chunk completes, without their ends. Raises LineBudgetExceeded."""
         *lines, rest = chunk.split(b"\n")
         if lines:
@@ -37,20 +37,20 @@ class MessageLines:
             self._parts, self._parts_bytes = [], 0
         self._parts.append(rest)
         self._parts_bytes += len(rest)
-        self._count_chunk(len(chunk), lines)
+        self._enforce_line_budget(len(chunk), lines)
         if lines and self._is_first:
             self._is_first = False
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
         return [line for line in lines if line.strip()]
 
-    def take_rest(self) -> bytes:
+    def pop_unterminated_line(self) -> bytes:
         """Return what stood after the last line's end when the pipe was closed; nothing where that is blank."""
         rest, self._parts, self._parts_bytes = b"".join(self._parts), [], 0
         if self._is_first:
             rest = rest.removeprefix(BYTE_ORDER_MARK)
         return rest if rest.strip() else b""
 
-    def _count_chunk(self, chunk_bytes: int, lines: list[bytes]) -> None:
+    def _enforce_line_budget(self, chunk_bytes: int, lines: list[bytes]) -> None:
         if max(self._parts_bytes, *map(len, lines), 0) > MAX_LINE_BYTES:
             raise LineBudgetExceeded(f"a line of more than {MAX_LINE_BYTES >> 20} MB")
         if self._unread_bytes is not None:
@@ -67,6 +67,6 @@ def iterate_pipe_lines(pipe: IO[bytes]) -> Iterator[bytes]:
     """Yield the lines of a pipe that nobody else reads, as they come. Raises LineBudgetExceeded."""
     lines = MessageLines()
     while chunk := os.read(pipe.fileno(), READ_BYTES):
-        yield from lines.split_chunk(chunk)
-    if rest := lines.take_rest():
+        yield from lines.split_chunk_into_lines(chunk)
+    if rest := lines.pop_unterminated_line():
         yield rest

@@ -20,13 +20,13 @@ LARGEST_PLAN = 200_000  # bytes of a plan that are read
 ENDINGS = (".md", ".markdown", ".txt")
 
 
-def add_plan_text(body: bytes, payload: Mapping[str, Any]) -> bytes:
+def add_plan_text_to_hook(body: bytes, payload: Mapping[str, Any]) -> bytes:
     """Return a hook's body with the plan that its call names; as it is where there is none to be read."""
     end = body.rstrip()
     if payload.get("tool_name") != TOOL or FIELD in payload or not end.endswith(b"}"):
         return body
     for folder, name in iterate_plan_paths(payload):
-        text = read_plan(folder, name)
+        text = read_plan_file_beginning(folder, name)
         if text:
             return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(text).encode() + b"}"
     return body
@@ -49,7 +49,7 @@ def iterate_plan_paths(payload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield os.path.join(project, "plans"), name
 
 
-def read_plan(folder: str, name: str) -> str:
+def read_plan_file_beginning(folder: str, name: str) -> str:
     """Return the beginning of a plan's file; nothing where it is no file within the folder that can be read."""
     try:
         folder, path = os.path.realpath(folder), os.path.realpath(os.path.join(folder, name))

@@ -28,38 +28,38 @@ NOT_OF_THE_CALL = frozenset({"session_id", "transcript_path", "hook_event_name",
 _WORD = re.compile(r"[^\s'\"`|&;<>()={}\[\],:$*?]+")
 
 
-def add_real_paths(body: bytes, payload: Mapping[str, Any]) -> bytes:
+def add_real_paths_to_hook(body: bytes, payload: Mapping[str, Any]) -> bytes:
     """Return a hook's body with the links on the way to its call's paths; as it is where there are none."""
     end = body.rstrip()
     if FIELD in payload or not end.endswith(b"}"):
         return body
-    links, is_complete = find_links(payload)
+    links, is_complete = find_symlinks_of_call(payload)
     if not links and is_complete:
         return body
     real_paths = {"links": [list(pair) for pair in links.items()], "complete": is_complete}
     return end[:-1] + b', "' + FIELD.encode() + b'": ' + json.dumps(real_paths).encode() + b"}"
 
 
-def find_links(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
+def find_symlinks_of_call(payload: Mapping[str, Any]) -> tuple[dict[str, str], bool]:
     """Return the real path behind each link, and whether all words of the call were looked at."""
     folder = payload.get("cwd")
     folder = folder if isinstance(folder, str) and os.path.isabs(folder) else os.getcwd()
     links: dict[str, str] = {}
-    add_links(links, folder)
+    add_symlinks_on_path(links, folder)
     folders = [folder]
     call = {name: payload[name] for name in payload if name not in NOT_OF_THE_CALL}
-    for number, word in enumerate(iterate_words(call)):
+    for number, word in enumerate(iterate_possible_path_texts(call)):
         if number >= MAX_WORDS or len(links) > MAX_LINKS:
             return links, False
         path = os.path.expanduser(word)
         for base in folders:
-            add_links(links, os.path.join(base, path))
+            add_symlinks_on_path(links, os.path.join(base, path))
         if len(folders) < 4 and not os.path.isabs(path) and os.path.isdir(os.path.join(folder, path)):
             folders.append(os.path.join(folder, path))  # a command may go there first
     return links, True
 
 
-def iterate_words(value: object) -> Iterator[str]:
+def iterate_possible_path_texts(value: object) -> Iterator[str]:
     """Yield, once each, what may be a path in the texts below a value: each short text, and the words of each."""
     seen_words: set[str] = set()
     pending = [value]
@@ -77,7 +77,7 @@ def iterate_words(value: object) -> Iterator[str]:
                     yield word
 
 
-def add_links(links: dict[str, str], path: str) -> None:
+def add_symlinks_on_path(links: dict[str, str], path: str) -> None:
     """Add the links on the way to an absolute path: each as it is written, without `.` and `..`, and where it leads."""
     plain = os.path.normpath(path)
     try:
@@ -88,12 +88,12 @@ def add_links(links: dict[str, str], path: str) -> None:
             links[plain] = real
         for end in range(1, len(plain)):
             if plain[end] == os.sep:
-                add_link(links, plain[:end])
-        add_link(links, plain)
+                add_symlink_target(links, plain[:end])
+        add_symlink_target(links, plain)
     except (OSError, ValueError):
         return
 
 
-def add_link(links: dict[str, str], path: str) -> None:
+def add_symlink_target(links: dict[str, str], path: str) -> None:
     if path not in links and os.path.dirname(path) != os.sep and os.path.islink(path):
         links[path] = os.path.realpath(path)

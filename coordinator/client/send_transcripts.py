@@ -63,7 +63,7 @@ class SentTotals:
     sessions_added_to: int = 0
     problems: list[str] = field(default_factory=list)
 
-    def add_answer(self, answer: dict[str, Any]) -> None:
+    def add_counts_of_server_answer(self, answer: dict[str, Any]) -> None:
         for name in ("events_added", "events_known", "sessions_made", "sessions_added_to"):
             setattr(self, name, getattr(self, name) + int(answer.get(name, 0)))
         self.problems += [str(problem) for problem in answer.get("problems", [])]
@@ -79,9 +79,9 @@ def run(arguments: Sequence[str]) -> int:
         connection = settings.load_client_settings()
         sender = TranscriptUploader(connection, args.agents or list(TRANSCRIPT_PLACES))
         return (
-            sender.send_changes()
+            sender.watch_and_send_transcripts()
             if args.watch
-            else sender.send_once(dry_run=args.dry_run, confirmed=args.yes)
+            else sender.send_new_transcripts_once(dry_run=args.dry_run, confirmed=args.yes)
         )
     except (NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
@@ -109,7 +109,7 @@ class TranscriptUploader:
         self.connection = connection
         self.agents = agents
         self.state_path = os.path.join(connection.server_state_folder, STATE_FILE)
-        self.sent: dict[str, Stamp] = read_sent_stamps(self.state_path)
+        self.sent: dict[str, Stamp] = load_sent_file_stamps(self.state_path)
         # Not noted in the file: the next import tries these again, and this one only once they have changed.
         self.refused: dict[str, Stamp] = {}
         self.totals = SentTotals()
@@ -118,8 +118,8 @@ class TranscriptUploader:
         self.reported_at: float | None = None
         self.is_status_new = False  # something was sent, or refused, that is not reported yet
 
-    def send_once(self, *, dry_run: bool, confirmed: bool) -> int:
-        changed = {agent: self.find_changed_files(TRANSCRIPT_PLACES[agent]) for agent in self.agents}
+    def send_new_transcripts_once(self, *, dry_run: bool, confirmed: bool) -> int:
+        changed = {agent: self.find_changed_transcripts(TRANSCRIPT_PLACES[agent]) for agent in self.agents}
         for agent, (changed_files, unchanged) in changed.items():
             if changed_files or unchanged:
                 size = sum(file.stamp[0] for file in changed_files)
@@ -143,18 +143,18 @@ class TranscriptUploader:
             for agent, (changed_files, _) in changed.items():
                 self.send_files(agent, changed_files)
         finally:
-            self.report_status(is_watching=False)
-        self.print_totals()
+            self.post_import_status(is_watching=False)
+        self.print_import_totals()
         return 0
 
-    def send_changes(self) -> int:
+    def watch_and_send_transcripts(self) -> int:
         """Send what has changed, every few seconds. A server that is away is tried again."""
         sys.stdout.write(f"Sends what changes to {self.connection.url}. Ctrl-C stops it.\n")
         sys.stdout.flush()
         try:
             while True:
                 for agent in self.agents:
-                    changed_files, _ = self.find_changed_files(TRANSCRIPT_PLACES[agent])
+                    changed_files, _ = self.find_changed_transcripts(TRANSCRIPT_PLACES[agent])
                     if not changed_files:
                         continue
                     try:
@@ -164,20 +164,20 @@ class TranscriptUploader:
                             raise
                         sys.stderr.write(f"{problem}\n")
                         continue
-                    self.print_totals()
+                    self.print_import_totals()
                     self.totals = SentTotals()
-                self.report_status_when_due()
+                self.post_import_status_when_due()
                 time.sleep(WATCH_EVERY_SECONDS)
         finally:
-            self.report_status(is_watching=False)
+            self.post_import_status(is_watching=False)
 
-    def report_status_when_due(self) -> None:
+    def post_import_status_when_due(self) -> None:
         """Report what has changed at once, and each minute that this runs."""
         is_due = self.reported_at is None or time.monotonic() - self.reported_at >= REPORT_EVERY_SECONDS
         if is_due or self.is_status_new:
-            self.report_status(is_watching=True)
+            self.post_import_status(is_watching=True)
 
-    def report_status(self, *, is_watching: bool) -> None:
+    def post_import_status(self, *, is_watching: bool) -> None:
         """Report how many files there are and which could not be sent. A server that does not take it is no problem."""
         agents = []
         for agent, files in self.files.items():
@@ -194,9 +194,11 @@ class TranscriptUploader:
             return
         body = {"host": socket.gethostname(), "is_watching": is_watching, "agents": agents}
         with contextlib.suppress(http_requests.ServerRequestFailed):
-            http_requests.request_server(self.connection.url, "/api/transcripts", self.connection.key, body)
+            http_requests.send_server_request(
+                self.connection.url, "/api/transcripts", self.connection.key, body
+            )
 
-    def find_changed_files(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
+    def find_changed_transcripts(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
 
         Oldest first: what a resumed session copied from an earlier one is met in the earlier one first.
@@ -223,43 +225,43 @@ class TranscriptUploader:
     def send_files(self, agent: str, changed_files: list[FoundFile]) -> None:
         """Send files in batches, and note what the server has taken after each."""
         sent_bytes, all_bytes = 0, sum(file.stamp[0] for file in changed_files)
-        for batch in iterate_batches(changed_files):
-            self.show_progress(agent, sent_bytes, all_bytes)
-            self.send_batch(agent, batch)
-            save_sent_stamps(self.state_path, self.sent)
+        for batch in iterate_transcript_batches(changed_files):
+            self.print_upload_progress(agent, sent_bytes, all_bytes)
+            self.send_transcript_batch(agent, batch)
+            save_sent_file_stamps(self.state_path, self.sent)
             sent_bytes += sum(file.stamp[0] for file in batch)
-        self.show_progress(agent, None, all_bytes)
+        self.print_upload_progress(agent, None, all_bytes)
 
-    def send_batch(self, agent: str, batch: list[FoundFile]) -> None:
+    def send_transcript_batch(self, agent: str, batch: list[FoundFile]) -> None:
         """Send files in one archive. One that cannot be read is named, and tried again with the next import.
 
         Of an archive that the server refuses each file is sent by itself, so that one file keeps no other back.
         """
-        archive, unread = pack_batch(batch)
+        archive, unread = pack_transcripts_as_zip(batch)
         for path, problem in unread.items():
-            self.note_unsent_file(path, problem)
+            self.record_unsent_file_problem(path, problem)
         batch = [file for file in batch if file.path not in unread]
         if not batch:
             return
         if len(archive) > LARGEST_ARCHIVE:
             if len(batch) > 1:
-                self.send_one_by_one(agent, batch)
+                self.send_transcripts_one_by_one(agent, batch)
                 return
-            self.refuse_file(
+            self.report_unsendable_file(
                 batch[0],
                 "too large to send. Copy it to the server, and run there:"
                 f" signalbox manage import_transcripts {agent} FILE",
             )
             return
         try:
-            self.totals.add_answer(self.post_archive(agent, archive))
+            self.totals.add_counts_of_server_answer(self.post_archive(agent, archive))
         except http_requests.ServerRequestFailed as refusal:
             if refusal.status not in REFUSED_FILE_STATUSES:
                 raise
             if len(batch) > 1:
-                self.send_one_by_one(agent, batch)
+                self.send_transcripts_one_by_one(agent, batch)
             else:
-                self.refuse_file(batch[0], str(refusal))
+                self.report_unsendable_file(batch[0], str(refusal))
             return
         for file in batch:
             self.unsent.pop(file.path, None)
@@ -267,16 +269,16 @@ class TranscriptUploader:
         self.totals.files += len(batch)
         self.sent |= {file.path: file.stamp for file in batch}
 
-    def send_one_by_one(self, agent: str, batch: list[FoundFile]) -> None:
+    def send_transcripts_one_by_one(self, agent: str, batch: list[FoundFile]) -> None:
         for file in batch:
-            self.send_batch(agent, [file])
+            self.send_transcript_batch(agent, [file])
 
-    def refuse_file(self, file: FoundFile, problem: str) -> None:
+    def report_unsendable_file(self, file: FoundFile, problem: str) -> None:
         """Name a file that cannot be sent, and do not count it as sent."""
-        self.note_unsent_file(file.path, problem)
+        self.record_unsent_file_problem(file.path, problem)
         self.refused[file.path] = file.stamp
 
-    def note_unsent_file(self, path: str, problem: str) -> None:
+    def record_unsent_file_problem(self, path: str, problem: str) -> None:
         self.totals.problems.append(f"{path}: {problem}")
         self.is_status_new = self.is_status_new or self.unsent.get(path) != problem
         self.unsent[path] = problem
@@ -308,7 +310,7 @@ class TranscriptUploader:
                     f"{self.connection.url} does not answer: {problem}."
                 ) from None
 
-    def show_progress(self, agent: str, sent_bytes: int | None, all_bytes: int) -> None:
+    def print_upload_progress(self, agent: str, sent_bytes: int | None, all_bytes: int) -> None:
         if not sys.stderr.isatty():
             return
         line = (
@@ -319,7 +321,7 @@ class TranscriptUploader:
         sys.stderr.write(f"\r{line}\x1b[K")
         sys.stderr.flush()
 
-    def print_totals(self) -> None:
+    def print_import_totals(self) -> None:
         totals = self.totals
         sys.stdout.write(
             f"Sent {totals.files:,} files: {totals.events_added:,} new events in {totals.sessions_made:,} new and"
@@ -334,7 +336,7 @@ class TranscriptUploader:
         sys.stdout.flush()
 
 
-def iterate_batches(changed_files: list[FoundFile]) -> Iterator[list[FoundFile]]:
+def iterate_transcript_batches(changed_files: list[FoundFile]) -> Iterator[list[FoundFile]]:
     """Yield files together up to a size; a large one alone."""
     batch: list[FoundFile] = []
     size = 0
@@ -352,7 +354,7 @@ def iterate_batches(changed_files: list[FoundFile]) -> Iterator[list[FoundFile]]
 COMPANIONS = ("{stem}.meta.json", "{folder}/../.project_root", "{folder}/../../.project_root")
 
 
-def pack_batch(batch: list[FoundFile]) -> tuple[bytes, dict[str, str]]:
+def pack_transcripts_as_zip(batch: list[FoundFile]) -> tuple[bytes, dict[str, str]]:
     """Return the files, and what is looked up beside them, as a zip archive, and why files of the batch are not in it.
 
     One that has gone is left out without a word.
@@ -400,7 +402,7 @@ def read_file(path: str) -> bytes:
             return file.read()
 
 
-def read_sent_stamps(path: str) -> dict[str, Stamp]:
+def load_sent_file_stamps(path: str) -> dict[str, Stamp]:
     try:
         with open(path, encoding="utf-8") as file:
             stamps = json.load(file)
@@ -409,7 +411,7 @@ def read_sent_stamps(path: str) -> dict[str, Stamp]:
     return stamps if isinstance(stamps, dict) else {}
 
 
-def save_sent_stamps(path: str, stamps: dict[str, Stamp]) -> None:
+def save_sent_file_stamps(path: str, stamps: dict[str, Stamp]) -> None:
     settings.make_private_folder(os.path.dirname(path))
     temporary_path = f"{path}.{os.getpid()}"
     with open(temporary_path, "w", encoding="utf-8") as file:

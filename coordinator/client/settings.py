@@ -79,7 +79,7 @@ class ClientSettings:
         known_as = hashlib.sha256(f"{self.url}\n{self.key}".encode()).hexdigest()[:16]
         return os.path.join(client_state_folder(), known_as)
 
-    def should_hold_by_default(self, agent: str) -> bool:
+    def should_block_offline_by_default(self, agent: str) -> bool:
         """Say whether the agent's calls are held for certain before the server has said which are."""
         return self.agents.get(agent, {}).get("hold", True) is not False
 

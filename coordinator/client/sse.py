@@ -37,7 +37,7 @@ class EventSplitter:
         complete_blocks, begin = [], 0
         while (end := _END.search(self._rest, self._looked)) is not None:
             complete_blocks.append(bytes(self._rest[begin : end.end()]))
-            require_few_lines(complete_blocks[-1])
+            require_event_line_limit(complete_blocks[-1])
             begin = self._looked = end.end()
         del self._rest[:begin]
         self._looked = max(0, len(self._rest) - 3)
@@ -46,7 +46,7 @@ class EventSplitter:
         return complete_blocks
 
 
-def require_few_lines(event: bytes) -> None:
+def require_event_line_limit(event: bytes) -> None:
     if event.count(b"\n") + event.count(b"\r") - event.count(b"\r\n") > MAX_LINES:
         raise EventTooLong(f"an event of more than {MAX_LINES} lines")
 
@@ -58,7 +58,7 @@ class StreamPosition:
     last_id: bytes = b""
     retry: float = 0.0
 
-    def update_position(self, event: bytes) -> None:
+    def update_position_from_event(self, event: bytes) -> None:
         """Take in what an event says of its place."""
         for name, value in _PLACED.findall(event):
             if name == b"id" and b"\0" not in value:

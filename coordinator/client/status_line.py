@@ -44,20 +44,20 @@ def run(arguments: Sequence[str]) -> int:
         document = json.loads(text)
     except (ValueError, RecursionError):
         document = {}
-    limits = find_limits(document)
+    limits = extract_subscription_limits(document)
     code = 0
     if command := [word for word in arguments if word != "--"]:
-        code = run_other_command(command, text)
+        code = run_personal_status_line(command, text)
     else:
-        sys.stdout.write(format_line(document, limits))
+        sys.stdout.write(format_status_line(document, limits))
     sys.stdout.flush()
     if limits:
         with contextlib.suppress(NotConnected, OSError, ValueError, ServerNotAnswering, InvalidServerAnswer):
-            report_limits(limits)
+            post_subscription_limits(limits)
     return code
 
 
-def find_limits(document: Any) -> list[dict[str, Any]]:
+def extract_subscription_limits(document: Any) -> list[dict[str, Any]]:
     """Return the windows of a subscription as the server takes them; none where the document has none."""
     reported = document.get("rate_limits") if isinstance(document, dict) else None
     limits = []
@@ -79,7 +79,7 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def format_line(document: Any, limits: list[dict[str, Any]]) -> str:
+def format_status_line(document: Any, limits: list[dict[str, Any]]) -> str:
     """Return the model, how full its context is, and how full the limits are."""
     fields = document if isinstance(document, dict) else {}
     model, context = fields.get("model"), fields.get("context_window")
@@ -92,7 +92,7 @@ def format_line(document: Any, limits: list[dict[str, Any]]) -> str:
     return "".join(character for character in line if character.isprintable())
 
 
-def run_other_command(command: list[str], text: bytes) -> int:
+def run_personal_status_line(command: list[str], text: bytes) -> int:
     """Run the person's own status line with the same input; return its exit code."""
     sys.stdout.flush()
     is_shell = len(command) == 1
@@ -101,7 +101,7 @@ def run_other_command(command: list[str], text: bytes) -> int:
     return subprocess.run(shell_or_words, input=text, shell=is_shell, check=False).returncode  # noqa: S603
 
 
-def report_limits(limits: list[dict[str, Any]]) -> None:
+def post_subscription_limits(limits: list[dict[str, Any]]) -> None:
     """Post the limits, unless these or others were posted within the last minute. Raises what may go wrong."""
     client_settings = settings.load_client_settings()
     body = {"program": "claude-code", "host": socket.gethostname(), "limits": limits}

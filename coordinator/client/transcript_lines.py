@@ -56,7 +56,9 @@ class TranscriptPatterns:
         self.latest = re.compile(latest) if latest else None
 
 
-def add_transcript_lines(body: bytes, payload: Mapping[str, Any], patterns: TranscriptPatterns) -> bytes:
+def add_transcript_lines_to_hook(
+    body: bytes, payload: Mapping[str, Any], patterns: TranscriptPatterns
+) -> bytes:
     """Return a hook's body with the lines of its transcript; as it is where there is none that can be read."""
     path = payload.get("transcript_path")
     end = body.rstrip()

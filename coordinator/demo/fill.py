@@ -89,9 +89,9 @@ def is_database_in_use() -> bool:
     )
 
 
-def explain_foreign_data() -> str | None:
+def explain_why_demo_may_not_decide() -> str | None:
     """Return why made-up people may not decide here; None where the demo filled the database and works in it alone."""
-    if not was_filled_while_empty():
+    if not did_demo_fill_empty_database():
         return "the demo did not fill this database while it was empty"
     foreign_key = ApiKey.objects.exclude(created_by=str(system_actor("demo"))).order_by("id").first()
     if foreign_key is not None:
@@ -102,7 +102,7 @@ def explain_foreign_data() -> str | None:
     return None
 
 
-def was_filled_while_empty() -> bool:
+def did_demo_fill_empty_database() -> bool:
     """Say whether Signalbox wrote that the demo filled this database, and nobody that it was in use then.
 
     An entry that another program wrote, or that came with an import, proves nothing and spoils the proof.
@@ -137,7 +137,7 @@ def fill_demo_database(*, seed: int, days: int, now: datetime, anyway: bool = Fa
             "or add --anyway."
         )
     dice = Random(seed)
-    stories = WeekPlanner(seed=seed, now=now, days=days).plan_stories()
+    stories = WeekPlanner(seed=seed, now=now, days=days).plan_week_stories()
     stories.append(plan_long_session(seed=seed, now=now))
     with transaction.atomic():
         agents = write_demo_agents(dice, now)
@@ -318,8 +318,8 @@ def write_story_events(stories: list[SessionStory]) -> int:
         for event, context in zip(events, contexts, strict=True):
             context.event_id = event.pk
         EventContext.objects.bulk_create(contexts)
-        filling.add_rows_of_events(events[0].pk - 1, events[-1].pk)
-        filling.add_events_to_days(events[0].pk - 1, events[-1].pk)
+        filling.add_usage_rows_of_events(events[0].pk - 1, events[-1].pk)
+        filling.add_events_to_usage_days(events[0].pk - 1, events[-1].pk)
     return len(pairs)
 
 

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.demo.cast import PEOPLE
-from coordinator.demo.fill import explain_foreign_data, make_past_decider
+from coordinator.demo.fill import explain_why_demo_may_not_decide, make_past_decider
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.models import PermissionRequest
@@ -71,7 +71,7 @@ class DemoPeople:
 
     def answer_due_requests(self, now: datetime) -> int:
         """Answer what has waited long enough; return how many were. Raises ForeignDataPresent."""
-        if foreign_data := explain_foreign_data():
+        if foreign_data := explain_why_demo_may_not_decide():
             raise ForeignDataPresent(foreign_data)
         asked_by = [str(key_actor_by_name(name)) for name in self.key_names]
         waiting = (

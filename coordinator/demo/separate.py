@@ -40,10 +40,10 @@ def run_separate_demo(port: int, *, seed: int, days: int, say: Tell) -> int:
             return exit_code
         say(f"A server of its own runs now, in {folder}. Ctrl-C ends it and deletes its data.")
         try:
-            with run_program(["serve"], environment) as server:
+            with run_demo_command(["serve"], environment) as server:
                 url = f"http://{join_host_port(HOST, port)}"
-                wait_until_reachable(server, url)
-                with run_program(["demo", "--live", "--url", url], environment):
+                wait_until_demo_server_reachable(server, url)
+                with run_demo_command(["demo", "--live", "--url", url], environment):
                     return server.wait()
         except KeyboardInterrupt:
             return 0
@@ -61,7 +61,7 @@ def build_demo_environment(folder: str, port: int) -> dict[str, str]:
 
 
 @contextmanager
-def run_program(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def run_demo_command(arguments: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run one of our commands for as long as the block; Ctrl-C in a terminal reaches it too."""
     command = [*build_manage_command(), *arguments]
     with subprocess.Popen(command, env=environment) as process:  # noqa: S603 - ours
@@ -75,7 +75,7 @@ def run_program(arguments: list[str], environment: dict[str, str]) -> Iterator[s
                 process.kill()
 
 
-def wait_until_reachable(server: subprocess.Popen[bytes], url: str) -> None:
+def wait_until_demo_server_reachable(server: subprocess.Popen[bytes], url: str) -> None:
     """Wait until the server answers. Raises ServerUnreachable where it ended, or took too long."""
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
     while True:

@@ -150,7 +150,7 @@ def failing_test_output(module: str, test: str) -> str:
 
 
 @task
-def fix_test(dice: Random, team: Team) -> Iterator[Step]:
+def generate_test_fix_steps(dice: Random, team: Team) -> Iterator[Step]:
     module = dice.choice(team.modules)
     test = dice.choice(
         ["test_rounding_of_totals", "test_limit_is_inclusive", "test_empty_list_costs_nothing"]
@@ -216,7 +216,7 @@ def fix_test(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def fix_bug(dice: Random, team: Team) -> Iterator[Step]:
+def generate_bug_fix_steps(dice: Random, team: Team) -> Iterator[Step]:
     """A bug report is followed to its cause; some dead ends on the way."""
     module = dice.choice(team.modules)
     path = f"{team.project_dir}/{module}/service.py"
@@ -293,7 +293,7 @@ def fix_bug(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def review_change(dice: Random, team: Team) -> Iterator[Step]:
+def generate_review_steps(dice: Random, team: Team) -> Iterator[Step]:
     number, module = dice.randint(700, 2600), dice.choice(team.modules)
     yield MessageStep("user", f"Please review {team.repository}#{number} before the freeze.")
     yield mcp_tool_step(
@@ -329,7 +329,7 @@ def review_change(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def write_tests(dice: Random, team: Team) -> Iterator[Step]:
+def generate_test_writing_steps(dice: Random, team: Team) -> Iterator[Step]:
     module = dice.choice(team.modules)
     yield MessageStep(
         "user",
@@ -381,7 +381,7 @@ def write_tests(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def update_docs(dice: Random, team: Team) -> Iterator[Step]:
+def generate_docs_update_steps(dice: Random, team: Team) -> Iterator[Step]:
     """The documentation is compared with the code and brought in line."""
     module = dice.choice(team.modules)
     yield MessageStep(
@@ -418,7 +418,7 @@ def update_docs(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def upgrade_dependency(dice: Random, team: Team) -> Iterator[Step]:
+def generate_dependency_upgrade_steps(dice: Random, team: Team) -> Iterator[Step]:
     """One dependency goes up a version; sometimes that is where it ends."""
     package, old, new = dice.choice(
         [("httpx", "0.27", "0.28"), ("pydantic", "2.9", "2.12"), ("redis", "5.0", "6.4")]
@@ -471,7 +471,7 @@ def upgrade_dependency(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def look_into_alert(dice: Random, team: Team) -> Iterator[Step]:
+def generate_alert_steps(dice: Random, team: Team) -> Iterator[Step]:
     """An alert is looked into; the remedy waits for a person."""
     module = dice.choice(team.modules)
     latency = dice.randint(900, 4200)
@@ -567,7 +567,7 @@ def answer_question(dice: Random, team: Team) -> Iterator[Step]:
 
 
 @task
-def prepare_release(dice: Random, team: Team) -> Iterator[Step]:
+def generate_release_steps(dice: Random, team: Team) -> Iterator[Step]:
     """A release is prepared; parts of it are handed to child sessions."""
     version = f"{dice.randint(3, 9)}.{dice.randint(0, 20)}.0"
     yield MessageStep(

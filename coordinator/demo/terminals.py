@@ -75,16 +75,16 @@ class DemoTerminal:
         if isinstance(step, EndStep):
             return False
         if isinstance(step, MessageStep):
-            self.display_terminal_message(step)
+            self.report_terminal_message(step)
         elif isinstance(step, ToolCallStep):
             self.run_terminal_call(step)
         elif isinstance(step, PermissionStep):
             return self.run_terminal_call(step.call, permission_step=step)
         elif isinstance(step, DelegationStep):
-            self.display_terminal_message(MessageStep("assistant", f"For the {step.trade}: {step.prompt}"))
+            self.report_terminal_message(MessageStep("assistant", f"For the {step.trade}: {step.prompt}"))
         return True
 
-    def display_terminal_message(self, step: MessageStep) -> None:
+    def report_terminal_message(self, step: MessageStep) -> None:
         self.fleet.pause_at_demo_speed(step.seconds)
         if self.program.tells_messages:
             message = {"message_id": str(uuid.uuid4()), "index": 0, "delta": step.text, "final": True}
@@ -104,7 +104,7 @@ class DemoTerminal:
         if decision is None and permission_step is not None:
             decision = self.request_terminal_permission(about, permission_step)
         if decision not in {None, "allow"}:
-            self.display_terminal_message(
+            self.report_terminal_message(
                 MessageStep("assistant", "I may not do that; everything else is done, and I leave it there.")
             )
             return False

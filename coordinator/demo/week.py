@@ -84,10 +84,10 @@ class SessionStory:
     @property
     def session_agent_name(self) -> str:
         """The name by which its session is known: a terminal's key is bound to the agent itself."""
-        return self.story_agent_id if self.program else self.story_blueprint
+        return self.story_agent_id if self.program else self.story_blueprint_name
 
     @property
-    def story_blueprint(self) -> str:
+    def story_blueprint_name(self) -> str:
         return demo_blueprint_name(self.team, self.trade)
 
     @property
@@ -104,7 +104,7 @@ class WeekPlanner:
         self.days = days
         self.stories: list[SessionStory] = []
 
-    def plan_stories(self) -> list[SessionStory]:
+    def plan_week_stories(self) -> list[SessionStory]:
         for team in TEAMS:
             for trade in TRADES:
                 for _nth in range(self.dice.randint(SESSIONS_PER_AGENT - 3, SESSIONS_PER_AGENT + 3)):
@@ -276,7 +276,7 @@ class StoryWriter:
         trade = next(trade for trade in TRADES if trade.name == step.trade)
         begins = self.clock
         child = self.week.add_story(self.story.team, trade, begins, parent=self.story, prompt=step.prompt)
-        arguments = {"agent_name": child.story_blueprint, "prompt": step.prompt, "mode": "sync"}
+        arguments = {"agent_name": child.story_blueprint_name, "prompt": step.prompt, "mode": "sync"}
         answer = [{"type": "text", "text": f"Session {child.session_id} {child.status}"}]
         call = ToolCallStep("mcp__agents__start_agent_session", arguments, answer)
         self.clock = child.ends or self.week.now

@@ -126,7 +126,7 @@ def build_acp_call(call_so_far: Mapping[str, Any], program: str) -> ReportedTool
         ready=over
         or status == "in_progress"
         or bool(call_so_far.get("asked"))
-        or has_complete_input(call_so_far, program),
+        or has_complete_acp_call_input(call_so_far, program),
         over=over,
         output=acp_call_output(call_so_far) if over else None,
         error=describe_acp_failure(call_so_far) if status in {"failed", "cancelled"} else None,
@@ -139,7 +139,7 @@ def build_acp_call(call_so_far: Mapping[str, Any], program: str) -> ReportedTool
     )
 
 
-def has_complete_input(call_so_far: Mapping[str, Any], program: str) -> bool:
+def has_complete_acp_call_input(call_so_far: Mapping[str, Any], program: str) -> bool:
     """Say whether a call that has not begun has its whole input: all but OpenCode send none before."""
     return bool(call_so_far.get("rawInput")) and program != "opencode"
 
@@ -178,7 +178,7 @@ def resolve_tool_by_kind(
 
 def infer_acp_input(call_so_far: Mapping[str, Any], kind: str) -> dict[str, Any] | None:
     """Return an input made of what a call shows, for agents that keep its own to themselves."""
-    changes = acp_diff_edits(call_so_far)
+    changes = convert_acp_diffs_to_edit_input(call_so_far)
     if changes:
         return changes
     title, path = nonblank_text(call_so_far.get("title")), first_location_path(call_so_far)
@@ -189,7 +189,7 @@ def infer_acp_input(call_so_far: Mapping[str, Any], kind: str) -> dict[str, Any]
     return {"description": title} if title else None
 
 
-def acp_diff_edits(call_so_far: Mapping[str, Any]) -> dict[str, Any] | None:
+def convert_acp_diffs_to_edit_input(call_so_far: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what a call's diffs say as the input of an edit: one file, or one after the other."""
     blocks = call_so_far.get("content")
     diffs = [
@@ -227,7 +227,7 @@ def resolve_codex_acp_tool(
         title = nonblank_text(call_so_far.get("title"))
         return "Bash", {"command": title, "description": title} if kind != "execute" else {"command": title}
     if kind == "edit":
-        return "apply_patch", acp_diff_edits(call_so_far) or tool_input
+        return "apply_patch", convert_acp_diffs_to_edit_input(call_so_far) or tool_input
     return resolve_tool_by_kind(call_so_far, kind, tool_input)
 
 
@@ -259,7 +259,7 @@ def resolve_gemini_acp_tool(
     tool = match[1] if match else None
     if tool is None:
         return resolve_tool_by_kind(call_so_far, kind, tool_input)
-    changes = acp_diff_edits(call_so_far)
+    changes = convert_acp_diffs_to_edit_input(call_so_far)
     if tool == "write_file" and changes and "new_string" in changes:
         return tool, tool_input or {"file_path": changes["file_path"], "content": changes["new_string"]}
     return tool, tool_input or infer_acp_input(call_so_far, kind)

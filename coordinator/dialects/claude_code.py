@@ -147,7 +147,7 @@ class ClaudeHook(AgentHook):
 # --- hooks as events --------------------------------------------------------------------------------------
 
 
-def build_claude_denial(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_claude_denial_events(build: HookEventBuilder) -> list[DedupedEvent]:
     denial_reason = format_value_as_text(build.hook.fields.get("reason"))
     error = f"Denied by Claude Code: {denial_reason}" if denial_reason else "Denied by Claude Code."
     return [build.build_hook_call_event("post_tool", ["tool_input", "reason"], error=error)]
@@ -187,7 +187,7 @@ class TaskNotice:
     result: str
     duration_ms: int | None
 
-    def task_end_values(self, session: str) -> dict[str, Any]:
+    def background_task_end_values(self, session: str) -> dict[str, Any]:
         """Return the values of the event that ends the call; hooks and transcripts tell it under the same origin."""
         end_values = (
             {"error": self.result} if self.status in FAILED_STATUSES else {"tool_output": self.result}
@@ -203,7 +203,7 @@ class TaskNotice:
         }
 
 
-def split_at_tag(text: str, tag: str) -> tuple[str, str, str] | None:
+def split_text_at_xml_tag(text: str, tag: str) -> tuple[str, str, str] | None:
     """Return what is before, in and after the first `<tag>…</tag>`; None without one.
 
     No regular expression: where tags are opened and never closed it would read to the end from each of them.
@@ -217,7 +217,7 @@ def parse_task_notices(text: str) -> list[TaskNotice]:
     """Return the notices of tasks that a text consists of; none where anything else stands in it."""
     notices: list[TaskNotice] = []
     while text.strip() and len(notices) < MOST_NOTICES:
-        parts = split_at_tag(text, NOTICE)
+        parts = split_text_at_xml_tag(text, NOTICE)
         if parts is None or parts[0].strip():
             return []
         notices.append(parse_task_notice(parts[1]))
@@ -229,36 +229,36 @@ def parse_task_notice(text: str) -> TaskNotice:
     head, _, rest = text.partition("<result>")
     result, closed, tail = rest.rpartition("</result>")  # its words may hold tags
 
-    def read_tag(tag: str, part: str = head) -> str:
-        return (split_at_tag(part, tag) or ("", "", ""))[1].strip()
+    def consume_notice_tag(tag: str, part: str = head) -> str:
+        return (split_text_at_xml_tag(part, tag) or ("", "", ""))[1].strip()
 
-    took = read_tag("duration_ms", tail if closed else head)
+    took = consume_notice_tag("duration_ms", tail if closed else head)
     return TaskNotice(
-        read_tag("task-id"),
-        read_tag("tool-use-id") or None,
-        read_tag("status"),
-        result.strip() or read_tag("summary") or "It ended.",
+        consume_notice_tag("task-id"),
+        consume_notice_tag("tool-use-id") or None,
+        consume_notice_tag("status"),
+        result.strip() or consume_notice_tag("summary") or "It ended.",
         int(took) if took.isascii() and took.isdigit() and len(took) < 16 else None,
     )
 
 
-def is_running_in_background(response: Any) -> bool:
+def is_call_running_in_background(response: Any) -> bool:
     """Say whether a call's result only says that it goes on in the background."""
     if not isinstance(response, dict):
         return False
     return response.get("status") == "async_launched" or isinstance(response.get("backgroundTaskId"), str)
 
 
-def build_claude_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_claude_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call has its result, or goes on in the background."""
     events = hooks.build_call_result_events(build)
-    if is_running_in_background(build.hook.fields.get("tool_response")):
+    if is_call_running_in_background(build.hook.fields.get("tool_response")):
         for event in events:
             event.reason = IN_BACKGROUND
     return events
 
 
-def build_claude_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_claude_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A person typed, or Claude Code tells of tasks in their place: those end their calls."""
     notices = parse_task_notices(build.hook.text_field("prompt") or "")
     if not notices:
@@ -266,14 +266,16 @@ def build_claude_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
     claims = hooks.prompt_claim_origins(build.hook)
     session = build.hook.session
     return [
-        build.build_hook_event("post_tool", uses=["prompt"], claims=claims, **notice.task_end_values(session))
+        build.build_hook_event(
+            "post_tool", uses=["prompt"], claims=claims, **notice.background_task_end_values(session)
+        )
         if notice.call_id
         else build.build_hook_message("system", notice.result, "prompt", claims=claims)
         for notice in notices
     ]
 
 
-def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_claude_batch_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Give each call of a finished batch its result, where no hook of its own has reported it."""
     calls = build.hook.fields.get("tool_calls")
     batch_results = []
@@ -300,15 +302,15 @@ def build_claude_batch_results(build: HookEventBuilder) -> list[DedupedEvent]:
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.build_session_start_events,
     "SessionEnd": hooks.build_session_end_events,
-    "UserPromptSubmit": build_claude_prompt,
+    "UserPromptSubmit": build_claude_prompt_events,
     "Notification": hooks.build_notification_events,
     "PreToolUse": hooks.build_call_start_events,
     SKILL_COMMAND: hooks.build_call_start_events,
     EXPANSION: hooks.build_call_start_events,
-    "PostToolUse": build_claude_call_result,
+    "PostToolUse": build_claude_call_result_events,
     "PostToolUseFailure": hooks.build_call_failure_events,
-    "PermissionDenied": build_claude_denial,
-    "PostToolBatch": build_claude_batch_results,
+    "PermissionDenied": build_claude_denial_events,
+    "PostToolBatch": build_claude_batch_result_events,
     "PermissionRequest": hooks.build_permission_request_events,
     "Stop": hooks.build_turn_end_events,
     "StopFailure": hooks.build_turn_end_events,
@@ -324,7 +326,7 @@ def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     where = KEPT_IN.get(str(suggestion.get("destination")), str(suggestion.get("destination") or "")).strip()
     kind, rules = suggestion.get("type"), suggestion.get("rules")
     if kind == "addRules" and isinstance(rules, list):
-        names = ", ".join(format_offered_rule(rule) for rule in rules)
+        names = ", ".join(format_claude_permission_rule(rule) for rule in rules)
         return f"Always {suggestion.get('behavior', 'allow')} {names} {where}".strip()
     if kind == "setMode":
         return f"Switch to the mode {suggestion.get('mode')} {where}".strip()
@@ -333,14 +335,14 @@ def describe_permission_suggestion(suggestion: Mapping[str, Any]) -> str:
     return json.dumps(suggestion, ensure_ascii=False)
 
 
-def format_offered_rule(rule: Any) -> str:
+def format_claude_permission_rule(rule: Any) -> str:
     if not isinstance(rule, dict):
         return str(rule)
     content = rule.get("ruleContent")
     return f"{rule.get('toolName')}({content})" if content else str(rule.get("toolName"))
 
 
-def hook_specific_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
+def build_claude_hook_reply(name: str, denial: str | None, **fields: Any) -> AgentReply:
     return AgentReply({"hookSpecificOutput": {"hookEventName": name, **fields}}, denial)
 
 
@@ -362,7 +364,7 @@ class ClaudeCodeDialect(Dialect):
     subjects = SUBJECTS
     detail_fields = ("permission_mode",)
 
-    def mark_lines_hooked(self, hook: AgentHook) -> AgentHook:
+    def set_shell_lines_hooked_separately(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own."""
         return replace(hook, fields=hook.fields | {SKILL_FIELD: {"held": True}})
 
@@ -378,7 +380,7 @@ class ClaudeCodeDialect(Dialect):
             details={**call.details, **skill},
         )
 
-    def build_reply(
+    def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
         """Return the answer to a PreToolUse, which can be told to ask, or to a PermissionRequest, which asks already.
@@ -389,7 +391,7 @@ class ClaudeCodeDialect(Dialect):
         denial = reason if decision == DENY else None
         shown_reason = reason[:LONGEST_REASON]
         if name == "PreToolUse":
-            return hook_specific_reply(
+            return build_claude_hook_reply(
                 name,
                 denial and shown_reason,
                 permissionDecision=decision,
@@ -398,7 +400,7 @@ class ClaudeCodeDialect(Dialect):
             )
         if name == SKILL_COMMAND:
             denied = decision != ALLOW
-            return hook_specific_reply(
+            return build_claude_hook_reply(
                 name,
                 shown_reason if denied else None,
                 permissionDecision=DENY if denied else ALLOW,
@@ -413,7 +415,7 @@ class ClaudeCodeDialect(Dialect):
         verdict: Answer = {"behavior": "deny", "message": reason} if denial else {"behavior": ALLOW, **edited}
         if not denial and added.get("suggestions"):
             verdict["updatedPermissions"] = added["suggestions"]
-        return hook_specific_reply(name, denial, decision=verdict)
+        return build_claude_hook_reply(name, denial, decision=verdict)
 
     def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
         """Return a denial that also ends the turn: by `interrupt` for a PermissionRequest, which heeds nothing else."""
@@ -421,10 +423,10 @@ class ClaudeCodeDialect(Dialect):
         if reply is None or reply.denial is None or hook.name != "PermissionRequest":
             return reply
         verdict: Answer = {"behavior": "deny", "message": reply.denial, "interrupt": True}
-        stopped = hook_specific_reply(hook.name, reply.denial, decision=verdict)
+        stopped = build_claude_hook_reply(hook.name, reply.denial, decision=verdict)
         return replace(stopped, answer=(reply.answer or {}) | (stopped.answer or {}))
 
-    def reply_with_answer(
+    def reply_with_question_answer(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return the answer to a question as its tool takes it, or the yes to a plan with the mode to go on in.
@@ -432,20 +434,25 @@ class ClaudeCodeDialect(Dialect):
         Both repeat the input: without it Claude Code denies a tool that asks its person.
         """
         approved_by, answer = settled.get("approved_by") or "somebody", settled["answer"]
-        question, tool_input = questions.parse_asked(call.tool, call.tool_input), call.tool_input or {}
+        question, tool_input = (
+            questions.parse_question_of_tool_call(call.tool, call.tool_input),
+            call.tool_input or {},
+        )
         reason = f"Answered by {approved_by} in Signalbox."
         if not isinstance(question, questions.AskedQuestions):
             mode = MODES.get(answer.get(questions.MODE))
             modes = [{"type": "setMode", "mode": mode, "destination": "session"}] if mode else []
-            return self.build_reply(
+            return self.build_decision_reply(
                 hook.name, ALLOW, reason, {"updated_input": tool_input, "suggestions": modes}
             )
-        answers = questions.build_claude_answers(question, answer.get(questions.ANSWERED))
+        answers = questions.build_claude_code_answer_fields(question, answer.get(questions.ANSWERED))
         if answers is None:
-            return self.build_reply(hook.name, DENY, NOT_FITTING, {})
-        return self.build_reply(hook.name, ALLOW, reason, {"updated_input": {**tool_input, **answers}})
+            return self.build_decision_reply(hook.name, DENY, NOT_FITTING, {})
+        return self.build_decision_reply(
+            hook.name, ALLOW, reason, {"updated_input": {**tool_input, **answers}}
+        )
 
-    def postpone_call(self, hook: AgentHook, started: str) -> AgentReply | None:
+    def reply_to_postpone_call(self, hook: AgentHook, started: str) -> AgentReply | None:
         """Return the answer after which a headless run ends (`stop_reason: tool_deferred`); resumed, it asks again.
 
         Tried with version 2.1.197, also with several calls in a turn: what was deferred did not run. Nothing but a
@@ -453,13 +460,13 @@ class ClaudeCodeDialect(Dialect):
         """
         if hook.name != "PreToolUse" or started != HEADLESS or hook.subagent_label is not None:
             return None
-        return hook_specific_reply(hook.name, None, permissionDecision="defer")
+        return build_claude_hook_reply(hook.name, None, permissionDecision="defer")
 
     def describe_offered_rule(self, rule: Mapping[str, Any]) -> str:
         """Return what a permission update does, in words."""
         return describe_permission_suggestion(rule)
 
-    def read_message_piece(self, hook: AgentHook) -> MessagePiece | None:
+    def extract_message_piece(self, hook: AgentHook) -> MessagePiece | None:
         """Return the piece in a MessageDisplay, or None for any other hook."""
         if hook.name != "MessageDisplay":
             return None
@@ -471,7 +478,7 @@ class ClaudeCodeDialect(Dialect):
             hook.fields.get("final") is True,
         )
 
-    def build_whole_message(
+    def build_complete_message_event(
         self, hook: AgentHook, session_id: str, message_id: str, text: str
     ) -> DedupedEvent:
         """Return the whole message as an event; the same words at the turn's end will be left out."""

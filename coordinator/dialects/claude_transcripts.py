@@ -19,9 +19,9 @@ from coordinator.dialects.claude_code import (
     NOTICE,
     TaskNotice,
     describe_claude_refusal,
-    is_running_in_background,
+    is_call_running_in_background,
     parse_task_notices,
-    split_at_tag,
+    split_text_at_xml_tag,
 )
 from coordinator.dialects.claude_code import SOURCE as PROGRAM
 from coordinator.dialects.hooks import (
@@ -116,7 +116,7 @@ class ConversationTree:
     last: str | None = None
     steps: int = 0
 
-    def find_rewind(self, parent: str | None, at: str) -> dict[str, Any] | None:
+    def find_rewind_before_prompt(self, parent: str | None, at: str) -> dict[str, Any] | None:
         """Return what a prompt at this time left behind, as `build_rewind_input` does; None where it only goes on."""
         left: list[ConversationLine] = []
         uuid = self.last
@@ -159,7 +159,7 @@ class ClaudeTranscriptReader:
     # Of the line before.
     told_facts: tuple[list[Any], dict[str, str]] = field(default_factory=lambda: ([], {}))
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for bookkeeping. Raises UnknownLineKind."""
         try:
             fields = decode_json_text(body)
@@ -169,12 +169,12 @@ class ClaudeTranscriptReader:
             raise UnknownLineKind("no object")
         line = ClaudeTranscriptLine(fields, self, body)
         kind = line.text_field("type")
-        if (inner := self.unwrap_agent_progress(line)) is not None:
-            self.note_place(line)
-            return self.read_agent_progress(inner)
+        if (inner := self.unwrap_subagent_progress_line(line)) is not None:
+            self.add_line_to_conversation_tree(line)
+            return self.convert_subagent_progress_line(inner)
         if kind is not None and kind in BOOKKEEPING:
-            self.note_place(line)
-            self.remember_title(line, kind)
+            self.add_line_to_conversation_tree(line)
+            self.remember_session_title(line, kind)
             return []
         if uuid := line.text_field("uuid"):
             self.uuids.add(uuid)
@@ -186,18 +186,18 @@ class ClaudeTranscriptReader:
             self.remember_model_request(line)
         events = list(meaning(line))
         is_prompt = kind == "user" and any(event.event.role == "user" for event in events)
-        left = self.tree.find_rewind(line.parent_uuid, line.occurred_at) if is_prompt else None
-        self.note_place(line, is_spoken=is_prompt or kind == "assistant")
+        left = self.tree.find_rewind_before_prompt(line.parent_uuid, line.occurred_at) if is_prompt else None
+        self.add_line_to_conversation_tree(line, is_spoken=is_prompt or kind == "assistant")
         if left is not None:
-            events.insert(0, line.build_rewind(left))
+            events.insert(0, line.build_rewind_event(left))
         return [line.to_imported_line(events)] if events else []
 
-    def note_place(self, line: ClaudeTranscriptLine, *, is_spoken: bool = False) -> None:
+    def add_line_to_conversation_tree(self, line: ClaudeTranscriptLine, *, is_spoken: bool = False) -> None:
         """Note where in the session's own conversation a line stands."""
         if (uuid := line.text_field("uuid")) and line.subagent_label is None:
             self.tree.add_line(uuid, ConversationLine(line.parent_uuid, line.occurred_at, is_spoken))
 
-    def unwrap_agent_progress(self, line: ClaudeTranscriptLine) -> ClaudeTranscriptLine | None:
+    def unwrap_subagent_progress_line(self, line: ClaudeTranscriptLine) -> ClaudeTranscriptLine | None:
         """Return the line of a sub-agent that a progress line of its session holds; None for any other line."""
         data = line.fields.get("data") if line.fields.get("type") == "progress" else None
         inner = (
@@ -214,7 +214,7 @@ class ClaudeTranscriptReader:
             {**around, **inner, "agentId": agent, "isSidechain": True}, self, line.body
         )
 
-    def read_agent_progress(self, line: ClaudeTranscriptLine) -> list[ImportedLine]:
+    def convert_subagent_progress_line(self, line: ClaudeTranscriptLine) -> list[ImportedLine]:
         """Return the calls and results of a sub-agent, and count its requests; its words stand in its own file."""
         kind = line.text_field("type")
         if kind not in {"assistant", "user"}:
@@ -228,7 +228,7 @@ class ClaudeTranscriptReader:
         ]
         return [line.to_imported_line(calls)] if calls else []
 
-    def build_closing_events(self, now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, now: datetime) -> list[ImportedLine]:
         """Return what is left at the file's end: titles, and the last requests, unless their answers are being written.
 
         A summary may stand in the file of the session that came after: it counts where its conversation does.
@@ -246,7 +246,7 @@ class ClaudeTranscriptReader:
             ),
         ]
 
-    def remember_title(self, line: ClaudeTranscriptLine, kind: str) -> None:
+    def remember_session_title(self, line: ClaudeTranscriptLine, kind: str) -> None:
         """Keep the session's title from a line; of two with the same weight the later one counts."""
         name, weight = TITLES.get(kind, ("", 0))
         title = line.text_field(name) if name else None
@@ -270,7 +270,7 @@ class ClaudeTranscriptReader:
             done = done or before.done
         self.requests[message_id] = PendingModelRequest(
             tokens,
-            build_request_usage(line, message_id, tokens, claude_usage_detail(usage, tokens)),
+            build_model_request_usage_line(line, message_id, tokens, claude_usage_detail(usage, tokens)),
             instants.parse_instant(line.occurred_at),
             done,
         )
@@ -374,7 +374,7 @@ class ClaudeTranscriptLine:
         )
 
     @cached_property
-    def fields_without_column(self) -> dict[str, Any]:
+    def line_fields_without_column(self) -> dict[str, Any]:
         """What has no column; all of the line's events keep it."""
         remaining_fields = {
             name: field_value
@@ -407,18 +407,18 @@ class ClaudeTranscriptLine:
             source=SOURCE,
             late=True,
             everywhere=True,  # a resumed session's file repeats the lines of the one before
-            extra=self.fields_without_column,
+            extra=self.line_fields_without_column,
             **values,
         )
         return ImportedEvent(event, also)
 
-    def build_rewind(self, left: dict[str, Any]) -> ImportedEvent:
+    def build_rewind_event(self, left: dict[str, Any]) -> ImportedEvent:
         """Return that a person took turns back and went on with this line."""
         return self.build_line_event(
             REWIND, 0, origin=make_event_origin(self.line_origin, REWIND), tool_input=left
         )
 
-    def build_line_message(
+    def build_line_message_event(
         self, role: str, content: list[Any], number: int, also: tuple[str, ...] = ()
     ) -> ImportedEvent:
         """Return what somebody said."""
@@ -439,7 +439,7 @@ class ClaudeTranscriptLine:
         )
 
 
-def build_request_usage(
+def build_model_request_usage_line(
     line: ClaudeTranscriptLine, message_id: str, tokens: dict[str, int], detail: UsageDetail
 ) -> ImportedLine:
     """Return a request to the model by the last of its lines."""
@@ -469,9 +469,9 @@ def read_assistant_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         kind = str(block.get("type")) if isinstance(block, dict) else ""
         if kind in {"tool_use", "server_tool_use", "mcp_tool_use"}:
-            yield build_claude_call_start(line, block, number)
+            yield build_claude_call_start_event(line, block, number)
         elif kind.endswith("tool_result"):
-            yield build_claude_tool_result(line, block, number)
+            yield build_claude_tool_result_event(line, block, number)
         elif (text := claude_block_text(block)) is not None:
             if not text.strip():
                 continue
@@ -480,9 +480,9 @@ def read_assistant_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
                 continue
             prompt_id = line.text_field("promptId") or line.reader.prompt_id
             text_origin = assistant_text_origin(line.claude_session_id, line.subagent_label, prompt_id, text)
-            yield line.build_line_message("assistant", [make_text_block(text)], number, (text_origin,))
+            yield line.build_line_message_event("assistant", [make_text_block(text)], number, (text_origin,))
         elif isinstance(block, dict) and not is_hidden_thought(block):
-            yield line.build_line_message("assistant", [block], number)
+            yield line.build_line_message_event("assistant", [block], number)
 
 
 def is_hidden_thought(block: dict[str, Any]) -> bool:
@@ -500,7 +500,9 @@ def claude_block_text(block: Any) -> str | None:
     return None
 
 
-def build_claude_call_start(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
+def build_claude_call_start_event(
+    line: ClaudeTranscriptLine, block: dict[str, Any], number: int
+) -> ImportedEvent:
     call_id, tool, call_input = (
         block.get("id"),
         str(block.get("name") or "tool"),
@@ -533,11 +535,11 @@ def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterato
     spoken: list[ImportedEvent] = []
     for number, block in enumerate(content if isinstance(content, list) else [content]):
         if isinstance(block, dict) and block.get("type") == "tool_result":
-            yield build_claude_tool_result(line, block, number)
+            yield build_claude_tool_result_event(line, block, number)
         elif (text := claude_block_text(block)) is not None:
             spoken += read_claude_user_text(line, text, number)
         elif isinstance(block, dict):
-            spoken.append(line.build_line_message("user", [block], number))
+            spoken.append(line.build_line_message_event("user", [block], number))
     merged: list[ImportedEvent] = []
     for spoken_block in spoken:
         event = spoken_block.event
@@ -555,21 +557,19 @@ def read_claude_user_blocks(line: ClaudeTranscriptLine, content: Any) -> Iterato
 def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) -> Iterator[ImportedEvent]:
     """Yield what a person said, or what Claude Code put in their place, which is the system's."""
     if notices := parse_task_notices(text):
-        yield from build_task_ends(line, notices, number)
+        yield from build_background_task_end_events(line, notices, number)
         return
-    if (command := split_at_tag(text, "command-name")) is not None:
-        text = (
-            f"{command[1].strip()} {(split_at_tag(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
-        )
-    elif (shell := split_at_tag(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
+    if (command := split_text_at_xml_tag(text, "command-name")) is not None:
+        text = f"{command[1].strip()} {(split_text_at_xml_tag(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
+    elif (shell := split_text_at_xml_tag(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
         text = f"! {shell[1].strip()}"
     elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):
         text = _PRINTED.sub("", text).strip()
         if text:
-            yield line.build_line_message("system", [make_text_block(text)], number)
+            yield line.build_line_message_event("system", [make_text_block(text)], number)
         return
-    elif line.fields.get("isCompactSummary") is True or is_beside_prompt(text):
-        yield line.build_line_message("system", [make_text_block(text)], number)
+    elif line.fields.get("isCompactSummary") is True or is_only_injected_context(text):
+        yield line.build_line_message_event("system", [make_text_block(text)], number)
         return
     if text.strip():
         prompt_id = line.text_field("promptId")
@@ -578,10 +578,10 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
             if prompt_id and line.subagent_label is None
             else ()
         )
-        yield line.build_line_message("user", [make_text_block(text)], number, prompt_origins)
+        yield line.build_line_message_event("user", [make_text_block(text)], number, prompt_origins)
 
 
-def is_beside_prompt(text: str) -> bool:
+def is_only_injected_context(text: str) -> bool:
     """Say whether a text has nothing but what was added beside a person's words."""
     position = 0
     while opening := _BESIDE_PROMPT.match(text, position):
@@ -593,15 +593,17 @@ def is_beside_prompt(text: str) -> bool:
     return position > 0 and not text[position:].strip()
 
 
-def build_task_ends(
+def build_background_task_end_events(
     line: ClaudeTranscriptLine, notices: list[TaskNotice], number: int
 ) -> Iterator[ImportedEvent]:
     """Yield the ends of calls that went on in the background, as hooks tell them."""
     for index, notice in enumerate(notices):
-        values = notice.task_end_values(line.claude_session_id)
+        values = notice.background_task_end_values(line.claude_session_id)
         end_origin = values.pop("origin")
         if notice.call_id is None:
-            yield line.build_line_message("system", [make_text_block(notice.result)], number, (end_origin,))
+            yield line.build_line_message_event(
+                "system", [make_text_block(notice.result)], number, (end_origin,)
+            )
         else:
             own = make_event_origin(line.line_origin, number, NOTICE, index)
             yield line.build_line_event(
@@ -609,7 +611,9 @@ def build_task_ends(
             )
 
 
-def build_claude_tool_result(line: ClaudeTranscriptLine, block: dict[str, Any], number: int) -> ImportedEvent:
+def build_claude_tool_result_event(
+    line: ClaudeTranscriptLine, block: dict[str, Any], number: int
+) -> ImportedEvent:
     call_id, outcome = block.get("tool_use_id"), line.fields.get("toolUseResult")
     begun = line.reader.calls.pop(str(call_id), NOT_BEGUN)
     values: dict[str, Any] = {"tool_name": begun.tool, "tool_input": begun.tool_input}
@@ -630,7 +634,7 @@ def build_claude_tool_result(line: ClaudeTranscriptLine, block: dict[str, Any], 
         values["error"] = claude_tool_error(content, outcome)
     else:
         values["tool_output"] = content if structured is None else structured
-        values["reason"] = IN_BACKGROUND if is_running_in_background(structured) else None
+        values["reason"] = IN_BACKGROUND if is_call_running_in_background(structured) else None
     return line.build_line_event("post_tool", number, **values)
 
 
@@ -639,7 +643,7 @@ def claude_tool_error(content: Any, outcome: Any) -> str:
     error_text = "\n".join(
         text for block in blocks if (text := claude_block_text(block))
     ) or format_value_as_text(content)
-    if failed := split_at_tag(error_text, "tool_use_error"):
+    if failed := split_text_at_xml_tag(error_text, "tool_use_error"):
         error_text = failed[0].rstrip() + failed[1] + failed[2].lstrip()
     if outcome == REJECTED:
         return f"Rejected in the terminal. {error_text}".strip()
@@ -662,7 +666,7 @@ def read_attachment_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:
         attachment.get("commandMode") == NOTICE
         and (text := claude_block_text(attachment.get("prompt"))) is not None
     ):
-        yield from build_task_ends(line, parse_task_notices(text), 0)
+        yield from build_background_task_end_events(line, parse_task_notices(text), 0)
 
 
 def read_system_line(line: ClaudeTranscriptLine) -> Iterator[ImportedEvent]:

@@ -17,7 +17,7 @@ from coordinator.dialects import hooks
 from coordinator.dialects.contract import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.call_text import build_call_text, build_patch_text
+from coordinator.policy.rules.call_text import build_call_text_from_input, build_patch_text
 from coordinator.policy.rules.tool_rules import ALLOW, ASK
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import ANYWHERE
@@ -43,7 +43,7 @@ def codex_thread_origin(thread: str) -> str:
     return f"{ANYWHERE}{hooks.make_event_origin(SOURCE, 'thread', thread)}"
 
 
-def build_codex_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_codex_session_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A session begins; from now on its hooks report its prompts, whenever its telemetry comes."""
     events = hooks.build_session_start_events(build)
     for event in events:
@@ -51,7 +51,7 @@ def build_codex_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
     return events
 
 
-def build_codex_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_codex_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """A call has its result; left out where Codex's telemetry has reported it already."""
     events = hooks.build_call_result_events(build)
     if build.hook.call_id:
@@ -61,11 +61,11 @@ def build_codex_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "SessionStart": build_codex_session_start,
+    "SessionStart": build_codex_session_start_events,
     "SessionEnd": hooks.build_session_end_events,
     "UserPromptSubmit": hooks.build_prompt_events,
     "PreToolUse": hooks.build_call_start_events,
-    "PostToolUse": build_codex_call_result,
+    "PostToolUse": build_codex_call_result_events,
     "PermissionRequest": hooks.build_permission_request_events,
     "Stop": hooks.build_turn_end_events,
 }
@@ -101,7 +101,7 @@ class CodexDialect(Dialect):
         """
         if tool == PATCH:
             return build_patch_text(tool_input, "command")
-        return build_call_text(tool_input, None if tool.startswith(PREFIX) else "command")
+        return build_call_text_from_input(tool_input, None if tool.startswith(PREFIX) else "command")
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what the hook means; a sub-agent's events claim its thread."""
@@ -120,13 +120,13 @@ class CodexDialect(Dialect):
             return replace(call, tool_input={"command": command}, described=described)
         return call
 
-    def build_reply(
+    def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
         """Return the answer: a PreToolUse that may run unchanged gets none."""
         if name == "PreToolUse":
             if decision != ALLOW:
-                reason = self.explain_denial(decision, reason)
+                reason = self.format_denial_reason(decision, reason)
                 return codex_hook_reply(
                     name, reason, permissionDecision="deny", permissionDecisionReason=reason
                 )

@@ -9,7 +9,7 @@ about its own working, only `session_loop` says something here: its end is that 
 from __future__ import annotations
 
 from coordinator.dialects.codex import SOURCE as PROGRAM
-from coordinator.dialects.codex_transcripts import convert_to_hook_call, strip_exit_frame
+from coordinator.dialects.codex_transcripts import convert_codex_call_to_hook_form, strip_codex_output_frame
 from coordinator.dialects.hooks import (
     TYPED,
     call_result_origin,
@@ -44,7 +44,7 @@ OUR_RUNNER = "signalbox"  # `originator` of what a runner of ours drives (runner
 
 
 def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    text = record.text_attribute("prompt")
+    text = record.first_text_attribute("prompt")
     if text is None or text == "[REDACTED]" or text.startswith(TITLES):
         return None
     origins = text_origins_by_minute(
@@ -56,34 +56,35 @@ def read_codex_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
 
 def read_codex_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     if (
-        record.text_attribute("event.kind") != "response.completed"
-        or record.number_attribute("input_token_count") is None
+        record.first_text_attribute("event.kind") != "response.completed"
+        or record.first_integer_attribute("input_token_count") is None
     ):
         return None
     read, written = (
-        record.number_attribute("cached_token_count") or 0,
-        record.number_attribute("cache_write_token_count") or 0,
+        record.first_integer_attribute("cached_token_count") or 0,
+        record.first_integer_attribute("cache_write_token_count") or 0,
     )
-    return make.build_deduplicated_request(
-        input_tokens=max(0, (record.number_attribute("input_token_count") or 0) - read - written),
-        output_tokens=record.number_attribute("output_token_count"),
+    return make.build_deduplicated_request_event(
+        input_tokens=max(0, (record.first_integer_attribute("input_token_count") or 0) - read - written),
+        output_tokens=record.first_integer_attribute("output_token_count"),
         cache_read_tokens=read,
         cache_write_tokens=written,
         usage=UsageDetail(
-            provider="openai", reasoning_tokens=record.number_attribute("reasoning_token_count") or 0
+            provider="openai", reasoning_tokens=record.first_integer_attribute("reasoning_token_count") or 0
         ),
     )
 
 
 def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    call_id = record.text_attribute("call_id")
+    call_id = record.first_text_attribute("call_id")
     if call_id is None:
         return None
-    tool, tool_input = convert_to_hook_call(
-        record.text_attribute("tool_name") or "tool", parse_embedded_json(record.attributes.get("arguments"))
+    tool, tool_input = convert_codex_call_to_hook_form(
+        record.first_text_attribute("tool_name") or "tool",
+        parse_embedded_json(record.attributes.get("arguments")),
     )
     worked = str(record.attributes.get("success")).lower() != "false"
-    output, code = strip_exit_frame(record.text_attribute("output") or "")
+    output, code = strip_codex_output_frame(record.first_text_attribute("output") or "")
     return build_telemetry_call_result(
         record,
         make,
@@ -100,41 +101,41 @@ def read_codex_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) 
 
 
 def read_codex_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    call_id = record.text_attribute("call_id")
-    if call_id is None or (record.text_attribute("decision") or "").lower() not in NO:
+    call_id = record.first_text_attribute("call_id")
+    if call_id is None or (record.first_text_attribute("decision") or "").lower() not in NO:
         return None
-    error = f"Rejected in the terminal ({record.text_attribute('source') or 'unknown'})."
+    error = f"Rejected in the terminal ({record.first_text_attribute('source') or 'unknown'})."
     return build_telemetry_call_result(
         record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
     )
 
 
-def is_session_beginning(record: TelemetryRecord) -> bool:
+def is_codex_user_prompt_record(record: TelemetryRecord) -> bool:
     """Say whether it is a prompt with which a person's session begins, recorded or not."""
-    prompt = record.text_attribute("prompt") or ""
+    prompt = record.first_text_attribute("prompt") or ""
     return (
         record.name == f"{PREFIX}user_prompt"
         and not prompt.startswith(TITLES)
-        and not is_from_our_runner(record)
+        and not is_from_signalbox_runner(record)
     )
 
 
-def is_from_our_runner(record: TelemetryRecord) -> bool:
-    return record.text_attribute("originator") == OUR_RUNNER
+def is_from_signalbox_runner(record: TelemetryRecord) -> bool:
+    return record.first_text_attribute("originator") == OUR_RUNNER
 
 
-def is_without_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
+def is_codex_event_without_session(record: TelemetryRecord, event: DedupedEvent) -> bool:
     """Say whether an event makes no session by itself.
 
     A request to a model follows a prompt, or names a conversation. A runner of ours tells of its sessions itself; what
     else its Codex reports are sub-agents of theirs.
     """
-    return event.event_type == MODEL_REQUEST or is_from_our_runner(record)
+    return event.event_type == MODEL_REQUEST or is_from_signalbox_runner(record)
 
 
 def ended_codex_session(span: TelemetryRecord) -> tuple[str, str] | None:
     """Return the session that ends with this span, and the origin of its end; None where none does."""
-    session = span.text_attribute("thread_id") if span.name == "session_loop" else None
+    session = span.first_text_attribute("thread_id") if span.name == "session_loop" else None
     return (session, make_event_origin(session, "session_loop", span.trace, span.span)) if session else None
 
 

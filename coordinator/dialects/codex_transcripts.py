@@ -111,16 +111,16 @@ class CodexReplay:
     is_over: bool = False
     totals: dict[str, int] = field(default_factory=dict)  # all requests of the parent together
 
-    def sort_out_line(self, body: bytes, fields: Any) -> list[tuple[bytes, Any]]:
+    def buffer_line_and_release_own_lines(self, body: bytes, fields: Any) -> list[tuple[bytes, Any]]:
         """Return the lines, up to this one, that are known to be the thread's own."""
         at = instants.parse_instant(find_text_field(fields, "timestamp") or "")
         if at is not None:
             if self.last_at is not None and at - self.last_at > REPLAY_GAP:
                 self.is_over = True
-                return [*self.take_own_lines(), (body, fields)]
+                return [*self.release_pending_own_lines(), (body, fields)]
             self.last_at = max(at, self.last_at or at)
         payload = fields.get("payload") if isinstance(fields, dict) else None
-        turn = codex_turn_begun(find_text_field(fields, "type"), payload)
+        turn = find_started_codex_turn_id(find_text_field(fields, "type"), payload)
         if turn is not None and turn != self.turn:
             self.parent_turns.add(self.turn or "")
             self.turn, self.is_answered, self.held_lines = turn, False, []
@@ -130,7 +130,7 @@ class CodexReplay:
             self.held_lines.append((body, fields))
         return []
 
-    def take_own_lines(self) -> list[tuple[bytes, Any]]:
+    def release_pending_own_lines(self) -> list[tuple[bytes, Any]]:
         """Return the held lines if they are the thread's own turn."""
         is_own = not self.is_answered and self.turn not in self.parent_turns
         return self.held_lines if is_own else []
@@ -159,23 +159,23 @@ class CodexTranscriptReader:
     last_at: str = ""  # of the line before
     bare_lines: int = 0
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Codex keeps for itself. Raises UnknownLineKind."""
         try:
             fields = decode_json_text(body)
         except UnprocessableRequest:
             raise UnknownLineKind(BROKEN) from None
         if isinstance(fields, dict) and "payload" not in fields:
-            fields = self.wrap_bare_line(fields)
+            fields = self.upgrade_2025_rollout_line(fields)
         if self.replay is None:
             return self.read_rollout_line(body, fields)
-        own = self.replay.sort_out_line(body, fields)
+        own = self.replay.buffer_line_and_release_own_lines(body, fields)
         self.totals = self.replay.totals
         if self.replay.is_over:
             self.replay = None
         return [line for rollout_line in own for line in self.read_rollout_line(*rollout_line)]
 
-    def wrap_bare_line(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def upgrade_2025_rollout_line(self, fields: dict[str, Any]) -> dict[str, Any]:
         """Return a line of a rollout of 2025 as later ones have it: its items stood by themselves, without times."""
         if "record_type" in fields:
             return {"type": "world_state", "payload": {}}
@@ -207,9 +207,9 @@ class CodexTranscriptReader:
         self.last_at = record.at
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return what was held back of a thread that repeats another's, and the thread's name, if it was given one."""
-        held_lines, self.replay = (self.replay.take_own_lines() if self.replay else []), None
+        held_lines, self.replay = (self.replay.release_pending_own_lines() if self.replay else []), None
         lines = [line for rollout_line in held_lines for line in self.read_rollout_line(*rollout_line)]
         if self.title and not self.subagent:
             lines.append(ImportedLine(self.session, "", "", {}, [], self.title))
@@ -268,7 +268,7 @@ def codex_parent_thread(payload: dict[str, Any]) -> str | None:
     return find_text_field(node, "parent_thread_id")
 
 
-def codex_turn_begun(kind: str | None, payload: Any) -> str | None:
+def find_started_codex_turn_id(kind: str | None, payload: Any) -> str | None:
     """Return the id of the turn that a line begins; None for any other line."""
     if kind == "turn_context" or (
         kind == "event_msg" and find_text_field(payload, "type") in TURN_BEGINNINGS
@@ -343,7 +343,12 @@ def read_codex_message(
         if reader.prompts:
             reader.prompts[-1].messages += 1
         yield record.build_assistant_message(text, "words")
-    if role != "user" or not blocks or is_codex_own_message(payload) or text.lstrip().startswith(NOT_TYPED):
+    if (
+        role != "user"
+        or not blocks
+        or is_message_by_codex_itself(payload)
+        or text.lstrip().startswith(NOT_TYPED)
+    ):
         return
     known_origins: tuple[str, ...] = ()
     if record.turn and record.turn != reader.prompted and record.subagent is None:
@@ -360,7 +365,7 @@ def convert_codex_block(block: dict[str, Any]) -> dict[str, Any]:
     return make_text_block(text) if isinstance(text, str) else block
 
 
-def is_codex_own_message(payload: dict[str, Any]) -> bool:
+def is_message_by_codex_itself(payload: dict[str, Any]) -> bool:
     """Say whether Codex itself put the message there."""
     about = payload.get("internal_chat_message_metadata_passthrough")
     parts = about.get("content_item_metadata") if isinstance(about, dict) else None
@@ -393,9 +398,9 @@ def read_codex_call(
     reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     call_id = find_text_field(payload, "call_id") or find_text_field(payload, "id")
-    name = qualified_codex_tool(payload)
+    name = qualified_codex_tool_name(payload)
     call_input = payload.get("input") if "input" in payload else parse_embedded_json(payload.get("arguments"))
-    begun = CodexPendingCall(*convert_to_hook_call(name, call_input))
+    begun = CodexPendingCall(*convert_codex_call_to_hook_form(name, call_input))
     if call_id is None:
         yield record.build_imported_event(
             "pre_tool", "call", tool_name=begun.tool, tool_input=begun.tool_input
@@ -405,14 +410,14 @@ def read_codex_call(
     yield record.build_imported_call(call_id, begun.tool, begun.tool_input)
 
 
-def qualified_codex_tool(payload: dict[str, Any]) -> str:
+def qualified_codex_tool_name(payload: dict[str, Any]) -> str:
     name, space = find_text_field(payload, "name") or "tool", find_text_field(payload, "namespace")
     if space is None or not space.startswith("mcp__") or name.startswith("mcp__"):
         return name
     return f"{space.rstrip('_')}__{name}"
 
 
-def convert_to_hook_call(name: str, call_input: Any) -> tuple[str, dict[str, Any] | None]:
+def convert_codex_call_to_hook_form(name: str, call_input: Any) -> tuple[str, dict[str, Any] | None]:
     """Return a call's tool and input as hooks name them."""
     tool_input = (
         {"command": call_input}
@@ -439,7 +444,7 @@ def read_local_shell_call(
     yield from read_codex_call(reader, {**payload, "name": "local_shell", "input": shell_input}, record)
 
 
-def read_web_search(
+def read_codex_web_search(
     _reader: CodexTranscriptReader, payload: dict[str, Any], record: TranscriptRecord
 ) -> Events:
     """A search that the model's own service ran: there is no more of it than that it was made."""
@@ -472,7 +477,7 @@ def read_codex_call_output(
     yield record.build_imported_result(call_id, begun.tool, begun.tool_input, **values)
 
 
-def strip_exit_frame(text: str) -> tuple[str, int | None]:
+def strip_codex_output_frame(text: str) -> tuple[str, int | None]:
     """Return a command's output, without Codex's frame for the model, and its exit code, where that names it."""
     match = _EXITED.match(text)
     return (text[match.end() :], int(match[1])) if match else (text, None)
@@ -485,7 +490,7 @@ def parse_codex_output(output: Any, begun: CodexPendingCall) -> tuple[str, int |
     text = output if isinstance(output, str) else format_value_as_text(output)
     if begun.tool != "Bash":
         return text, None
-    text, code = strip_exit_frame(text)
+    text, code = strip_codex_output_frame(text)
     if code is not None:
         return text, code
     try:
@@ -633,7 +638,7 @@ _ITEMS: dict[str, Meaning] = {
     "function_call": read_codex_call,
     "custom_tool_call": read_codex_call,
     "local_shell_call": read_local_shell_call,
-    "web_search_call": read_web_search,
+    "web_search_call": read_codex_web_search,
     "function_call_output": read_codex_call_output,
     "custom_tool_call_output": read_codex_call_output,
     "local_shell_call_output": read_codex_call_output,

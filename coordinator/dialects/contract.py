@@ -24,18 +24,22 @@ from coordinator.dialects.hooks import (
     Meaning,
     ShellLines,
     call_result_origin,
-    choose_hook_time,
+    choose_plausible_hook_time,
     guess_call_hook,
     make_event_origin,
-    read_agent_hook,
+    parse_agent_hook,
     wrap_as_object,
 )
-from coordinator.dialects.live_words import build_line_events, read_attached_limits
+from coordinator.dialects.live_words import build_events_of_attached_lines, find_attached_usage_limits
 from coordinator.importing.lines import ImportedLine, LineReader
 from coordinator.lib import instants
 from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import STOPS_TURN, Settled, ToolCallRequest
-from coordinator.policy.rules.call_text import build_call_text, set_call_folder, set_call_links
+from coordinator.policy.rules.call_text import (
+    build_call_text_from_input,
+    call_text_in_working_folder,
+    call_text_with_symlinks,
+)
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MessagePiece
@@ -148,12 +152,12 @@ class Dialect(ABC):
 
         Raises UnprocessableRequest where it is no JSON object or names no session.
         """
-        hook = read_agent_hook(
+        hook = parse_agent_hook(
             body, at, self.hook_type, named_in=self.name_fields, session_in=self.session_fields
         )
         if self.time_field is None:
             return hook
-        return replace(hook, at=choose_hook_time(hook.fields.get(self.time_field), at))
+        return replace(hook, at=choose_plausible_hook_time(hook.fields.get(self.time_field), at))
 
     def guess_call_hook(self, body: bytes | None) -> str | None:
         """Return which of `calls` a body may be that cannot be read, at worst; None where it is no call.
@@ -162,46 +166,46 @@ class Dialect(ABC):
         """
         return guess_call_hook(body, self.calls, self.worst_call, named_in=self.name_fields)
 
-    def is_silent_hook(self, _hook: AgentHook) -> bool:
+    def is_redundant_hook(self, _hook: AgentHook) -> bool:
         """Say whether the hook reports nothing that a reader wants."""
         return False
 
-    def build_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
+    def build_hook_and_transcript_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return the events of a hook in a session of ours, after those of the transcript lines that it brings."""
         if self.line_reader is None or FIELD not in hook.fields:
             return self.build_hook_events(hook, session_id)
         reader = self.line_reader(hook.session)
-        line_events = build_line_events(hook, reader, with_tokens=self.lines_have_tokens)
+        line_events = build_events_of_attached_lines(hook, reader, with_tokens=self.lines_have_tokens)
         for event in line_events:
             event.session_id, event.source = session_id, self.name
         own_fields = {name: value for name, value in hook.fields.items() if name != FIELD}
         return [*line_events, *self.build_hook_events(replace(hook, fields=own_fields), session_id)]
 
-    def read_limits(self, hook: AgentHook, now: datetime) -> ImportedLine | None:
+    def read_attached_usage_limits(self, hook: AgentHook, now: datetime) -> ImportedLine | None:
         """Return the attached transcript line that says how full the limits of a subscription are, if there is one."""
         if self.line_reader is None or not self.lines_have_limits or FIELD not in hook.fields:
             return None
-        return read_attached_limits(hook.fields[FIELD], self.line_reader(hook.session), now)
+        return find_attached_usage_limits(hook.fields[FIELD], self.line_reader(hook.session), now)
 
     def build_hook_events(self, hook: AgentHook, session_id: str) -> list[DedupedEvent]:
         """Return what the hook itself means; a milestone for one that means nothing else."""
-        if self.is_silent_hook(hook):
+        if self.is_redundant_hook(hook):
             return []
         build = HookEventBuilder(hook, session_id, self.name)
         meaning = self.meanings.get(hook.name)
         return (meaning(build) if meaning else []) or [build.build_hook_milestone()]
 
-    def read_message_piece(self, _hook: AgentHook) -> MessagePiece | None:
+    def extract_message_piece(self, _hook: AgentHook) -> MessagePiece | None:
         """Return the piece of a message that the hook holds, None for any other hook."""
         return None
 
-    def build_whole_message(
+    def build_complete_message_event(
         self, hook: AgentHook, session_id: str, message_id: str, text: str
     ) -> DedupedEvent:
         """Return the event of a message whose pieces are all there. Only for an agent that `sends_pieces`."""
         raise NotImplementedError
 
-    def mark_lines_hooked(self, hook: AgentHook) -> AgentHook:
+    def set_shell_lines_hooked_separately(self, hook: AgentHook) -> AgentHook:
         """Return the hook as one whose shell lines each come with a hook of their own, as its address says."""
         return hook
 
@@ -213,18 +217,21 @@ class Dialect(ABC):
 
     def find_call_subject(self, tool: str, tool_input: Any) -> str:
         """Return what a call is about in one text that rules look at: one field of its input, else all as JSON."""
-        return build_call_text(tool_input, self.subjects.get(tool))
+        return build_call_text_from_input(tool_input, self.subjects.get(tool))
 
     def call_subject(self, hook: AgentHook) -> str:
         """Return what the hook's call is about, in one text: what rules look at."""
-        text = set_call_folder(self.find_call_subject(hook.tool_name, hook.tool_input), hook.working_folder)
-        return set_call_links(text, hook.fields.get(LINKS_FIELD))
+        text = call_text_in_working_folder(
+            self.find_call_subject(hook.tool_name, hook.tool_input), hook.working_folder
+        )
+        return call_text_with_symlinks(text, hook.fields.get(LINKS_FIELD))
 
     def shell_line_subjects(self, hook: AgentHook, shell: ShellLines) -> list[str]:
         """Return what each shell line that runs as part of a call is about."""
         folder = hook.working_folder
         return [
-            set_call_folder(self.find_call_subject(shell.tool, line), folder) for line in shell.tool_inputs
+            call_text_in_working_folder(self.find_call_subject(shell.tool, line), folder)
+            for line in shell.tool_inputs
         ]
 
     def add_call_details(self, hook: AgentHook, call: ToolCallRequest) -> ToolCallRequest:
@@ -238,7 +245,7 @@ class Dialect(ABC):
         """Return what a rule does that the agent offers to make stand."""
         return json.dumps(rule)
 
-    def build_asked_call(
+    def build_tool_call_request(
         self, hook: AgentHook, session_id: str, agent_id: str | None, host: str | None = None
     ) -> ToolCallRequest:
         """Return the call that the hook is about; `host` is the machine that it came from."""
@@ -265,7 +272,7 @@ class Dialect(ABC):
     # --- answers ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def build_reply(
+    def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
         """Return a decision (allow, deny or ask) about a call as the answer to the hook `name`.
@@ -274,37 +281,37 @@ class Dialect(ABC):
         stands already, asks. Where the agent cannot be told to ask (`can_ask`), ask is a denial.
         """
 
-    def explain_denial(self, decision: str, reason: str) -> str:
+    def format_denial_reason(self, decision: str, reason: str) -> str:
         """Return the reason of a denial, which also says so where the agent should have asked, and cannot."""
         return f"{reason} {self.cannot_ask}" if decision == ASK else reason
 
-    def postpone_call(self, _hook: AgentHook, _started: str) -> AgentReply | None:
+    def reply_to_postpone_call(self, _hook: AgentHook, _started: str) -> AgentReply | None:
         """Return the answer after which the agent ends now, and asks again when it is resumed; None if it cannot.
 
         `_started` is how it was started.
         """
         return None
 
-    def add_note(self, hook: AgentHook, answer: Answer, text: str) -> Answer:
+    def add_model_note_to_answer(self, hook: AgentHook, answer: Answer, text: str) -> Answer:
         """Return the answer with a text for the model, as Claude Code and most others after it read it."""
         hook_specific_output = answer.get("hookSpecificOutput") or {"hookEventName": hook.name}
         return answer | {"hookSpecificOutput": hook_specific_output | {"additionalContext": text}}
 
-    def can_read_note(self, hook: AgentHook) -> bool:
+    def supports_model_notes(self, hook: AgentHook) -> bool:
         """Say whether what posts this hook knows what to do with a note."""
-        return not self.is_silent_hook(hook)
+        return not self.is_redundant_hook(hook)
 
     def reply_with_ruling(self, hook: AgentHook, ruling: Ruling) -> AgentReply | None:
         """Return policy's answer, in the hook's own JSON."""
         reason = f"Signalbox ({ruling.by}): {ruling.reason}"
         if not (ruling.decision == DENY and ruling.stops_turn):
-            return self.build_reply(hook.name, ruling.decision, reason, {})
+            return self.build_decision_reply(hook.name, ruling.decision, reason, {})
         return self.deny_and_stop_turn(hook, reason)
 
     def deny_and_stop_turn(self, hook: AgentHook, reason: str) -> AgentReply | None:
         """Return a denial that also ends the agent's turn; an agent that cannot be stopped is told to stop."""
         reason = f"{reason} {TURN_ENDS}"
-        reply = self.build_reply(hook.name, DENY, reason, {})
+        reply = self.build_decision_reply(hook.name, DENY, reason, {})
         if reply is None or hook.name not in self.stops:
             return reply
         return replace(reply, answer=(reply.answer or {}) | {"continue": False, "stopReason": reason})
@@ -315,9 +322,9 @@ class Dialect(ABC):
         """Return a person's answer, in the hook's own JSON, with their edits and choices."""
         added = settled.get("answer") or {}
         if settled["allowed"] and questions.ANSWER_FIELDS & added.keys():
-            return self.reply_with_answer(hook, call, settled)
+            return self.reply_with_question_answer(hook, call, settled)
         if not call.is_editable and added.get("updated_input", call.tool_input) != call.tool_input:
-            return self.build_reply(hook.name, DENY, NOT_AS_EDITED, {})
+            return self.build_decision_reply(hook.name, DENY, NOT_AS_EDITED, {})
         approved_by, reason = settled.get("approved_by") or "somebody", settled.get("reason")
         if not settled["allowed"] and added.get(STOPS_TURN):
             return self.deny_and_stop_turn(
@@ -325,15 +332,15 @@ class Dialect(ABC):
             )
         word, decision = ("Approved", ALLOW) if settled["allowed"] else ("Denied", DENY)
         verdict_text = f"{word} by {approved_by} in Signalbox{f': {reason}' if reason else '.'}"
-        reply = self.build_reply(hook.name, decision, verdict_text, added)
+        reply = self.build_decision_reply(hook.name, decision, verdict_text, added)
         edited = added.get("updated_input", call.tool_input)
         if decision == ALLOW and edited != call.tool_input and self.can_explain_edit(hook):
-            return self.add_note_to_reply(
+            return self.add_model_note_to_reply(
                 hook, reply, describe_input_edit(approved_by, call.tool_input or {}, edited)
             )
         return reply
 
-    def reply_with_answer(
+    def reply_with_question_answer(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer to a question of the agent, or their yes to its plan.
@@ -341,16 +348,16 @@ class Dialect(ABC):
         An agent whose tool takes no answer from a hook reads it as the reason why the tool did not ask.
         """
         approved_by, added = settled.get("approved_by") or "somebody", settled["answer"]
-        question = questions.parse_asked(call.tool, call.tool_input)
+        question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
         if not isinstance(question, questions.AskedQuestions):
-            return self.build_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
-        described = questions.describe_answers(question, added.get(questions.ANSWERED))
+            return self.build_decision_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
+        described = questions.describe_answers_for_agent(question, added.get(questions.ANSWERED))
         answer_text = ANSWERED_BY.format(approved_by, described) if described else NOT_FITTING
-        return self.build_reply(hook.name, DENY, answer_text, {})
+        return self.build_decision_reply(hook.name, DENY, answer_text, {})
 
     def can_explain_edit(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may tell the model that a person changed its call."""
-        return hook.name in self.notes | self.edit_notes and self.can_read_note(hook)
+        return hook.name in self.notes | self.edit_notes and self.supports_model_notes(hook)
 
     def reply_to_timeout(self, hook: AgentHook, seconds: float, *, deny: bool) -> AgentReply | None:
         """Return what to say when nobody answered in time; None leaves the call to the agent's own prompt.
@@ -360,18 +367,20 @@ class Dialect(ABC):
         anybody's word.
         """
         timeout_text = f"Nobody answered in Signalbox within {seconds:.0f} s."
-        return self.build_reply(hook.name, DENY if deny else ASK, timeout_text, {})
+        return self.build_decision_reply(hook.name, DENY if deny else ASK, timeout_text, {})
 
-    def can_carry_note(self, hook: AgentHook) -> bool:
+    def can_reply_carry_model_note(self, hook: AgentHook) -> bool:
         """Say whether the answer to this hook may carry a note. Sub-agents get none: it is not for them."""
-        return hook.name in self.notes and hook.subagent_label is None and self.can_read_note(hook)
+        return hook.name in self.notes and hook.subagent_label is None and self.supports_model_notes(hook)
 
-    def add_note_to_reply(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
+    def add_model_note_to_reply(self, hook: AgentHook, reply: AgentReply | None, text: str) -> AgentReply:
         """Return the reply with a note for the model; what it decides stays."""
-        answer = self.add_note(hook, (reply.answer if reply is not None else None) or {}, text)
+        answer = self.add_model_note_to_answer(
+            hook, (reply.answer if reply is not None else None) or {}, text
+        )
         return AgentReply(answer, reply.denial if reply is not None else None)
 
-    def deny_until_approved(self, hook: AgentHook, settled: Settled) -> AgentReply | None:
+    def deny_and_ask_to_retry(self, hook: AgentHook, settled: Settled) -> AgentReply | None:
         """Return the denial of a call that can still be approved, and made again: `why`, `request_id`, `link`, `until`.
 
         The model reads it, so it says what to do, and gives no reason to look for a way around.
@@ -383,9 +392,9 @@ class Dialect(ABC):
             f"request {settled['request_id']}, {settled['link']}"
             " Ask for that, and then make exactly the same call again: it runs once. Do not try another way."
         )
-        return self.build_reply(hook.name, DENY, denial_text, {})
+        return self.build_decision_reply(hook.name, DENY, denial_text, {})
 
-    def reply_without_person(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
+    def reply_when_no_person_decides(self, name: str, ruling: Ruling, reason: str) -> AgentReply | None:
         """Return what to say to the hook `name` where policy denies, or asks and no person could decide (`why`).
 
         None where the agent's own prompt stands already, and where policy neither denies nor asks.
@@ -395,7 +404,7 @@ class Dialect(ABC):
         rule = f"Signalbox ({ruling.by}): {ruling.reason}" if ruling.by else ruling.reason
         denial_text = " ".join(filter(None, [rule, reason]))
         denies = ruling.decision == DENY or ruling.deny_at_deadline
-        return self.build_reply(name, DENY if denies else ASK, denial_text, {})
+        return self.build_decision_reply(name, DENY if denies else ASK, denial_text, {})
 
     def rule_on_unreadable_call(
         self, name: str, ruling: Ruling, reason: str, *, is_broken: bool = True
@@ -415,7 +424,7 @@ class Dialect(ABC):
 
     def deny_unknown_call(self) -> AgentReply | None:
         """Return the denial of a call about which nothing is known."""
-        return self.build_reply(self.guess_call_hook(None) or "", DENY, AT_A_LOSS, {})
+        return self.build_decision_reply(self.guess_call_hook(None) or "", DENY, AT_A_LOSS, {})
 
     # --- events of our own --------------------------------------------------------------------------------
 
@@ -440,15 +449,15 @@ class Dialect(ABC):
         }
         unread = build.build_hook_event(UNREAD, uses=hook.fields, tool_input=unread_fields)
         tells = hook.name in self.turn_ends or (hook.name in self.calls and hook.has_tool_name)
-        return [unread, *(self.build_events(hook, session_id) if tells else [])]
+        return [unread, *(self.build_hook_and_transcript_events(hook, session_id) if tells else [])]
 
-    def build_denied_call_result(
+    def build_denied_call_result_event(
         self, hook: AgentHook, session_id: str, call_id: str, reason: str
     ) -> DedupedEvent:
         """Return the result of a call that our answer denies; no hook will report one."""
         return self.build_call_end_event(hook, session_id, call_id, reason)
 
-    def build_unreported_call_end(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
+    def build_unreported_call_end_event(self, hook: AgentHook, session_id: str) -> DedupedEvent | None:
         """Return the end of a call that runs and of whose result no hook tells; None for any other hook."""
         if hook.name not in self.without_result or hook.call_id is None or not self.is_call_hook(hook):
             return None

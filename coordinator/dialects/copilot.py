@@ -81,7 +81,7 @@ class CopilotHook(HookWithoutCallId):
         return super(CopilotHook, self).subagent_label or self.text_field("agent_name")
 
 
-def find_copilot_session(hook: AgentHook) -> str:
+def copilot_session_id_of_hook(hook: AgentHook) -> str:
     """Return the session that a hook belongs to: that of the person, also where a sub-agent tells.
 
     A sub-agent's hooks name who started it; where that is another sub-agent, only its end tells the person's session.
@@ -92,7 +92,7 @@ def find_copilot_session(hook: AgentHook) -> str:
     return written_in[1] if written_in else hook.text_field("parent_agent_id") or hook.session
 
 
-def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_copilot_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: the text that the model was told, as an error where it failed or was denied."""
     tool_result = build.hook.fields.get("tool_result")
     uses = ["tool_input", "tool_result"]
@@ -100,7 +100,7 @@ def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
         return [build.build_hook_call_event("post_tool", uses, tool_output=tool_result)]
     text = tool_result.get("text_result_for_llm", tool_result)
     if tool_result.get("result_type") in (None, "success"):
-        return [build.build_hook_call_event("post_tool", uses, **parse_copilot_outcome(text))]
+        return [build.build_hook_call_event("post_tool", uses, **parse_copilot_result_text(text))]
     return [
         build.build_hook_call_event(
             "post_tool", uses, error=hooks.format_value_as_text(text) or "The call failed."
@@ -108,7 +108,7 @@ def build_copilot_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def parse_copilot_outcome(text: Any) -> dict[str, Any]:
+def parse_copilot_result_text(text: Any) -> dict[str, Any]:
     """Return the columns of a call's result that its model was told: a command that failed is told as a success."""
     ended = _EXIT_CODE.search(text) if isinstance(text, str) else None
     if ended is None:
@@ -119,7 +119,7 @@ def parse_copilot_outcome(text: Any) -> dict[str, Any]:
     return {"error": f"Exit code {code}\n{output_text}".strip(), "exit_code": code}
 
 
-def build_copilot_error(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_copilot_error_events(build: HookEventBuilder) -> list[DedupedEvent]:
     error = build.hook.fields.get("error")
     message = error.get("message") if isinstance(error, dict) else error
     kind = "api_error" if build.hook.text_field("error_context") == "model_call" else "ErrorOccurred"
@@ -133,9 +133,9 @@ _MEANINGS: dict[str, Meaning] = {
     "SessionEnd": hooks.build_session_end_events,
     "UserPromptSubmit": hooks.build_prompt_events,
     BEFORE: hooks.build_call_start_events,
-    "PostToolUse": build_copilot_call_result,
+    "PostToolUse": build_copilot_call_result_events,
     "PostToolUseFailure": hooks.build_call_failure_events,
-    "ErrorOccurred": build_copilot_error,
+    "ErrorOccurred": build_copilot_error_events,
     "Notification": hooks.build_notification_events,
     "Stop": hooks.build_turn_end_events,
     SUBAGENT_END: hooks.build_turn_end_events,
@@ -161,21 +161,23 @@ class CopilotDialect(Dialect):
     def read_hook(self, body: bytes, at: str) -> AgentHook:
         """Return the hook as one of the person's session, also where a sub-agent sends it."""
         hook = super().read_hook(body, at)
-        return replace(hook, session=find_copilot_session(hook))
+        return replace(hook, session=copilot_session_id_of_hook(hook))
 
-    def is_silent_hook(self, hook: AgentHook) -> bool:
+    def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether another hook reports the same."""
         told_by_parent = hook.subagent_label is not None and hook.name in _TOLD_BY_PARENT
         return told_by_parent or hook.name == "PermissionRequest"
 
-    def build_reply(self, _name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+    def build_decision_reply(
+        self, _name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply:
         """Return the answer to a PreToolUse."""
         answer: Answer = {"permissionDecision": decision, "permissionDecisionReason": reason}
         if "updated_input" in added:
             answer["modifiedArgs"] = added["updated_input"]
         return AgentReply(answer, reason if decision == DENY else None)
 
-    def add_note(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
+    def add_model_note_to_answer(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
         """Return the answer with a text for the model."""
         return answer | {"additionalContext": text}
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, parse_copilot_outcome
+from coordinator.dialects.copilot import HOOK_TOOLS, SOURCE, parse_copilot_result_text
 from coordinator.dialects.hooks import (
     BEGUN,
     ENDED,
@@ -55,7 +55,7 @@ class CopilotTranscriptReader:
     kinds: dict[str, str] = field(default_factory=dict)  # of sub-agents, by id
     begun: dict[tuple[str | None, str], tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Copilot CLI keeps for itself. Raises UnknownLineKind."""
         try:
             fields = decode_json_text(body)
@@ -82,7 +82,7 @@ class CopilotTranscriptReader:
         events = list(meaning(self, data, record, agent))
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
@@ -153,7 +153,11 @@ class CopilotTranscriptReader:
             ENDED, self.session, format_call_text(tool, tool_input), record.at
         )
         yield record.build_imported_result(
-            copilot_call_id(agent, call_id), tool, tool_input, ended_origins, **read_copilot_outcome(fields)
+            copilot_call_id(agent, call_id),
+            tool,
+            tool_input,
+            ended_origins,
+            **read_copilot_call_result_columns(fields),
         )
 
     def read_copilot_usage(
@@ -215,14 +219,14 @@ def count_copilot_tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def read_copilot_outcome(record: dict[str, Any]) -> dict[str, Any]:
+def read_copilot_call_result_columns(record: dict[str, Any]) -> dict[str, Any]:
     """Return a call's result as in its hook."""
     result, error = record.get("result"), record.get("error")
     text = result.get("content") if isinstance(result, dict) else result
     if record.get("success") is not True:
         message = error.get("message") if isinstance(error, dict) else error
         return {"error": format_value_as_text(message) or format_value_as_text(text) or "The call failed."}
-    return parse_copilot_outcome(text)
+    return parse_copilot_result_text(text)
 
 
 def is_copilot_session_file(path: Path) -> bool:

@@ -104,13 +104,13 @@ def parse_json_or_text(text: str) -> Any:
 # --- events -----------------------------------------------------------------------------------------------
 
 
-def build_cursor_call_start(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_call_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     # What stands in the file is not told: the agent reads it, people need not.
     uses = ["tool_input", "command", "file_path", "content", "attachments"]
     return [build.build_hook_call_event("pre_tool", uses)] if build.hook.has_tool_name else []
 
 
-def build_cursor_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
     result_value = next(
         (fields[name] for name in ("tool_output", "result_json", "output") if name in fields), None
@@ -126,7 +126,7 @@ def build_cursor_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def build_cursor_call_failure(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_call_failure_events(build: HookEventBuilder) -> list[DedupedEvent]:
     fields = build.hook.fields
     error_text = hooks.format_value_as_text(fields.get("error_message")) or hooks.format_value_as_text(
         fields.get("failure_type")
@@ -146,36 +146,36 @@ def cursor_call_duration(fields: Mapping[str, Any]) -> dict[str, int]:
     return {"duration_ms": int(took)} if is_known_duration and took is not None else {}
 
 
-def build_cursor_answer(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_answer_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text = build.hook.text_field("text")
     return [build.build_hook_message("assistant", text, "text")] if text else []
 
 
-def build_cursor_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_session_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     model = build.hook.text_field("model")
     return [
         build.build_hook_event("session_start", uses=["model"], reason="startup", model=model, subagent=None)
     ]
 
 
-def build_cursor_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_cursor_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     failed = build.hook.text_field("status") == "error"
     error_text = build.hook.text_field("error_message") or "The turn failed."
     return [build.build_hook_event(TURN_END, uses=["status"], error=error_text if failed else None)]
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "sessionStart": build_cursor_session_start,
+    "sessionStart": build_cursor_session_start_events,
     "sessionEnd": hooks.build_session_end_events,
     "beforeSubmitPrompt": hooks.build_prompt_events,
-    **dict.fromkeys(CALLS, build_cursor_call_start),
-    "postToolUse": build_cursor_call_result,
-    "postToolUseFailure": build_cursor_call_failure,
-    "afterShellExecution": build_cursor_call_result,
-    "afterMCPExecution": build_cursor_call_result,
-    "afterFileEdit": build_cursor_call_result,
-    "afterAgentResponse": build_cursor_answer,
-    "stop": build_cursor_turn_end,
+    **dict.fromkeys(CALLS, build_cursor_call_start_events),
+    "postToolUse": build_cursor_call_result_events,
+    "postToolUseFailure": build_cursor_call_failure_events,
+    "afterShellExecution": build_cursor_call_result_events,
+    "afterMCPExecution": build_cursor_call_result_events,
+    "afterFileEdit": build_cursor_call_result_events,
+    "afterAgentResponse": build_cursor_answer_events,
+    "stop": build_cursor_turn_end_events,
 }
 
 
@@ -198,10 +198,12 @@ class CursorDialect(Dialect):
     mcp_name = "MCP:{tool}"  # as preToolUse has it; beforeMCPExecution tells the server
     cannot_ask = hooks.cannot_ask_message("Cursor", "its window")
 
-    def build_reply(self, name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+    def build_decision_reply(
+        self, name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply:
         """Return the answer; only some hooks can be told to ask."""
         if decision == ASK and name not in ASKABLE:
-            decision, reason = DENY, self.explain_denial(decision, reason)
+            decision, reason = DENY, self.format_denial_reason(decision, reason)
         answer: Answer = {"permission": decision}
         if decision in {ASK, DENY}:
             answer |= {"user_message": reason, "agent_message": reason}

@@ -63,7 +63,7 @@ class GeminiHook(HookWithoutCallId):
         return self.text_field("tool_name") or "tool"
 
 
-def build_gemini_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_gemini_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the result: what the person saw and what the model was told, or the error."""
     tool_response = build.hook.fields.get("tool_response")
     error = tool_response.get("error") if isinstance(tool_response, dict) else None
@@ -78,7 +78,7 @@ def build_gemini_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def build_gemini_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_gemini_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the end. Where Ctrl-C ends it, version 0.61.0 tells it three times within half a second."""
     (end,) = hooks.build_session_end_events(build)
     moment = instants.parse_instant(build.hook.at)
@@ -91,7 +91,7 @@ def build_gemini_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
     return [end]
 
 
-def build_gemini_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_gemini_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The turn's text as one message, left out where its chat has reported it piece by piece, and the turn's end."""
     hook, text = build.hook, build.hook.text_field("prompt_response")
     text_parts = []
@@ -103,11 +103,11 @@ def build_gemini_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
 
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.build_session_start_events,
-    "SessionEnd": build_gemini_session_end,
+    "SessionEnd": build_gemini_session_end_events,
     "BeforeAgent": hooks.build_prompt_events,
-    "AfterAgent": build_gemini_turn_end,
+    "AfterAgent": build_gemini_turn_end_events,
     BEFORE: hooks.build_call_start_events,
-    "AfterTool": build_gemini_call_result,
+    "AfterTool": build_gemini_call_result_events,
     "Notification": hooks.build_notification_events,
 }
 
@@ -131,7 +131,7 @@ class GeminiDialect(Dialect):
     can_ask = False
     cannot_ask = hooks.cannot_ask_message("Gemini CLI")
 
-    def is_silent_hook(self, hook: AgentHook) -> bool:
+    def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether it is the PreCompress that comes before each request to the model."""
         return hook.name == "PreCompress" and hook.text_field("trigger") == "auto"
 
@@ -143,10 +143,12 @@ class GeminiDialect(Dialect):
             return call
         return replace(call, tool_input={**(call.tool_input or {}), "plan": plan})
 
-    def build_reply(self, _name: str, decision: str, reason: str, added: Mapping[str, Any]) -> AgentReply:
+    def build_decision_reply(
+        self, _name: str, decision: str, reason: str, added: Mapping[str, Any]
+    ) -> AgentReply:
         """Return the answer to a BeforeTool, which is never told to ask."""
         if decision in {ASK, DENY}:
-            reason = self.explain_denial(decision, reason)
+            reason = self.format_denial_reason(decision, reason)
             return AgentReply({"decision": DENY, "reason": reason}, reason)
         answer: Answer = {"decision": decision}
         if "updated_input" in added:

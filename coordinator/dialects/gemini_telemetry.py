@@ -36,7 +36,7 @@ TEXTS = frozenset({"prompt", "function_args", "request_text", "response_text"})
 
 
 def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    text = record.text_attribute("prompt")
+    text = record.first_text_attribute("prompt")
     if text is None:
         return None
     origins = text_origins_by_minute(
@@ -49,11 +49,11 @@ def read_gemini_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
 def read_gemini_tokens_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     names = {name: "cached_content" if name == "cached" else name for name in GEMINI_COUNTS}
     token_counts = {
-        name: record.number_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
+        name: record.first_integer_attribute(f"{theirs}_token_count") or 0 for name, theirs in names.items()
     }
-    return make.build_deduplicated_request(
+    return make.build_deduplicated_request_event(
         **normalize_gemini_tokens(token_counts),
-        duration_ms=record.number_attribute("duration_ms"),
+        duration_ms=record.first_integer_attribute("duration_ms"),
         usage=UsageDetail(
             provider="google", reasoning_tokens=token_counts["thoughts"], tool_tokens=token_counts["tool"]
         ),
@@ -65,12 +65,12 @@ def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -
     error = (
         None
         if worked
-        else record.text_attribute("error", "error.message", "error_type") or "The call failed."
+        else record.first_text_attribute("error", "error.message", "error_type") or "The call failed."
     )
-    if record.text_attribute("decision") == "reject":
+    if record.first_text_attribute("decision") == "reject":
         error = "Rejected in the terminal."
     embedded_json = parse_embedded_json(record.attributes.get("function_args"))
-    text = format_call_text(record.text_attribute("function_name") or "tool", embedded_json)
+    text = format_call_text(record.first_text_attribute("function_name") or "tool", embedded_json)
     origins = text_origins_by_minute(
         ENDED, make.session, text, format_nanoseconds(record.begins, make.now), about=True
     )
@@ -82,7 +82,7 @@ def read_gemini_call_log(record: TelemetryRecord, make: TelemetryEventBuilder) -
 
 def read_gemini_error_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     return make.build_telemetry_event(
-        "api_error", error=record.text_attribute("error", "error.message") or "The request failed."
+        "api_error", error=record.first_text_attribute("error", "error.message") or "The request failed."
     )
 
 

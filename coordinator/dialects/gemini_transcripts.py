@@ -70,7 +70,7 @@ class GeminiTranscriptReader:
     words: str = ""  # said since the person typed
     message_times: dict[str, str] = field(default_factory=dict)  # by id, of those that were not taken back
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Gemini CLI keeps for itself. Raises UnknownLineKind."""
         try:
             fields = decode_json_text(body)
@@ -85,10 +85,10 @@ class GeminiTranscriptReader:
             self.title = find_text_field(changed, "summary") or self.title
             return self.read_gemini_messages(changed.get("messages"))
         if "$rewindTo" in fields:
-            return self.read_rewind(fields)
+            return self.convert_rewind_line(fields)
         return self.read_gemini_message(fields)
 
-    def read_rewind(self, fields: dict[str, Any]) -> list[ImportedLine]:
+    def convert_rewind_line(self, fields: dict[str, Any]) -> list[ImportedLine]:
         """Return that a person took back a message and all that came after it. The line itself has no time."""
         first = find_text_field(fields, "$rewindTo")
         if first is None or first not in self.message_times:
@@ -108,7 +108,7 @@ class GeminiTranscriptReader:
         event = record.build_imported_event(REWIND, REWIND, tool_input=tool_input)
         return [record.build_imported_line([event], self.facts)]
 
-    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the chat's summary, where it was given one."""
         if not self.title or self.parent:
             return []
@@ -155,7 +155,7 @@ class GeminiTranscriptReader:
         key = f"{record.key}:{hashlib.sha256(parts.encode()).hexdigest()[:16]}"
         return [ImportedLine(record.session, key, record.at, self.facts, events)]
 
-    def mark_part_as_read(self, *part: str) -> bool:
+    def add_part_if_new(self, *part: str) -> bool:
         if part in self.reported:
             return False
         self.reported.add(part)
@@ -167,7 +167,7 @@ class GeminiTranscriptReader:
         """Yield what a person typed."""
         blocks = convert_gemini_content(fields.get("content"))
         text = "\n\n".join(str(block["text"]) for block in blocks if block.get("type") == "text")
-        if blocks and not text.lstrip().startswith(NOT_TYPED) and self.mark_part_as_read(name, "content"):
+        if blocks and not text.lstrip().startswith(NOT_TYPED) and self.add_part_if_new(name, "content"):
             self.words = ""
             yield record.build_imported_message("user", blocks, "content")
 
@@ -180,14 +180,14 @@ class GeminiTranscriptReader:
             text = "\n\n".join(
                 filter(None, (find_text_field(thought, "subject"), find_text_field(thought, "description")))
             )
-            if text and self.mark_part_as_read(name, "thought", str(number)):
+            if text and self.add_part_if_new(name, "thought", str(number)):
                 yield record.build_thought_message(text, f"thought {number}")
         answer_text = "\n\n".join(
             str(content_block["text"])
             for content_block in convert_gemini_content(fields.get("content"))
             if content_block.get("type") == "text"
         )
-        if answer_text.strip() and self.mark_part_as_read(name, "content"):
+        if answer_text.strip() and self.add_part_if_new(name, "content"):
             self.words += answer_text
             so_far = text_origins_by_minute(TURNS_WORDS, self.session, self.words, record.at)
             yield record.build_assistant_message(answer_text, "content", so_far=so_far, is_piece=True)
@@ -196,7 +196,7 @@ class GeminiTranscriptReader:
             if isinstance(call, dict):
                 yield from self.read_gemini_call(call, record, name)
         tokens = fields.get("tokens")
-        if isinstance(tokens, dict) and self.mark_part_as_read(name, "tokens"):
+        if isinstance(tokens, dict) and self.add_part_if_new(name, "tokens"):
             yield record.build_imported_usage(
                 "tokens", count_gemini_tokens(tokens), detail=gemini_usage_detail(tokens)
             )
@@ -211,15 +211,15 @@ class GeminiTranscriptReader:
         )
         if call_id is None:
             return
-        if self.mark_part_as_read(name, "begins", call_id):
+        if self.add_part_if_new(name, "begins", call_id):
             begun = text_origins_by_minute(BEGUN, self.session, format_call_text(tool, call_input), record.at)
             yield record.build_imported_call(call_id, tool, call_input, begun)
         status = find_text_field(call, "status")
-        if status in OVER and self.mark_part_as_read(name, "ends", call_id):
+        if status in OVER and self.add_part_if_new(name, "ends", call_id):
             at = gemini_timestamp(call, record.at)
             ended = text_origins_by_minute(ENDED, self.session, format_call_text(tool, call_input), at)
             yield record.build_imported_result(
-                call_id, tool, call_input, ended, at=at, **gemini_call_outcome(call, status)
+                call_id, tool, call_input, ended, at=at, **gemini_call_result_columns(call, status)
             )
 
     def read_gemini_notice(
@@ -231,7 +231,7 @@ class GeminiTranscriptReader:
             for content_block in convert_gemini_content(fields.get("content"))
             if content_block.get("type") == "text"
         )
-        if not text.strip() or not self.mark_part_as_read(name, "content"):
+        if not text.strip() or not self.add_part_if_new(name, "content"):
             return
         if fields.get("type") == "error":
             yield record.build_imported_event("api_error", "content", error=text)
@@ -296,7 +296,7 @@ def gemini_usage_detail(record: dict[str, Any]) -> UsageDetail:
     )
 
 
-def gemini_call_outcome(call: dict[str, Any], status: str) -> dict[str, Any]:
+def gemini_call_result_columns(call: dict[str, Any], status: str) -> dict[str, Any]:
     """Return a call's result as in its hook: what the model was told, and what the person saw."""
     response_fields, error = gemini_function_response(call.get("result"))
     result_display = call.get("resultDisplay")

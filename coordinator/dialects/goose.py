@@ -52,21 +52,21 @@ class GooseHook(AgentHook):
         return self.text_field("working_dir")
 
 
-def build_goose_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_goose_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text = build.hook.text_field("message")
     return [build.build_hook_message("user", text, "message")] if text else []
 
 
-def build_goose_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_goose_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     return [build.build_hook_call_event("post_tool", ["tool_input", "tool_call_id"])]
 
 
 _MEANINGS: dict[str, Meaning] = {
     "SessionStart": hooks.build_session_start_events,
     "SessionEnd": hooks.build_session_end_events,
-    "UserPromptSubmit": build_goose_prompt,
+    "UserPromptSubmit": build_goose_prompt_events,
     BEFORE: hooks.build_call_start_events,
-    "PostToolUse": build_goose_call_result,
+    "PostToolUse": build_goose_call_result_events,
     "PostToolUseFailure": hooks.build_call_failure_events,
     "Stop": hooks.build_turn_end_events,
 }
@@ -87,15 +87,17 @@ class GooseDialect(Dialect):
     can_ask = False
     cannot_ask = hooks.cannot_ask_message("Goose")
 
-    def is_silent_hook(self, hook: AgentHook) -> bool:
+    def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether a general hook reports the same."""
         return hook.name in QUIET
 
-    def build_reply(self, _name: str, decision: str, reason: str, _added: Mapping[str, Any]) -> AgentReply:
+    def build_decision_reply(
+        self, _name: str, decision: str, reason: str, _added: Mapping[str, Any]
+    ) -> AgentReply:
         """Return the answer to a PreToolUse, which cannot be told to ask."""
         if decision == ALLOW:
             return AgentReply({"decision": "allow"})
-        reason = self.explain_denial(decision, reason)
+        reason = self.format_denial_reason(decision, reason)
         return AgentReply({"decision": "block", "reason": reason}, reason)
 
 

@@ -177,7 +177,7 @@ UNREAD = "unreadable_hook"
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_agent_hook(
+def parse_agent_hook(
     body: bytes,
     at: str,
     kind: type[H],
@@ -194,14 +194,16 @@ def read_agent_hook(
     try:
         value = require_hook_object(decode_hook_body(body))
     except UnreadableJson as problem:
-        return read_broken_hook(body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in)
+        return parse_broken_hook(
+            body, at, kind, str(problem.detail), named_in=named_in, session_in=session_in
+        )
     session = first_text_field(value, session_in)
     if session is None:
         raise UnprocessableRequest(f"A hook must name its {session_in[0]}.")
     return kind((first_text_field(value, named_in) or "hook").strip(), session, value, at)
 
 
-def read_broken_hook(
+def parse_broken_hook(
     body: bytes, at: str, kind: type[H], reason: str, *, named_in: Sequence[str], session_in: Sequence[str]
 ) -> H:
     """Return what is certain of a hook that is no JSON.
@@ -231,7 +233,7 @@ def first_text_field(fields: dict[str, Any], names: Iterable[str]) -> str | None
     return next((text for text in field_values if isinstance(text, str) and text.strip()), None)
 
 
-def choose_hook_time(reported: Any, received: str) -> str:
+def choose_plausible_hook_time(reported: Any, received: str) -> str:
     """Return when a hook happened (canonical): as its agent says, where that is possible, else when it came in."""
     moment, is_own_clock = (
         instants.parse_instant(reported) if isinstance(reported, str) else None,
@@ -318,12 +320,14 @@ def decode_lenient_json(body: bytes) -> Any:
             raise UnreadableJson(f"No program could tell the number {text[:100]} from infinity.")
         return value
 
-    def reject_constant(text: str) -> Any:
+    def reject_json_constant(text: str) -> Any:
         raise UnreadableJson(f"{text} is no number in JSON.")
 
     try:
         return json.loads(
-            body.decode("utf-8", "replace"), parse_float=parse_finite_number, parse_constant=reject_constant
+            body.decode("utf-8", "replace"),
+            parse_float=parse_finite_number,
+            parse_constant=reject_json_constant,
         )
     except (ValueError, RecursionError):
         raise UnreadableJson("This is not JSON.") from None
@@ -631,7 +635,7 @@ def build_permission_request_events(build: HookEventBuilder) -> list[DedupedEven
 
 def build_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """The last words, where they were not displayed piece by piece before, and the end of the turn."""
-    last_message = build_last_message(build)
+    last_message = build_last_message_events(build)
     if build.hook.name == SUBAGENT_END:
         return [*last_message, build.build_hook_milestone()]
     problem = (
@@ -641,7 +645,7 @@ def build_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     return [*last_message, build.build_hook_event(TURN_END, uses=uses, error=problem or None)]
 
 
-def build_last_message(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_last_message_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text = build.hook.text_field("last_assistant_message")
     if text is None:
         return []

@@ -19,7 +19,9 @@ from coordinator.sessions.reports import MODEL_REQUEST
 MOST_LINES = 2_000
 
 
-def build_line_events(hook: AgentHook, reader: LineReader, *, with_tokens: bool) -> list[DedupedEvent]:
+def build_events_of_attached_lines(
+    hook: AgentHook, reader: LineReader, *, with_tokens: bool
+) -> list[DedupedEvent]:
     """Return what the assistant said in the lines that came along with a hook.
 
     With `with_tokens` also what its requests to the model took.
@@ -27,23 +29,25 @@ def build_line_events(hook: AgentHook, reader: LineReader, *, with_tokens: bool)
     kinds = {"message", MODEL_REQUEST} if with_tokens else {"message"}
     return [
         event
-        for event in read_attached_lines(hook.fields[FIELD], hook.session, reader)
+        for event in convert_attached_lines_to_events(hook.fields[FIELD], hook.session, reader)
         if event.event_type in kinds and event.role in {None, "assistant"}
     ]
 
 
-def read_attached_limits(lines: object, reader: LineReader, now: datetime) -> ImportedLine | None:
+def find_attached_usage_limits(lines: object, reader: LineReader, now: datetime) -> ImportedLine | None:
     """Return the line with the limits of a subscription that came along with a hook; None where none has any."""
-    for _ in read_attached_lines(lines, "", reader):
+    for _ in convert_attached_lines_to_events(lines, "", reader):
         pass  # the reader remembers the limits
-    return next((line for line in reader.build_closing_events(now) if line.limits), None)
+    return next((line for line in reader.build_end_of_file_events(now) if line.limits), None)
 
 
-def read_attached_lines(lines: object, session: str, reader: LineReader) -> Iterator[DedupedEvent]:
+def convert_attached_lines_to_events(
+    lines: object, session: str, reader: LineReader
+) -> Iterator[DedupedEvent]:
     """Yield the events of these lines; those that are not understood, or of another session, are left out."""
     for line in lines[:MOST_LINES] if isinstance(lines, list) else []:
         try:
-            imported_lines = reader.read_line(line.encode()) if isinstance(line, str) else []
+            imported_lines = reader.convert_line_to_events(line.encode()) if isinstance(line, str) else []
         except (UnknownLineKind, UnicodeEncodeError):
             continue
         for imported in (

@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import (
 )
 from coordinator.policy.requests import questions
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.rules.call_text import build_call_text, build_patch_text
+from coordinator.policy.rules.call_text import build_call_text_from_input, build_patch_text
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY
 from coordinator.sessions.events import DedupedEvent
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
@@ -67,18 +67,18 @@ class OpenCodeHook(AgentHook):
     @property
     def parent_session_id(self) -> str | None:
         """The session that started this one: each sub-agent has a session of its own."""
-        return self.nested_text("info", "parentID")
+        return self.event_text_property_at_path("info", "parentID")
 
-    def nested_property(self, *path: str) -> Any:
+    def event_property_at_path(self, *path: str) -> Any:
         """Return the value at this path within the event's properties, or None."""
         value = self.fields.get("properties")
         for name in path:
             value = value.get(name) if isinstance(value, dict) else None
         return value
 
-    def nested_text(self, *path: str) -> str | None:
+    def event_text_property_at_path(self, *path: str) -> str | None:
         """Return the text at this path within the event's properties, if it is one."""
-        value = self.nested_property(*path)
+        value = self.event_property_at_path(*path)
         return value if isinstance(value, str) and value.strip() else None
 
 
@@ -98,16 +98,16 @@ def opencode_event_origin(build: HookEventBuilder, *parts: object) -> str:
     )
 
 
-def build_opencode_session_start(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_session_start_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook = require_opencode_hook(build)
-    model = hook.nested_text("info", "model", "id")
-    name = opencode_event_origin(build, "created", hook.nested_text("info", "id"))
+    model = hook.event_text_property_at_path("info", "model", "id")
+    name = opencode_event_origin(build, "created", hook.event_text_property_at_path("info", "id"))
     return [
         build.build_hook_event("session_start", reason="startup", model=model, subagent=None, origin=name)
     ]
 
 
-def build_opencode_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_session_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the end: OpenCode was left, or the session deleted; it may be taken up again after the former."""
     return [
         build.build_hook_event(
@@ -116,40 +116,48 @@ def build_opencode_session_end(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def build_opencode_prompt(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_prompt_events(build: HookEventBuilder) -> list[DedupedEvent]:
     text = build.hook.text_field("prompt")
     name = opencode_event_origin(build, "message", build.hook.text_field("message_id"))
     return [build.build_hook_message("user", text, "prompt", origin=name)] if text else []
 
 
-def build_opencode_part(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_part_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return a text that the model has finished, or a call's result. Other parts come in other hooks."""
     hook = require_opencode_hook(build)
-    if hook.nested_text("part", "type") == "tool":
-        return build_opencode_call_result(build)
-    text, ended = hook.nested_text("part", "text"), hook.nested_property("part", "time", "end")
-    if hook.nested_text("part", "type") != "text" or text is None or not ended:
+    if hook.event_text_property_at_path("part", "type") == "tool":
+        return build_opencode_call_result_events(build)
+    text, ended = (
+        hook.event_text_property_at_path("part", "text"),
+        hook.event_property_at_path("part", "time", "end"),
+    )
+    if hook.event_text_property_at_path("part", "type") != "text" or text is None or not ended:
         return []
-    name = opencode_event_origin(build, "part", hook.nested_text("part", "id"))
+    name = opencode_event_origin(build, "part", hook.event_text_property_at_path("part", "id"))
     return [build.build_hook_message("assistant", text, "properties", origin=name)]
 
 
-def build_opencode_call_result(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_call_result_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook = require_opencode_hook(build)
-    call_id, status = hook.nested_text("part", "callID"), hook.nested_text("part", "state", "status")
+    call_id, status = (
+        hook.event_text_property_at_path("part", "callID"),
+        hook.event_text_property_at_path("part", "state", "status"),
+    )
     if call_id is None or status not in {"completed", "error"}:
         return []
     failed = status == "error"
-    code = hook.nested_property("part", "state", "metadata", "exit")
+    code = hook.event_property_at_path("part", "state", "metadata", "exit")
     return [
         build.build_hook_event(
             "post_tool",
-            tool_name=hook.nested_text("part", "tool") or "tool",
-            tool_input=hooks.wrap_as_object(hook.nested_property("part", "state", "input")),
-            tool_output=None if failed else hook.nested_property("part", "state", "output"),
-            error=(hook.nested_text("part", "state", "error") or "The call failed.") if failed else None,
+            tool_name=hook.event_text_property_at_path("part", "tool") or "tool",
+            tool_input=hooks.wrap_as_object(hook.event_property_at_path("part", "state", "input")),
+            tool_output=None if failed else hook.event_property_at_path("part", "state", "output"),
+            error=(hook.event_text_property_at_path("part", "state", "error") or "The call failed.")
+            if failed
+            else None,
             exit_code=code if is_exact_integer(code) else None,
-            duration_ms=elapsed_milliseconds(hook.nested_property("part", "state", "time")),
+            duration_ms=opencode_part_elapsed_ms(hook.event_property_at_path("part", "state", "time")),
             tool_use_id=call_id,
             origin=call_result_origin(hook.session, call_id),
         )
@@ -160,48 +168,50 @@ def is_exact_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < EXACT_BELOW
 
 
-def elapsed_milliseconds(times: Any) -> int | None:
+def opencode_part_elapsed_ms(times: Any) -> int | None:
     """Return the milliseconds between the start and the end of a part."""
     start, end = (times.get("start"), times.get("end")) if isinstance(times, dict) else (None, None)
     return end - start if is_exact_integer(start) and is_exact_integer(end) and end >= start else None
 
 
-def build_opencode_usage(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_usage_events(build: HookEventBuilder) -> list[DedupedEvent]:
     """Return the tokens of a request to the model, once its message is complete."""
     hook = require_opencode_hook(build)
-    if hook.nested_text("info", "role") != "assistant" or not hook.nested_property(
+    if hook.event_text_property_at_path("info", "role") != "assistant" or not hook.event_property_at_path(
         "info", "time", "completed"
     ):
         return []
 
     def token_count(*path: str) -> int | None:
-        value = hook.nested_property("info", "tokens", *path)
+        value = hook.event_property_at_path("info", "tokens", *path)
         return value if is_exact_integer(value) and value >= 0 else None
 
     written, thought = token_count("output"), token_count("reasoning")
     return [
         build.build_hook_event(
             MODEL_REQUEST,
-            model=hook.nested_text("info", "modelID"),
+            model=hook.event_text_property_at_path("info", "modelID"),
             input_tokens=token_count("input"),
             output_tokens=written if written is None else written + (thought or 0),
             cache_read_tokens=token_count("cache", "read"),
             cache_write_tokens=token_count("cache", "write"),
-            duration_ms=elapsed_milliseconds(
+            duration_ms=opencode_part_elapsed_ms(
                 {
-                    "start": hook.nested_property("info", "time", "created"),
-                    "end": hook.nested_property("info", "time", "completed"),
+                    "start": hook.event_property_at_path("info", "time", "created"),
+                    "end": hook.event_property_at_path("info", "time", "completed"),
                 }
             ),
-            origin=opencode_event_origin(build, "model", hook.nested_text("info", "id")),
+            origin=opencode_event_origin(build, "model", hook.event_text_property_at_path("info", "id")),
         )
     ]
 
 
-def build_opencode_error(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_error_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook = require_opencode_hook(build)
     error_text = (
-        hook.nested_text("error", "data", "message") or hook.nested_text("error", "name") or "An error."
+        hook.event_text_property_at_path("error", "data", "message")
+        or hook.event_text_property_at_path("error", "name")
+        or "An error."
     )
     return [
         build.build_hook_event(
@@ -212,7 +222,7 @@ def build_opencode_error(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def build_opencode_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_turn_end_events(build: HookEventBuilder) -> list[DedupedEvent]:
     return [
         build.build_hook_event(
             TURN_END, origin=opencode_event_origin(build, "event", build.hook.text_field("event_id"))
@@ -220,7 +230,7 @@ def build_opencode_turn_end(build: HookEventBuilder) -> list[DedupedEvent]:
     ]
 
 
-def build_opencode_permission_request(build: HookEventBuilder) -> list[DedupedEvent]:
+def build_opencode_permission_events(build: HookEventBuilder) -> list[DedupedEvent]:
     hook, name = build.hook, opencode_event_origin(build, "event", build.hook.text_field("event_id"))
     request_input = hooks.wrap_as_object(hook.tool_input)
     uses = ["tool_name", "tool_input"]
@@ -232,17 +242,17 @@ def build_opencode_permission_request(build: HookEventBuilder) -> list[DedupedEv
 
 
 _MEANINGS: dict[str, Meaning] = {
-    "session.created": build_opencode_session_start,
-    "session.deleted": build_opencode_session_end,
-    "dispose": build_opencode_session_end,
-    "session.idle": build_opencode_turn_end,
-    "session.error": build_opencode_error,
-    "chat.message": build_opencode_prompt,
-    "message.updated": build_opencode_usage,
-    "message.part.updated": build_opencode_part,
+    "session.created": build_opencode_session_start_events,
+    "session.deleted": build_opencode_session_end_events,
+    "dispose": build_opencode_session_end_events,
+    "session.idle": build_opencode_turn_end_events,
+    "session.error": build_opencode_error_events,
+    "chat.message": build_opencode_prompt_events,
+    "message.updated": build_opencode_usage_events,
+    "message.part.updated": build_opencode_part_events,
     BEFORE: hooks.build_call_start_events,
-    ASKED: build_opencode_permission_request,
-    QUESTION: build_opencode_permission_request,
+    ASKED: build_opencode_permission_events,
+    QUESTION: build_opencode_permission_events,
 }
 
 
@@ -275,7 +285,7 @@ class OpenCodeDialect(Dialect):
             and "patterns" in tool_input
             and PERMISSIONS.get(tool, "") in tool_input
         ):
-            return build_call_text(tool_input, PERMISSIONS[tool])
+            return build_call_text_from_input(tool_input, PERMISSIONS[tool])
         if tool == "apply_patch":
             return build_patch_text(tool_input, SUBJECTS[tool])
         return super().find_call_subject(tool, tool_input)
@@ -288,14 +298,14 @@ class OpenCodeDialect(Dialect):
             return [] if hook.name in QUIET else [build.build_hook_milestone()]
         return meaning(build)
 
-    def build_reply(
+    def build_decision_reply(
         self, name: str, decision: str, reason: str, added: Mapping[str, Any]
     ) -> AgentReply | None:
         """Return the answer for the plugin, which cannot make OpenCode ask."""
         if decision == ASK and name in self.prompts:
             return None
         if decision in {ASK, DENY}:
-            reason = self.explain_denial(decision, reason)
+            reason = self.format_denial_reason(decision, reason)
             return AgentReply({"decision": DENY, "reason": reason}, reason)
         answer: Answer = {"decision": decision}
         if name == BEFORE and "updated_input" in added:
@@ -311,23 +321,23 @@ class OpenCodeDialect(Dialect):
             return reply
         return AgentReply({**(reply.answer or {}), "feedback": reply.denial}, reply.denial)
 
-    def reply_with_answer(
+    def reply_with_question_answer(
         self, hook: AgentHook, call: ToolCallRequest, settled: Settled
     ) -> AgentReply | None:
         """Return a person's answer: as OpenCode's own prompt gives it, where that stands already."""
-        question = questions.parse_asked(call.tool, call.tool_input)
+        question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
         if hook.name != QUESTION or not isinstance(question, questions.AskedQuestions):
-            return super().reply_with_answer(hook, call, settled)
+            return super().reply_with_question_answer(hook, call, settled)
         answers = questions.build_answer_lists(question, settled["answer"].get(questions.ANSWERED))
         if answers is None:
-            return self.build_reply(hook.name, DENY, NOT_FITTING, {})
+            return self.build_decision_reply(hook.name, DENY, NOT_FITTING, {})
         return AgentReply({"decision": ALLOW, "answers": answers})
 
-    def add_note(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
+    def add_model_note_to_answer(self, _hook: AgentHook, answer: Answer, text: str) -> Answer:
         """Return the answer with a text for the model."""
         return answer | {"note": text}
 
-    def can_read_note(self, hook: AgentHook) -> bool:
+    def supports_model_notes(self, hook: AgentHook) -> bool:
         """Say whether the plugin that posted this knows what to do with a note: older ones do not."""
         return hook.fields.get("takes_notes") is True
 

@@ -44,7 +44,7 @@ class OpenCodeTranscriptReader:
     facts: dict[str, str] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return the events of a message with its parts. Raises UnknownLineKind."""
         fields = decode_transcript_object(body)
         if isinstance(about := fields.get("session"), dict):
@@ -75,7 +75,7 @@ class OpenCodeTranscriptReader:
         )
         return [record.build_imported_line(events, self.facts)] if events else []
 
-    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return the sessions' titles."""
         return [ImportedLine(session, "", "", {}, [], title) for session, title in self.titles.items()]
 

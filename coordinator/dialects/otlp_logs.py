@@ -32,12 +32,12 @@ from coordinator.dialects.otlp_reading import (
     BY_PREFIX,
     ReadingNotes,
     SessionReport,
+    convert_otlp_attributes_to_dict,
     fallback_session_name,
-    find_sending_program,
+    find_agent_program_of_record,
     iterate_otlp_records,
     otlp_list_field,
     parse_nanoseconds,
-    plain_otlp_attributes,
     telemetry_session_location,
 )
 from coordinator.dialects.otlp_records import (
@@ -59,7 +59,9 @@ STARTING = frozenset(
 )
 
 
-def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = None) -> list[SessionReport]:
+def convert_otlp_logs_to_reports(
+    request: Any, now: datetime, notes: ReadingNotes | None = None
+) -> list[SessionReport]:
     """Return the session reports of an ExportLogsServiceRequest; records without a session are left out.
 
     `notes` gets what could not be read.
@@ -70,20 +72,20 @@ def read_otlp_logs(request: Any, now: datetime, notes: ReadingNotes | None = Non
     for resource, scope, fields in iterate_otlp_records(
         request, "resourceLogs", "scopeLogs", "logRecords", notes
     ):
-        record = read_log_record(resource, scope, fields, notes)
-        if record.events and find_sending_program(record) is None:
+        record = parse_log_record(resource, scope, fields, notes)
+        if record.events and find_agent_program_of_record(record) is None:
             spans.setdefault((record.trace, record.span), []).append(record)
-        elif report := read_agent_log(record, now):
+        elif report := convert_agent_log_to_report(record, now):
             reports.append(report)
-    return reports + [read_message_logs(records, now) for records in spans.values()]
+    return reports + [convert_message_logs_to_report(records, now) for records in spans.values()]
 
 
-def read_log_record(
+def parse_log_record(
     resource: dict[str, Any], scope: str, fields: dict[str, Any], notes: ReadingNotes
 ) -> TelemetryRecord:
     """Return a log record; one that is a message to a model or by it has it as its event."""
-    attributes = plain_otlp_attributes(otlp_list_field(fields, "attributes"), notes)
-    body = plain_otlp_attributes([{"key": "body", "value": fields.get("body")}], notes).get("body")
+    attributes = convert_otlp_attributes_to_dict(otlp_list_field(fields, "attributes"), notes)
+    body = convert_otlp_attributes_to_dict([{"key": "body", "value": fields.get("body")}], notes).get("body")
     name = str(attributes.get("event.name") or fields.get("eventName") or body or "")
     at = parse_nanoseconds(fields.get("timeUnixNano")) or parse_nanoseconds(
         fields.get("observedTimeUnixNano")
@@ -104,43 +106,45 @@ def read_log_record(
     )
 
 
-def read_agent_log(record: TelemetryRecord, now: datetime) -> SessionReport | None:
-    session = record.text_attribute(*CONVERSATION)
+def convert_agent_log_to_report(record: TelemetryRecord, now: datetime) -> SessionReport | None:
+    session = record.first_text_attribute(*CONVERSATION)
     if session is None:
         return None
-    program = find_sending_program(record)
+    program = find_agent_program_of_record(record)
     events = build_log_events(record, session, now)
-    if not events and not (program == codex.SOURCE and codex_telemetry.is_session_beginning(record)):
+    if not events and not (program == codex.SOURCE and codex_telemetry.is_codex_user_prompt_record(record)):
         return None
     return SessionReport(
         session,
         telemetry_session_location(record),
         events,
-        is_record_without_session(record, events),
+        is_log_record_without_session(record, events),
         codex.codex_thread_origin(session) if program == codex.SOURCE else None,
     )
 
 
-def read_message_logs(records: list[TelemetryRecord], now: datetime) -> SessionReport:
+def convert_message_logs_to_report(records: list[TelemetryRecord], now: datetime) -> SessionReport:
     """Return the messages of one request to a model, which its emitter sends as log records of their own."""
     record = replace(records[-1], events=tuple(event for one in records for event in one.events))
-    session = record.text_attribute(*CONVERSATION) or fallback_session_name(record)
+    session = record.first_text_attribute(*CONVERSATION) or fallback_session_name(record)
     make = TelemetryEventBuilder(record, session, make_event_origin("log", record.trace, record.span), now)
     messages = read_messages_to_model(record), read_messages_of_model(record)
     events = list(build_message_events(record, make, *messages, with_calls=is_model_client_span(record)))
     return SessionReport(session, telemetry_session_location(record), events, trace=record.trace)
 
 
-def is_record_without_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
+def is_log_record_without_session(record: TelemetryRecord, events: list[DedupedEvent]) -> bool:
     """Say whether a record makes no session: Claude Code reports its own start before it knows which one it resumes."""
-    program = find_sending_program(record)
+    program = find_agent_program_of_record(record)
     if program == codex.SOURCE:
-        return bool(events) and all(codex_telemetry.is_without_session(record, event) for event in events)
+        return bool(events) and all(
+            codex_telemetry.is_codex_event_without_session(record, event) for event in events
+        )
     return program == claude_code.SOURCE and record.name.removeprefix("claude_code.") in STARTING
 
 
 def build_log_events(record: TelemetryRecord, session: str, now: datetime) -> list[DedupedEvent]:
-    program = find_sending_program(record)
+    program = find_agent_program_of_record(record)
     own = next((module for module in BY_PREFIX.values() if program == module.PROGRAM), None)
     if own is not None:
         meaning = own.LOGS.get(record.name.removeprefix(own.PREFIX), ignore_log_record)
@@ -160,7 +164,9 @@ def build_log_events(record: TelemetryRecord, session: str, now: datetime) -> li
 
 
 def build_log_milestone(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    return make.build_telemetry_event(record.name, error=record.text_attribute("error", "error_message"))
+    return make.build_telemetry_event(
+        record.name, error=record.first_text_attribute("error", "error_message")
+    )
 
 
 def ignore_log_record(_record: TelemetryRecord, _make: TelemetryEventBuilder) -> DedupedEvent | None:
@@ -168,9 +174,9 @@ def ignore_log_record(_record: TelemetryRecord, _make: TelemetryEventBuilder) ->
 
 
 def read_claude_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    text, prompt_id = record.text_attribute("prompt"), record.text_attribute("prompt.id")
+    text, prompt_id = record.first_text_attribute("prompt"), record.first_text_attribute("prompt.id")
     if text is None or text in HIDDEN:
-        size = record.number_attribute("prompt_length")
+        size = record.first_integer_attribute("prompt_length")
         text = (
             f"{UNRECORDED_PROMPT} of {size} characters, not recorded.)"
             if size is not None
@@ -181,21 +187,21 @@ def read_claude_prompt_log(record: TelemetryRecord, make: TelemetryEventBuilder)
 
 
 def read_claude_response_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    text = record.text_attribute("response")
+    text = record.first_text_attribute("response")
     if text is None or text in HIDDEN:
         return None
-    key = assistant_text_origin(make.session, None, record.text_attribute("prompt.id"), text)
+    key = assistant_text_origin(make.session, None, record.first_text_attribute("prompt.id"), text)
     return make.build_telemetry_event(
         "message",
         role="assistant",
         content=[make_text_block(text)],
         origin=key,
-        model=record.text_attribute("model"),
+        model=record.first_text_attribute("model"),
     )
 
 
 def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    call_id = record.text_attribute("tool_use_id")
+    call_id = record.first_text_attribute("tool_use_id")
     if call_id is None:
         return build_log_milestone(record, make)
     worked = str(record.attributes.get("success")).lower() != "false"
@@ -204,26 +210,28 @@ def read_claude_result_log(record: TelemetryRecord, make: TelemetryEventBuilder)
         make,
         call_id,
         tool_input=wrap_as_object(parse_embedded_json(record.attributes.get("tool_input"))),
-        error=None if worked else record.text_attribute("error", "error_type") or "The call failed.",
+        error=None if worked else record.first_text_attribute("error", "error_type") or "The call failed.",
         origin=call_result_origin(make.session, call_id),
     )
 
 
 def read_claude_decision_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
     """A rejection becomes a result; no hook reports a rejection in the terminal."""
-    call_id = record.text_attribute("tool_use_id")
-    if record.text_attribute("decision") != "reject" or call_id is None:
+    call_id = record.first_text_attribute("tool_use_id")
+    if record.first_text_attribute("decision") != "reject" or call_id is None:
         return None
-    error = f"Rejected in the terminal ({record.text_attribute('source') or 'unknown'})."
+    error = f"Rejected in the terminal ({record.first_text_attribute('source') or 'unknown'})."
     return build_telemetry_call_result(
         record, make, call_id, error=error, origin=call_result_origin(make.session, call_id)
     )
 
 
 def read_claude_request_log(record: TelemetryRecord, make: TelemetryEventBuilder) -> DedupedEvent | None:
-    request_id = record.text_attribute("request_id")
+    request_id = record.first_text_attribute("request_id")
     key = make_event_origin(make.session, "request", request_id) if request_id else make.origin
-    return make.build_request_with_costs(duration_ms=record.number_attribute("duration_ms"), origin=key)
+    return make.build_model_request_event(
+        duration_ms=record.first_integer_attribute("duration_ms"), origin=key
+    )
 
 
 _LOGS: dict[str, Meaning] = {

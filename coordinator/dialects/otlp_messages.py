@@ -93,47 +93,49 @@ class SpokenPart:
 def read_messages_to_model(record: TelemetryRecord) -> list[SpokenPart]:
     """Return the parts of what was said to a model in this record, in order."""
     for messages in iterate_message_lists(record, MESSAGES_TO_MODEL, NUMBERED_TO_MODEL):
-        if parts := list(read_messages(messages, "user")):
+        if parts := list(iterate_parts_of_messages(messages, "user")):
             return parts
     parts = []
     for name, fields in record.events:
         if (role := MESSAGE_EVENTS.get(name)) is not None:
-            parts += read_message({"role": role, **open_event_fields(fields)}, role)
-    if not parts and record.text_attribute("openinference.span.kind") == "LLM":
+            parts += iterate_parts_of_message({"role": role, **decode_span_event_fields(fields)}, role)
+    if not parts and record.first_text_attribute("openinference.span.kind") == "LLM":
         messages = parse_embedded_json(record.attributes.get("input.value"))
-        parts = list(read_messages(messages, "user")) if not isinstance(messages, str) else []
+        parts = list(iterate_parts_of_messages(messages, "user")) if not isinstance(messages, str) else []
     return parts
 
 
 def read_messages_of_model(record: TelemetryRecord) -> list[SpokenPart]:
     """Return the parts of what a model answered in this record, in order."""
     for messages in iterate_message_lists(record, MESSAGES_OF_MODEL, NUMBERED_OF_MODEL):
-        if parts := list(read_messages(messages, "assistant")):
+        if parts := list(iterate_parts_of_messages(messages, "assistant")):
             return parts
     parts = []
     for name, fields in record.events:
         if name == ANSWER_EVENT:
-            parts += read_message(open_event_fields(fields), "assistant")
+            parts += iterate_parts_of_message(decode_span_event_fields(fields), "assistant")
     if not parts:
-        if text := record.text_attribute(*TEXTS_OF_MODEL):
+        if text := record.first_text_attribute(*TEXTS_OF_MODEL):
             parts.append(SpokenPart("assistant", TEXT, text))
         for name in CALLS_OF_MODEL:
             calls = parse_embedded_json(record.attributes.get(name))
             for call in islice(calls, MAX_PARTS) if isinstance(calls, list) else ():
-                parts += read_part(
+                parts += parse_message_part(
                     {"type": "tool-call", **call} if isinstance(call, dict) else call, "assistant"
                 )
     return parts
 
 
-def read_tool_messages(record: TelemetryRecord) -> tuple[Any, Any]:
+def read_tool_span_input_and_output(record: TelemetryRecord) -> tuple[Any, Any]:
     """Return the input and the output of a tool's span that tells them in its events, as Strands does."""
     tool_input = tool_output = None
     for name, fields in record.events:
         if name == "gen_ai.tool.message":
             tool_input = parse_embedded_json(fields.get("content"))
         elif name == ANSWER_EVENT:
-            tool_output = plain_result(parse_embedded_json(fields.get("message", fields.get("content"))))
+            tool_output = unwrap_tool_result(
+                parse_embedded_json(fields.get("message", fields.get("content")))
+            )
     return tool_input, tool_output
 
 
@@ -179,21 +181,21 @@ def collect_numbered_messages(attributes: dict[str, Any], prefix: str) -> list[A
             branch = inner
         else:
             branch[last] = value
-    messages = list_numbered_branches(tree)
+    messages = convert_numbered_branches_to_lists(tree)
     return messages if isinstance(messages, list) else []
 
 
-def list_numbered_branches(branch: Any) -> Any:
+def convert_numbered_branches_to_lists(branch: Any) -> Any:
     """Return a branch whose names are all numbers as a list in their order, and the branches in it likewise."""
     if not isinstance(branch, dict):
         return branch
-    opened = {name: list_numbered_branches(inner) for name, inner in branch.items()}
+    opened = {name: convert_numbered_branches_to_lists(inner) for name, inner in branch.items()}
     if opened and all(name.isdecimal() and len(name) < 10 for name in opened):
         return [opened[name] for name in sorted(opened, key=int)]
     return opened
 
 
-def read_messages(messages: Any, role: str) -> Iterator[SpokenPart]:
+def iterate_parts_of_messages(messages: Any, role: str) -> Iterator[SpokenPart]:
     """Yield the parts of messages without what is put around them; of `role` where they name none."""
     for _ in range(MAX_WRAPPERS):
         if isinstance(messages, dict) and "role" not in messages:
@@ -210,44 +212,44 @@ def read_messages(messages: Any, role: str) -> Iterator[SpokenPart]:
     if isinstance(messages, str | dict):
         messages = [messages]
     for message in messages[-MAX_MESSAGES:] if isinstance(messages, list) else ():
-        yield from read_message(message, role)
+        yield from iterate_parts_of_message(message, role)
 
 
-def read_message(message: Any, role: str) -> Iterator[SpokenPart]:
+def iterate_parts_of_message(message: Any, role: str) -> Iterator[SpokenPart]:
     """Yield the parts of one message; of texts only those that say something."""
     if isinstance(message, str):
         message = {"role": role, "content": message}
-    message = unwrap_message(message)
+    message = unwrap_provider_message(message)
     if not isinstance(message, dict):
         return
     if KIND_BY_TYPE.get(str(message.get("type"))) in {CALL, RESULT}:  # an item of OpenAI's Responses API
-        yield from read_part(message, role)
+        yield from parse_message_part(message, role)
         return
     role = str(message.get("role") or message.get("type") or role)
     role = ROLES.get(role, role)
     content = message.get("parts", message.get("content", message.get("contents")))
     if role == "tool" and (message.get("tool_call_id") or isinstance(content, str)):
         result = {"type": "tool_result", "content": content}
-        yield from read_part(
+        yield from parse_message_part(
             {**message, **result, "id": message.get("tool_call_id") or message.get("id")}, role
         )
         return
     for part in islice(content, MAX_PARTS) if isinstance(content, list) else (content,):
-        yield from read_part(part, role)
+        yield from parse_message_part(part, role)
     calls = message.get("tool_calls")
     for call in islice(calls, MAX_PARTS) if isinstance(calls, list) else ():
-        unwrapped = unwrap_message(call)
+        unwrapped = unwrap_provider_message(call)
         if isinstance(unwrapped, dict):
-            yield from read_part({**unwrapped, "type": "tool_call"}, role)
+            yield from parse_message_part({**unwrapped, "type": "tool_call"}, role)
 
 
-def open_event_fields(fields: dict[str, Any]) -> dict[str, Any]:
+def decode_span_event_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a span's event, in which content may be JSON in a text."""
     return {name: parse_embedded_json(value) if name in {"content", "message", "tool_calls"} else value
             for name, value in fields.items()}  # fmt: skip
 
 
-def unwrap_message(message: Any) -> Any:
+def unwrap_provider_message(message: Any) -> Any:
     """Return a message without what LangChain, OpenInference and OpenAI's choices put around it."""
     for _ in range(MAX_WRAPPERS):
         if not isinstance(message, dict):
@@ -266,11 +268,11 @@ def unwrap_message(message: Any) -> Any:
 # --- parts ------------------------------------------------------------------------------------------------
 
 
-def read_part(part: Any, role: str) -> Iterator[SpokenPart]:
+def parse_message_part(part: Any, role: str) -> Iterator[SpokenPart]:
     """Yield a part of a message, if it is one of those that are read."""
     if isinstance(part, str):
         part = {"type": "text", "text": part}
-    part = unwrap_message(part)
+    part = unwrap_provider_message(part)
     if not isinstance(part, dict):
         return
     kind = KIND_BY_TYPE.get(str(part.get("type"))) if "type" in part else None
@@ -286,21 +288,21 @@ def read_part(part: Any, role: str) -> Iterator[SpokenPart]:
             yield SpokenPart(role, TEXT, text)
     elif kind is not None:
         function = part["function"] if isinstance(part.get("function"), dict) else part
-        call_id = str(first_field(part, CALL_ID_FIELDS) or "")
-        tool_name = str(first_field(function, CALL_NAME_FIELDS) or "")
+        call_id = str(first_present_field(part, CALL_ID_FIELDS) or "")
+        tool_name = str(first_present_field(function, CALL_NAME_FIELDS) or "")
         if kind == CALL:
-            value = parse_embedded_json(first_field(function, CALL_INPUT_FIELDS))
+            value = parse_embedded_json(first_present_field(function, CALL_INPUT_FIELDS))
             yield SpokenPart(role, CALL, call_id=call_id, tool_name=tool_name, value=value)
         else:
-            value = plain_result(first_field(part, CALL_OUTPUT_FIELDS))
+            value = unwrap_tool_result(first_present_field(part, CALL_OUTPUT_FIELDS))
             yield SpokenPart("tool", RESULT, call_id=call_id, tool_name=tool_name, value=value)
 
 
-def first_field(holder: dict[str, Any], names: Iterable[str]) -> Any:
+def first_present_field(holder: dict[str, Any], names: Iterable[str]) -> Any:
     return next((holder[name] for name in names if holder.get(name) is not None), None)
 
 
-def plain_result(value: Any) -> Any:
+def unwrap_tool_result(value: Any) -> Any:
     """Return the result of a tool without what is put around it: its text, where it is a list of texts."""
     value = parse_embedded_json(value)
     if isinstance(value, str) and len(value) > 1 and value[0] == value[-1] == '"':
@@ -310,11 +312,11 @@ def plain_result(value: Any) -> Any:
         value = value["output"]  # LangSmith
     if isinstance(value, dict) and value.get("type") in VERCEL_RESULT_TYPES and "value" in value:
         return value["value"]  # the Vercel AI SDK
-    message = unwrap_message(value)
+    message = unwrap_provider_message(value)
     if isinstance(message, dict) and message.get("type") == "tool" and "content" in message:
         value = message["content"]  # LangChain
     if isinstance(value, list) and value:
-        parts = [part for item in islice(value, MAX_PARTS) for part in read_part(item, "tool")]
+        parts = [part for item in islice(value, MAX_PARTS) for part in parse_message_part(item, "tool")]
         if len(parts) == len(value) and all(part.kind == TEXT for part in parts):
             return "\n\n".join(part.text for part in parts)
     return value

@@ -69,19 +69,19 @@ MODEL_CLIENT_SCOPE = re.compile(
 OF_AI = ("gen_ai.", "llm.", "ai.", "openinference.", "traceloop.", "langsmith.")
 
 
-def span_role(span: TelemetryRecord) -> str | None:
+def classify_span_role(span: TelemetryRecord) -> str | None:
     """Return what a span is of: `model`, `tool`, `agent` (it holds others), or None for none of these."""
-    operation = span.text_attribute("gen_ai.operation.name")
-    kind = span.text_attribute("openinference.span.kind", "traceloop.span.kind")
+    operation = span.first_text_attribute("gen_ai.operation.name")
+    kind = span.first_text_attribute("openinference.span.kind", "traceloop.span.kind")
     vercel = vercel_operation(span)
     if operation == "execute_tool" or kind in {"TOOL", "tool"} or vercel == VERCEL_TOOL_CALL:
         return "tool"
     if (
         operation in MODEL_OPERATIONS
         or kind == "LLM"
-        or span.text_attribute("llm.request.type") in {"chat", "completion"}
+        or span.first_text_attribute("llm.request.type") in {"chat", "completion"}
         or vercel.endswith(VERCEL_MODEL_CALLS)
-        or (vercel in VERCEL_OUTER and span.number_attribute(*OUTPUT_TOKENS) is not None)
+        or (vercel in VERCEL_OUTER and span.first_integer_attribute(*OUTPUT_TOKENS) is not None)
     ):
         return "model"
     is_container = operation in AGENT_OPERATIONS | CONTAINERS or kind in CONTAINERS or vercel in VERCEL_OUTER
@@ -90,13 +90,13 @@ def span_role(span: TelemetryRecord) -> str | None:
 
 def vercel_operation(span: TelemetryRecord) -> str:
     """Return the operation of the Vercel AI SDK that a span is of; an empty text for another's span."""
-    named = span.text_attribute("operation.name") or ""
-    return span.text_attribute("ai.operationId") or named.split(" ")[0]
+    named = span.first_text_attribute("operation.name") or ""
+    return span.first_text_attribute("ai.operationId") or named.split(" ")[0]
 
 
 def is_agent_span(span: TelemetryRecord) -> bool:
     """Say whether a span holds all that an agent does for one prompt, or a part of it."""
-    return span_role(span) == "agent" or vercel_operation(span) in VERCEL_OUTER
+    return classify_span_role(span) == "agent" or vercel_operation(span) in VERCEL_OUTER
 
 
 def is_model_client_span(span: TelemetryRecord) -> bool:
@@ -104,6 +104,6 @@ def is_model_client_span(span: TelemetryRecord) -> bool:
     return MODEL_CLIENT_SCOPE.search(span.scope) is not None
 
 
-def is_about_ai(span: TelemetryRecord) -> bool:
+def is_ai_span(span: TelemetryRecord) -> bool:
     """Say whether a span is about an agent or a model at all."""
     return any(name.startswith(OF_AI) for name in span.attributes)

@@ -64,7 +64,7 @@ class ReadingNotes:
         return " ".join(parts)
 
 
-def plain_otlp_value(any_value: Any) -> Any:
+def convert_otlp_value_to_json(any_value: Any) -> Any:
     """Return an OTLP value as plain JSON. Raises ValueError for a whole number that is none."""
     if not isinstance(any_value, dict):
         return None
@@ -72,9 +72,11 @@ def plain_otlp_value(any_value: Any) -> Any:
         if kind == "intValue":
             return parse_otlp_integer(value)
         if kind == "arrayValue":
-            return [plain_otlp_value(inner_value) for inner_value in otlp_list_field(value, "values")]
+            return [
+                convert_otlp_value_to_json(inner_value) for inner_value in otlp_list_field(value, "values")
+            ]
         if kind == "kvlistValue":
-            return plain_otlp_attributes(otlp_list_field(value, "values"))
+            return convert_otlp_attributes_to_dict(otlp_list_field(value, "values"))
         return value
     return None
 
@@ -86,7 +88,7 @@ def parse_otlp_integer(value: Any) -> int:
     return int(value)
 
 
-def plain_otlp_attributes(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
+def convert_otlp_attributes_to_dict(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
     """Return OTLP's list of pairs as an object. One that cannot be read is left out, and noted."""
     plain_values: dict[str, Any] = {}
     for pair in pairs if isinstance(pairs, list) else []:
@@ -94,7 +96,7 @@ def plain_otlp_attributes(pairs: Any, notes: ReadingNotes | None = None) -> dict
             continue
         name = str(pair["key"])
         try:
-            plain_values[name] = plain_otlp_value(pair.get("value"))
+            plain_values[name] = convert_otlp_value_to_json(pair.get("value"))
         except (ValueError, TypeError, OverflowError):
             if notes is not None:
                 notes.add_omission(OmissionKind.ATTRIBUTE, name)
@@ -119,9 +121,9 @@ def iterate_otlp_records(
     """Yield each record of a request with its resource's attributes and the name of the library that made it."""
     for group in otlp_list_field(replace_unstorable_text(request), outer):
         pairs = otlp_list_field(group.get("resource"), "attributes") if isinstance(group, dict) else []
-        service = str(plain_otlp_attributes(pairs).get("service.name") or "")
+        service = str(convert_otlp_attributes_to_dict(pairs).get("service.name") or "")
         notes.emitter = TelemetryEmitter(service)
-        resource = plain_otlp_attributes(pairs, notes)
+        resource = convert_otlp_attributes_to_dict(pairs, notes)
         for scope in otlp_list_field(group, middle):
             library = scope.get("scope") if isinstance(scope, dict) else None
             scope_name = str(library.get("name") or "") if isinstance(library, dict) else ""
@@ -135,8 +137,8 @@ def telemetry_session_location(record: TelemetryRecord, agent: str | None = None
     """Return where a record's session runs; `agent` names its agent where the record itself may name another."""
     service = record.resource.get("service.name")
     host = record.resource.get("host.name")
-    program = find_sending_program(record)
-    name = agent or record.text_attribute(*AGENT_NAME) or (str(service) if service else None)
+    program = find_agent_program_of_record(record)
+    name = agent or record.first_text_attribute(*AGENT_NAME) or (str(service) if service else None)
     return SessionLocation(
         hostname=str(host) if host else None,
         agent_name=program or name,
@@ -144,7 +146,7 @@ def telemetry_session_location(record: TelemetryRecord, agent: str | None = None
     )
 
 
-def find_sending_program(record: TelemetryRecord) -> str | None:
+def find_agent_program_of_record(record: TelemetryRecord) -> str | None:
     """Return which of the agents that we know sends the record."""
     service = str(record.resource.get("service.name") or "")
     if service == claude_code.SOURCE or record.name.startswith("claude_code."):

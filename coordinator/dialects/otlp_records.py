@@ -116,7 +116,7 @@ class TelemetryRecord:
         tuple[str, dict[str, Any]], ...
     ] = ()  # what happened within a span, by name, with its fields
 
-    def text_attribute(self, *names: str) -> str | None:
+    def first_text_attribute(self, *names: str) -> str | None:
         """Return the first of the attributes that holds a text."""
         for name in names:
             value = self.attributes.get(name)
@@ -124,7 +124,7 @@ class TelemetryRecord:
                 return value
         return None
 
-    def number_attribute(self, *names: str) -> int | None:
+    def first_integer_attribute(self, *names: str) -> int | None:
         """Return the first of the attributes that holds a whole number, sent as a number or as a text."""
         for name in names:
             value = self.attributes.get(name)
@@ -158,7 +158,7 @@ class TelemetryEventBuilder:
             event_type=event_type,
             session_id="",
             timestamp=format_nanoseconds(record.begins if at is None else at, self.now),
-            prompt_id=record.text_attribute("prompt.id"),
+            prompt_id=record.first_text_attribute("prompt.id"),
             source=SOURCE,
             extra={"record": record.name}
             | {
@@ -169,32 +169,35 @@ class TelemetryEventBuilder:
             **values,
         )
 
-    def build_deduplicated_request(self, **values: Any) -> DedupedEvent:
+    def build_deduplicated_request_event(self, **values: Any) -> DedupedEvent:
         """Return a request to a model with the tokens that are given; left out where a transcript has reported it."""
         at = format_nanoseconds(self.record.begins, self.now)
         origins = text_origins_by_minute(SPENT, self.session, format_token_counts(values), at, about=True)
         return self.build_telemetry_event(
-            MODEL_REQUEST, model=self.record.text_attribute("model"), unless=origins, **values
+            MODEL_REQUEST, model=self.record.first_text_attribute("model"), unless=origins, **values
         )
 
-    def build_request_with_costs(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
+    def build_model_request_event(self, *, cached_inside: bool = False, **values: Any) -> DedupedEvent:
         """Return a request to a model with its tokens; `cached_inside`: the input counts those of caches in.
 
         Some count caches beside the input all the same: then the input is smaller than what it would have to hold.
         """
         record = self.record
         cached_tokens, written = (
-            record.number_attribute(*CACHE_READ_TOKENS),
-            record.number_attribute(*CACHE_WRITE_TOKENS),
+            record.first_integer_attribute(*CACHE_READ_TOKENS),
+            record.first_integer_attribute(*CACHE_WRITE_TOKENS),
         )
-        input_tokens, cached = record.number_attribute(*INPUT_TOKENS), (cached_tokens or 0) + (written or 0)
+        input_tokens, cached = (
+            record.first_integer_attribute(*INPUT_TOKENS),
+            (cached_tokens or 0) + (written or 0),
+        )
         if cached_inside and input_tokens is not None and input_tokens >= cached:
             input_tokens -= cached
         return self.build_telemetry_event(
             MODEL_REQUEST,
-            model=record.text_attribute(*MODEL_NAME),
+            model=record.first_text_attribute(*MODEL_NAME),
             input_tokens=input_tokens,
-            output_tokens=record.number_attribute(*OUTPUT_TOKENS),
+            output_tokens=record.first_integer_attribute(*OUTPUT_TOKENS),
             cache_read_tokens=cached_tokens,
             cache_write_tokens=written,
             usage=self.build_usage_detail(),
@@ -205,21 +208,21 @@ class TelemetryEventBuilder:
         """Return what the record says of its request beside the tokens."""
         record = self.record
         cost = record.attributes.get("cost_usd")
-        speed = record.text_attribute("speed")
+        speed = record.first_text_attribute("speed")
         return UsageDetail(
-            provider=record.text_attribute(*PROVIDER_NAME),
-            cache_write_1h_tokens=record.number_attribute(*CACHE_WRITE_1H_TOKENS) or 0,
-            reasoning_tokens=record.number_attribute(*REASONING_TOKENS) or 0,
-            web_searches=record.number_attribute(*WEB_SEARCHES) or 0,
+            provider=record.first_text_attribute(*PROVIDER_NAME),
+            cache_write_1h_tokens=record.first_integer_attribute(*CACHE_WRITE_1H_TOKENS) or 0,
+            reasoning_tokens=record.first_integer_attribute(*REASONING_TOKENS) or 0,
+            web_searches=record.first_integer_attribute(*WEB_SEARCHES) or 0,
             speed=speed if speed == "fast" else None,
-            service_tier=record.text_attribute(
+            service_tier=record.first_text_attribute(
                 "gen_ai.openai.response.service_tier", "openai.response.service_tier"
             ),
-            reported_cost=parse_dollars(cost),
+            reported_cost=parse_dollar_amount(cost),
         )
 
 
-def parse_dollars(value: Any) -> float | None:
+def parse_dollar_amount(value: Any) -> float | None:
     """Return an amount of money, sent as a number or as a text; None for what is none."""
     try:
         dollars = float(value) if not isinstance(value, bool) else math.nan
@@ -236,11 +239,11 @@ def build_telemetry_call_result(
 ) -> DedupedEvent:
     """Return a call's result."""
     values.setdefault(
-        "tool_name", record.text_attribute("tool_name", "function_name", "gen_ai.tool.name") or "tool"
+        "tool_name", record.first_text_attribute("tool_name", "function_name", "gen_ai.tool.name") or "tool"
     )
     return make.build_telemetry_event(
         "post_tool",
         tool_use_id=call_id,
-        duration_ms=record.number_attribute("duration_ms"),
+        duration_ms=record.first_integer_attribute("duration_ms"),
         **values,
     )

@@ -26,10 +26,10 @@ from coordinator.dialects.otlp_messages import (
     TEXT,
     SpokenPart,
     last_text_of_person,
-    plain_result,
     read_messages_of_model,
     read_messages_to_model,
-    read_tool_messages,
+    read_tool_span_input_and_output,
+    unwrap_tool_result,
 )
 from coordinator.dialects.otlp_names import (
     AGENT_NAME,
@@ -39,21 +39,21 @@ from coordinator.dialects.otlp_names import (
     TOOL_NAME,
     TOOL_OUTPUT,
     UNKNOWN_CALL_IDS,
-    is_about_ai,
+    classify_span_role,
     is_agent_span,
+    is_ai_span,
     is_model_client_span,
-    span_role,
     vercel_operation,
 )
 from coordinator.dialects.otlp_reading import (
     ReadingNotes,
     SessionReport,
+    convert_otlp_attributes_to_dict,
     fallback_session_name,
-    find_sending_program,
+    find_agent_program_of_record,
     iterate_otlp_records,
     otlp_list_field,
     parse_nanoseconds,
-    plain_otlp_attributes,
     telemetry_session_location,
     trace_origin,
     trace_session_name,
@@ -74,33 +74,43 @@ MAX_NESTED_SPANS = 100  # spans above one another that are looked at
 MAX_SPAN_EVENTS = 1_000  # of one span; the last ones are read
 
 
-def read_otlp_traces(request: Any, now: datetime, notes: ReadingNotes | None = None) -> list[SessionReport]:
+def convert_otlp_traces_to_reports(
+    request: Any, now: datetime, notes: ReadingNotes | None = None
+) -> list[SessionReport]:
     """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out.
 
     `notes` gets what could not be read, and spans about agents or models that are not understood.
     """
     notes = notes if notes is not None else ReadingNotes()
     spans = [
-        read_otlp_span(*otlp_record, notes)
+        parse_otlp_span(*otlp_record, notes)
         for otlp_record in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans", notes)
     ]
     # Only some spans of a trace name the conversation; the others belong to it all the same.
     conversations = {
-        span.trace: span.text_attribute(*CONVERSATION) for span in spans if span.text_attribute(*CONVERSATION)
+        span.trace: span.first_text_attribute(*CONVERSATION)
+        for span in spans
+        if span.first_text_attribute(*CONVERSATION)
     }
     tree = SpanTree(spans)
     reports, ends = [], []
     # Tools first: the messages of a request say less of a call than the span of the tool.
-    for span in sorted(spans, key=lambda span: span_role(span) != "tool"):
+    for span in sorted(spans, key=lambda span: classify_span_role(span) != "tool"):
         session = (
-            span.text_attribute(*CONVERSATION) or conversations.get(span.trace) or fallback_session_name(span)
+            span.first_text_attribute(*CONVERSATION)
+            or conversations.get(span.trace)
+            or fallback_session_name(span)
         )
         if events := build_span_events(span, session, tree, now):
-            where = telemetry_session_location(span, tree.find_agent(span))
+            where = telemetry_session_location(span, tree.find_root_agent_name(span))
             reports.append(SessionReport(session, where, events, trace=span.trace))
             if session != trace_session_name(span.trace):
                 events[0].claims += (trace_origin(span.trace),)
-        elif find_sending_program(span) is None and is_about_ai(span) and span_role(span) is None:
+        elif (
+            find_agent_program_of_record(span) is None
+            and is_ai_span(span)
+            and classify_span_role(span) is None
+        ):
             emitter = TelemetryEmitter(str(span.resource.get("service.name") or ""), span.scope)
             notes.add_omission(OmissionKind.SPAN, span.name or "a span without a name", emitter)
         if end := find_trace_session_end(span, session, now):
@@ -108,15 +118,15 @@ def read_otlp_traces(request: Any, now: datetime, notes: ReadingNotes | None = N
     return reports + ends  # what a session's spans report goes before its end
 
 
-def read_otlp_span(
+def parse_otlp_span(
     resource: dict[str, Any], scope: str, span: dict[str, Any], notes: ReadingNotes
 ) -> TelemetryRecord:
     """Return a span as a record. What its error says is taken from its status, else from the exception it reports."""
     status = span.get("status") if isinstance(span.get("status"), dict) else {}
     failed = status.get("code") in {2, "STATUS_CODE_ERROR"} if status else False
-    attributes = plain_otlp_attributes(otlp_list_field(span, "attributes"), notes)
+    attributes = convert_otlp_attributes_to_dict(otlp_list_field(span, "attributes"), notes)
     events = tuple(
-        (str(event.get("name")), plain_otlp_attributes(otlp_list_field(event, "attributes"), notes))
+        (str(event.get("name")), convert_otlp_attributes_to_dict(otlp_list_field(event, "attributes"), notes))
         for event in otlp_list_field(span, "events")[-MAX_SPAN_EVENTS:]
         if isinstance(event, dict)
     )
@@ -173,42 +183,46 @@ class SpanTree:
         self._agents = {
             (span.trace, span.span): name
             for span in spans
-            if span_role(span) == "agent" and (name := span.text_attribute(*AGENT_NAME))
+            if classify_span_role(span) == "agent" and (name := span.first_text_attribute(*AGENT_NAME))
         }
         self._agent_by_trace: dict[str, str] = {}
         for span in spans:
             name = self._agents.get((span.trace, span.span))
-            above = self.list_spans_above(span)
+            above = self.list_ancestor_span_ids(span)
             if name and not any((span.trace, parent) in self._agents for parent in above):
                 self._agent_by_trace.setdefault(span.trace, name)
         for span in spans:  # LangChain names its agent so alone
-            if not span.parent and span.text_attribute("openinference.span.kind") == "AGENT":
+            if not span.parent and span.first_text_attribute("openinference.span.kind") == "AGENT":
                 self._agent_by_trace.setdefault(span.trace, span.name)
-        counting = [span for span in spans if counts_model_tokens(span)]
-        self._covered = {(span.trace, above) for span in counting for above in self.list_spans_above(span)}
+        counting = [span for span in spans if has_model_request_tokens(span)]
+        self._covered = {
+            (span.trace, above) for span in counting for above in self.list_ancestor_span_ids(span)
+        }
         self._messages = {(span.trace, span.span): read_span_messages(span) for span in spans}
         speaking = [span for span in spans if any(self._messages[span.trace, span.span])]
-        self._repeating = {(span.trace, above) for span in speaking for above in self.list_spans_above(span)}
+        self._repeating = {
+            (span.trace, above) for span in speaking for above in self.list_ancestor_span_ids(span)
+        }
         # By trace and tool, the calls that answers ask for, in order; and the results of calls, by trace and id.
         self._calls: dict[tuple[str, str], list[tuple[SpokenPart, bool]]] = {}
         # What Claude Code's calls failed with stands on a span below theirs.
         self._failures = {
             (span.trace, span.parent): error
             for span in spans
-            if span.name == CLAUDE_EXECUTION and (error := span.text_attribute("error"))
+            if span.name == CLAUDE_EXECUTION and (error := span.first_text_attribute("error"))
         }
         self._results: dict[tuple[str, str], Any] = {}
         for span in sorted(spans, key=lambda span: span.ends):
             to_model, of_model = self._messages[span.trace, span.span]
-            if span_role(span) == "model":
+            if classify_span_role(span) == "model":
                 is_client = is_model_client_span(span)
                 for part in of_model:
                     if part.kind == CALL:
                         self._calls.setdefault((span.trace, part.tool_name), []).append((part, is_client))
-                for part in list_last_results(to_model):
+                for part in list_newest_tool_results(to_model):
                     self._results[span.trace, part.call_id] = part.value
 
-    def list_spans_above(self, span: TelemetryRecord) -> list[str]:
+    def list_ancestor_span_ids(self, span: TelemetryRecord) -> list[str]:
         """Return the ids of the spans above a span, the nearest first, as far as they are in the export."""
         above: list[str] = []
         parent = span.parent
@@ -217,30 +231,30 @@ class SpanTree:
             parent = self._parents.get((span.trace, parent), "")
         return above
 
-    def find_agent(self, span: TelemetryRecord) -> str | None:
+    def find_root_agent_name(self, span: TelemetryRecord) -> str | None:
         """Return the name of the agent that a span's trace is of: the one that no other has called."""
         return self._agent_by_trace.get(span.trace)
 
-    def is_covered(self, span: TelemetryRecord) -> bool:
+    def are_tokens_counted_below_span(self, span: TelemetryRecord) -> bool:
         """Say whether a span below this one counts its tokens."""
         return (span.trace, span.span) in self._covered
 
-    def find_messages(self, span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
+    def find_span_messages(self, span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
         """Return what was said to a model and by it in a span, unless a span below it says so."""
         return (
             ([], []) if (span.trace, span.span) in self._repeating else self._messages[span.trace, span.span]
         )
 
-    def find_subagent(self, span: TelemetryRecord) -> str | None:
+    def find_subagent_name_of_span(self, span: TelemetryRecord) -> str | None:
         """Return the name of the agent that a span is of, where another agent has called that one."""
         agents = [
             name
-            for above in (span.span, *self.list_spans_above(span))
+            for above in (span.span, *self.list_ancestor_span_ids(span))
             if (name := self._agents.get((span.trace, above)))
         ]
         return agents[0] if any(name != agents[0] for name in agents) else None
 
-    def take_call(
+    def claim_requested_call_of_span(
         self, span: TelemetryRecord, tool: str, call_id: str | None
     ) -> tuple[SpokenPart, bool] | None:
         """Return the call that an answer asked for and this tool's span is of; and whether a client's span has it.
@@ -256,31 +270,35 @@ class SpanTree:
         """Return the result of a call that a later request gave to the model."""
         return self._results.get((span.trace, call_id))
 
-    def find_failure(self, span: TelemetryRecord) -> str | None:
+    def find_claude_call_failure(self, span: TelemetryRecord) -> str | None:
         """Return what a call of Claude Code failed with, as the span of its execution has it."""
         return self._failures.get((span.trace, span.span)) or span.failed
 
-    def list_repeated_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_origins_of_repeating_spans(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which spans above this one are known to repeat what it says."""
-        return tuple(repeating_span_origin(span.trace, above) for above in self.list_spans_above(span))
+        return tuple(repeating_span_origin(span.trace, above) for above in self.list_ancestor_span_ids(span))
 
-    def list_claimed_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_origins_claimed_by_span(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which spans above this one, and this one, are known to be counted."""
         return (
             counted_span_origin(span.trace, "itself", span.span),
-            *(counted_span_origin(span.trace, "below", above) for above in self.list_spans_above(span)),
+            *(counted_span_origin(span.trace, "below", above) for above in self.list_ancestor_span_ids(span)),
         )
 
-    def list_counted_origins(self, span: TelemetryRecord) -> tuple[str, ...]:
+    def list_origins_counting_span_tokens(self, span: TelemetryRecord) -> tuple[str, ...]:
         """Return the origins by which a span's tokens are known to be counted already, below it or right above it."""
         own = counted_span_origin(span.trace, "below", span.span)
         return (own, counted_span_origin(span.trace, "itself", span.parent)) if span.parent else (own,)
 
 
-def counts_model_tokens(span: TelemetryRecord) -> bool:
+def has_model_request_tokens(span: TelemetryRecord) -> bool:
     """Say whether a span is a request to a model and has its tokens."""
-    has_tokens = span.number_attribute(*INPUT_TOKENS) or span.number_attribute(*OUTPUT_TOKENS)
-    return bool(has_tokens) and find_sending_program(span) is None and span_role(span) == "model"
+    has_tokens = span.first_integer_attribute(*INPUT_TOKENS) or span.first_integer_attribute(*OUTPUT_TOKENS)
+    return (
+        bool(has_tokens)
+        and find_agent_program_of_record(span) is None
+        and classify_span_role(span) == "model"
+    )
 
 
 def counted_span_origin(trace: str, where: str, span: str) -> str:
@@ -293,7 +311,9 @@ def repeating_span_origin(trace: str, span: str) -> str:
 
 def read_span_messages(span: TelemetryRecord) -> tuple[list[SpokenPart], list[SpokenPart]]:
     """Return what was said to a model and by it. Of agents' spans only the Vercel AI SDK's add something."""
-    if find_sending_program(span) is not None or not (span_role(span) == "model" or vercel_operation(span)):
+    if find_agent_program_of_record(span) is not None or not (
+        classify_span_role(span) == "model" or vercel_operation(span)
+    ):
         return [], []
     return read_messages_to_model(span), read_messages_of_model(span)
 
@@ -305,7 +325,7 @@ def find_trace_session_end(span: TelemetryRecord, session: str, now: datetime) -
     that stands by itself is one of several: its conversation goes on.
     """
     program, key = (
-        find_sending_program(span),
+        find_agent_program_of_record(span),
         make_event_origin("span", span.trace, span.span, "session ends"),
     )
     own = codex_telemetry.ended_codex_session(span) if program == codex_telemetry.PROGRAM else None
@@ -328,24 +348,24 @@ def build_span_events(
 ) -> list[DedupedEvent]:
     make = TelemetryEventBuilder(span, session, make_event_origin("span", span.trace, span.span), now)
     took = max(0, span.ends - span.begins) // 1_000_000
-    program = find_sending_program(span)
+    program = find_agent_program_of_record(span)
     if program is not None:  # the others' log records report all that their spans do
         return build_claude_span_events(span, make, tree, took) if program == claude_code.SOURCE else []
-    role = span_role(span)
+    role = classify_span_role(span)
     if role == "tool":
         events = build_tool_span_events(span, make, tree, took)
     elif role in {"model", "agent"}:
-        to_model, of_model = tree.find_messages(span)
+        to_model, of_model = tree.find_span_messages(span)
         with_calls = is_model_client_span(span) or not span.parent
         events = list(build_message_events(span, make, to_model, of_model, with_calls=with_calls))
         for event in events:
-            event.claims += tree.list_repeated_origins(span)
+            event.claims += tree.list_origins_of_repeating_spans(span)
             event.unless += (repeating_span_origin(span.trace, span.span),)
-        if role == "model" and not tree.is_covered(span):
-            events.append(build_model_request(span, make, tree, took))
+        if role == "model" and not tree.are_tokens_counted_below_span(span):
+            events.append(build_span_model_request_event(span, make, tree, took))
     else:
         return []
-    subagent = tree.find_subagent(span)
+    subagent = tree.find_subagent_name_of_span(span)
     if subagent is not None:
         if role == "agent" and span.ends > 0:
             events.append(make.build_telemetry_event(TURN_END, at=span.ends, error=span.failed))
@@ -354,16 +374,16 @@ def build_span_events(
     return events
 
 
-def build_model_request(
+def build_span_model_request_event(
     span: TelemetryRecord, make: TelemetryEventBuilder, tree: SpanTree, took: int
 ) -> DedupedEvent:
-    return make.build_request_with_costs(
+    return make.build_model_request_event(
         cached_inside=True,
         duration_ms=took,
         at=span.ends or None,
         error=span.failed,
-        claims=tree.list_claimed_origins(span) if counts_model_tokens(span) else (),
-        unless=tree.list_counted_origins(span),
+        claims=tree.list_origins_claimed_by_span(span) if has_model_request_tokens(span) else (),
+        unless=tree.list_origins_counting_span_tokens(span),
     )
 
 
@@ -372,8 +392,8 @@ def build_claude_span_events(
 ) -> list[DedupedEvent]:
     """Of Claude Code's own spans, return only what its hooks and logs may not have reported."""
     call_id, request_id = (
-        span.text_attribute("tool_use_id", "gen_ai.tool.call.id"),
-        span.text_attribute("request_id"),
+        span.first_text_attribute("tool_use_id", "gen_ai.tool.call.id"),
+        span.first_text_attribute("request_id"),
     )
     if span.name == "claude_code.tool" and call_id:
         return [
@@ -383,14 +403,14 @@ def build_claude_span_events(
                 call_id,
                 tool_input=read_claude_span_input(span),
                 tool_output=read_claude_span_output(span),
-                error=tree.find_failure(span),
+                error=tree.find_claude_call_failure(span),
                 origin=call_result_origin(make.session, call_id),
                 at=span.ends or None,
             )
         ]
     if span.name == "claude_code.llm_request" and request_id:
         return [
-            make.build_request_with_costs(
+            make.build_model_request_event(
                 duration_ms=took, origin=make_event_origin(make.session, "request", request_id)
             )
         ]
@@ -399,7 +419,10 @@ def build_claude_span_events(
 
 def read_claude_span_input(span: TelemetryRecord) -> dict[str, Any] | None:
     """Return what of a call's input stands on Claude Code's span of it: a command, or a file's path."""
-    fields = {"command": span.text_attribute("full_command"), "file_path": span.text_attribute("file_path")}
+    fields = {
+        "command": span.first_text_attribute("full_command"),
+        "file_path": span.first_text_attribute("file_path"),
+    }
     return {name: text for name, text in fields.items() if text is not None} or None
 
 
@@ -414,17 +437,17 @@ def build_tool_span_events(
     span: TelemetryRecord, make: TelemetryEventBuilder, tree: SpanTree, took: int
 ) -> list[DedupedEvent]:
     """Return a call and its result. What the span leaves out is taken from the messages of the same export."""
-    tool = span.text_attribute(*TOOL_NAME) or span.name.removeprefix("execute_tool ") or "tool"
-    call_id = span.text_attribute(*TOOL_CALL_ID)
+    tool = span.first_text_attribute(*TOOL_NAME) or span.name.removeprefix("execute_tool ") or "tool"
+    call_id = span.first_text_attribute(*TOOL_CALL_ID)
     call_id = None if call_id in UNKNOWN_CALL_IDS else call_id
-    tool_input = parse_embedded_json(first_attribute(span, TOOL_INPUT))
-    tool_output = plain_result(first_attribute(span, TOOL_OUTPUT))
-    event_input, event_output = read_tool_messages(span)
+    tool_input = parse_embedded_json(first_present_attribute(span, TOOL_INPUT))
+    tool_output = unwrap_tool_result(first_present_attribute(span, TOOL_OUTPUT))
+    event_input, event_output = read_tool_span_input_and_output(span)
     tool_input, tool_output = (
         event_input if tool_input is None else tool_input,
         event_output if tool_output is None else tool_output,
     )
-    if (earlier_call := tree.take_call(span, tool, call_id)) is not None:
+    if (earlier_call := tree.claim_requested_call_of_span(span, tool, call_id)) is not None:
         asked_call, is_client = earlier_call
         tool_input = tool_input if isinstance(tool_input, dict) else asked_call.value
         tool_output = tree.find_result(span, asked_call.call_id) if tool_output is None else tool_output
@@ -455,7 +478,7 @@ def build_tool_span_events(
     ]
 
 
-def first_attribute(span: TelemetryRecord, names: Sequence[str]) -> Any:
+def first_present_attribute(span: TelemetryRecord, names: Sequence[str]) -> Any:
     return next((span.attributes[name] for name in names if name in span.attributes), None)
 
 
@@ -497,7 +520,7 @@ def build_message_events(
     if not with_calls:
         return
     names = {part.call_id: part.tool_name for part in to_model if part.kind == CALL}
-    for part in list_last_results(to_model):
+    for part in list_newest_tool_results(to_model):
         yield make.build_telemetry_event(
             "post_tool",
             tool_name=part.tool_name or names.get(part.call_id) or "tool",
@@ -521,7 +544,7 @@ def build_message_events(
         )
 
 
-def list_last_results(to_model: list[SpokenPart]) -> list[SpokenPart]:
+def list_newest_tool_results(to_model: list[SpokenPart]) -> list[SpokenPart]:
     """Return the results at the end of what was said to a model; those before were given to it earlier."""
     results: list[SpokenPart] = []
     for part in reversed(to_model):

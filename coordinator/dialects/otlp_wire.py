@@ -100,12 +100,12 @@ def iterate_inner_messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]
         at, end, of = pending_messages.pop()
         inner = message_fields_by_number(of)
         while at < end:
-            tag, at = read_varint(raw, at)
+            tag, at = decode_protobuf_varint(raw, at)
             kind = tag & 7
             if kind == 0:
-                _, at = read_varint(raw, at)
+                _, at = decode_protobuf_varint(raw, at)
                 continue
-            size, at = read_varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
+            size, at = decode_protobuf_varint(raw, at) if kind == 2 else (_SIZES.get(kind, -1), at)
             if size < 0 or at + size > end:
                 raise ValueError("a field that ends behind its message")
             if kind == 2 and tag >> 3 in inner:
@@ -114,7 +114,7 @@ def iterate_inner_messages(raw: bytes, descriptor: Descriptor) -> Iterator[None]
             at += size
 
 
-def read_varint(raw: bytes, at: int) -> tuple[int, int]:
+def decode_protobuf_varint(raw: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte = raw[at]

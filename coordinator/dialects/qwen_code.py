@@ -82,13 +82,15 @@ class QwenCodeDialect(Dialect):
     subjects = SUBJECTS
     detail_fields = ("permission_mode",)
 
-    def is_silent_hook(self, hook: AgentHook) -> bool:
+    def is_redundant_hook(self, hook: AgentHook) -> bool:
         """Say whether it is a prompt that nobody typed, or a sign-in that worked."""
         if hook.name == "UserPromptSubmit":
             return hook.text_field("prompt") is None
         return hook.name == "Notification" and hook.text_field("notification_type") == "auth_success"
 
-    def build_reply(self, name: str, decision: str, reason: str, _added: Mapping[str, Any]) -> AgentReply:
+    def build_decision_reply(
+        self, name: str, decision: str, reason: str, _added: Mapping[str, Any]
+    ) -> AgentReply:
         """Return the answer to a PreToolUse."""
         output = {"hookEventName": name, "permissionDecision": decision, "permissionDecisionReason": reason}
         return AgentReply({"hookSpecificOutput": output}, reason if decision == DENY else None)

@@ -49,7 +49,7 @@ class QwenTranscriptReader:
     turn: str | None = None
     begun: dict[str, tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events; none for what Qwen Code keeps for itself. Raises UnknownLineKind."""
         try:
             fields = decode_json_text(body)
@@ -73,7 +73,7 @@ class QwenTranscriptReader:
         events = list(_MEANINGS[kind](self, fields, record))
         return [record.build_imported_line(events, facts)] if events else []
 
-    def build_closing_events(self, _now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, _now: datetime) -> list[ImportedLine]:
         """Return nothing: each line says all by itself."""
         return []
 
@@ -124,7 +124,7 @@ class QwenTranscriptReader:
                 tool,
                 tool_input,
                 ended_origins,
-                **read_qwen_outcome(response_part),
+                **read_qwen_call_result_columns(response_part),
             )
 
     def remember_prompt_id(
@@ -190,7 +190,7 @@ def count_qwen_tokens(usage: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def read_qwen_outcome(response_part: dict[str, Any]) -> dict[str, Any]:
+def read_qwen_call_result_columns(response_part: dict[str, Any]) -> dict[str, Any]:
     response = response_part.get("response")
     if not isinstance(response, dict):
         return {"tool_output": response}

@@ -359,7 +359,7 @@ class Application:
     async def start_services(self) -> None:
         self.feed.listeners.append(EventAdopter())
         self.feed.start_feed()
-        self.hub.listeners.insert(0, self.forget_changed_callers)
+        self.hub.listeners.insert(0, self.forget_changed_identities_of_callers)
         self.hub.start_following_feed()
         await self.rulings.refresh_rules()
         self.writer.start()
@@ -368,7 +368,7 @@ class Application:
         self.housekeeper.start()
         self.reporter.start()
 
-    def forget_changed_callers(self, batch: Sequence[FeedChange]) -> None:
+    def forget_changed_identities_of_callers(self, batch: Sequence[FeedChange]) -> None:
         before = self.auth.generation
         self.auth.forget_changed_identities(batch)
         if self.auth.generation != before:

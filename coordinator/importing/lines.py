@@ -53,10 +53,10 @@ class ImportedLine:
 class LineReader(Protocol):
     """Reads one file's lines in order."""
 
-    def read_line(self, body: bytes) -> list[ImportedLine]:
+    def convert_line_to_events(self, body: bytes) -> list[ImportedLine]:
         """Return a line's events, [] for what the agent keeps for itself. Raises UnknownLineKind."""
         ...
 
-    def build_closing_events(self, now: datetime) -> list[ImportedLine]:
+    def build_end_of_file_events(self, now: datetime) -> list[ImportedLine]:
         """Return what remains at the file's end."""
         ...

@@ -191,7 +191,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "pasted list of tools",
-        "coordinator.mcp.servers.tools:parse_listing",
+        "coordinator.mcp.servers.tools:parse_pasted_tool_listing",
         "2,000,000 characters; as JSON's depth and weight",
     ),
     build_foreign_parser(
@@ -229,7 +229,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "shell text of a call",
-        "coordinator.calls.shell_parser:parse_shell",
+        "coordinator.calls.shell_parser:parse_shell_syntax_tree",
         "64 KiB, 30,000 nodes and 0.05 s of a call's shell texts together; 60 levels, 6 shells in each other",
         "coordinator.calls.shell_parser coordinator.calls.shell_words coordinator.calls.shell_reader",
     ),
@@ -276,7 +276,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "edited input",
-        "coordinator.actions.sessions.tool_calls:parse_edited_input",
+        "coordinator.actions.sessions.tool_calls:parse_edited_tool_input",
         "the form's 2 MiB; 100 levels",
     ),
     # Single sign-on

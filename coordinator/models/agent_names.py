@@ -20,7 +20,7 @@ from django.db.models import Q
 from coordinator.lib.identifiers import build_agent_id
 from coordinator.models.agents import Agent, AgentName
 from coordinator.models.runners import Blueprint
-from coordinator.models.sessions import list_session_values
+from coordinator.models.sessions import list_distinct_session_values
 
 MOST_NAMES = 2000  # of sessions, that are looked at for those of one agent
 
@@ -43,7 +43,7 @@ class LinkedAgent:
     reason: LinkReason
 
 
-def resolve_agent_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
+def find_linked_agents_of_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
     """Return the agent of each name that is linked to one."""
     asked_names = {name for name in names if name and "\0" not in name}  # PostgreSQL has no NUL
     if not asked_names:
@@ -80,13 +80,13 @@ def resolve_agent_names(names: Iterable[str | None]) -> dict[str, LinkedAgent]:
 
 def find_linked_agent(name: str | None) -> LinkedAgent | None:
     """Return the agent that a name is linked to, if any."""
-    return resolve_agent_names([name]).get(name or "")
+    return find_linked_agents_of_names([name]).get(name or "")
 
 
-def list_known_names() -> set[str]:
+def list_all_agent_names() -> set[str]:
     """Return the names that sessions and blueprints know agents by, and those that a person linked."""
     return {
-        *list_session_values("agent_name", MOST_NAMES),
+        *list_distinct_session_values("agent_name", MOST_NAMES),
         *Blueprint.objects.values_list("name", flat=True),
         *AgentName.objects.values_list("name", flat=True),
     }
@@ -94,7 +94,7 @@ def list_known_names() -> set[str]:
 
 def list_agent_names(agent_id: str) -> dict[str, LinkReason]:
     """Return every known name of an agent and why it is the agent's, its id first."""
-    linked = resolve_agent_names(list_known_names())
+    linked = find_linked_agents_of_names(list_all_agent_names())
     other_names = {name: link.reason for name, link in sorted(linked.items()) if link.agent_id == agent_id}
     return {agent_id: LinkReason.ID} | other_names
 
@@ -105,7 +105,7 @@ def expand_agent_name(name: str) -> list[str]:
     return [name] if agent is None else list(dict.fromkeys([*list_agent_names(agent.agent_id), name]))
 
 
-def label_agents() -> dict[str, str]:
+def agent_labels_by_id() -> dict[str, str]:
     """Return what each agent is called, by its id; with the id where several are called so."""
     names = dict(Agent.objects.exclude(pk=None).values_list("pk", "name"))
     shared = Counter(names.values())
@@ -114,13 +114,13 @@ def label_agents() -> dict[str, str]:
     }
 
 
-def list_agent_choices(chosen: str | None = None) -> list[tuple[str, str]]:
+def list_agent_filter_choices(chosen: str | None = None) -> list[tuple[str, str]]:
     """Return what a filter by agent offers, with labels: agents that have sessions, and names that are nobody's.
 
     `chosen` stands for its agent, whichever of the agent's names it is.
     """
-    names = list_session_values("agent_name", MOST_NAMES)
-    linked = resolve_agent_names([*names, chosen])
+    names = list_distinct_session_values("agent_name", MOST_NAMES)
+    linked = find_linked_agents_of_names([*names, chosen])
     choices = {name: name for name in [*names, chosen] if name and name not in linked}
     chosen_agent = linked.get(chosen or "")
     for agent in linked.values():

@@ -330,13 +330,15 @@ class InstantLookup(lookups.Lookup):
         if not isinstance(self.rhs, datetime):
             other, other_params = compiler.compile(InstantTransform(self.rhs))
             return f"{exact} {self.operator} {other}", [*exact_params, *other_params]
-        bounds, bound_params = self.text_bounds(column, list(params), self.rhs)
+        bounds, bound_params = self.build_text_bounds_sql(column, list(params), self.rhs)
         return (
             f"({bounds} AND {exact} {self.operator} %s)",
             [*bound_params, *exact_params, instants.to_microseconds(self.rhs)],
         )
 
-    def text_bounds(self, column: str, params: list[Any], instant: datetime) -> tuple[str, list[Any]]:
+    def build_text_bounds_sql(
+        self, column: str, params: list[Any], instant: datetime
+    ) -> tuple[str, list[Any]]:
         """Return what every text of an instant in question satisfies, whatever its offset."""
         edges = {">=": instant.date() - DAY, "<": instant.date() + 2 * DAY}
         sql = " AND ".join(f"{column} {sign} %s" for sign in self.bounds)

@@ -251,10 +251,10 @@ class Grant(models.Model):
     @property
     def effective_permission(self) -> str:
         """What the grant says: a GrantWord, or a word that nobody knows as it stands."""
-        return effective_permission_of(self.permission, self.asks)
+        return effective_grant_permission(self.permission, self.asks)
 
 
-def effective_permission_of(permission: str, requires_approval: bool) -> str:
+def effective_grant_permission(permission: str, requires_approval: bool) -> str:
     """Return what a row says. One that asks stands as a denial, so that who knows no asking lets nothing through.
 
     The bare word `ask` is another program's, and denies as it always did.

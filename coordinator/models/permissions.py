@@ -36,11 +36,11 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         """Load each request together with its context (None for rows of other programs)."""
         return self.select_related("context")
 
-    def without_bodies(self) -> PermissionRequestQuerySet:
+    def defer_large_columns(self) -> PermissionRequestQuerySet:
         """Load each request and its context; the columns that may hold megabytes are read when they are asked for."""
         return self.select_related("context").defer("metadata", "context__tool_input", "context__answer")
 
-    def with_listed_input(self) -> PermissionRequestQuerySet:
+    def with_only_short_inputs(self) -> PermissionRequestQuerySet:
         """Load each request as lists show it: without bodies, but for an input of at most LISTED_INPUT characters.
 
         That one is its `listed_input`; `is_edited` says whether a person approved another.
@@ -50,20 +50,20 @@ class PermissionRequestQuerySet(models.QuerySet["PermissionRequest"]):
         )
         is_edited = Q(context__answer__isnull=False, context__answer__contains='"updated_input"')
         return (
-            self.without_bodies()
+            self.defer_large_columns()
             .alias(input_length=Length("context__tool_input"))
             .annotate(
                 listed_input=listed_input, is_edited=ExpressionWrapper(is_edited, models.BooleanField())
             )
         )
 
-    def list_row_sizes(self) -> models.QuerySet[PermissionRequest, tuple[int, int]]:
+    def list_ids_and_character_counts(self) -> models.QuerySet[PermissionRequest, tuple[int, int]]:
         """Return the row ids, in their order, and how many characters each request holds in columns of any length."""
         columns = ("justification", "target_resource", "metadata", "context__tool_input", "context__answer")
         size = sum(Coalesce(Length(column), 0) for column in columns)
         return self.annotate(size=size).values_list("pk", "size")
 
-    def with_triage(self) -> PermissionRequestQuerySet:
+    def with_context_and_assignment(self) -> PermissionRequestQuerySet:
         """Load each request together with its context and with whom it is assigned to."""
         return self.select_related("context", "assignment")
 

@@ -62,7 +62,7 @@ class Runner(models.Model):
     @property
     def executor_command(self) -> str | None:
         """What it starts its executors with; None where it does not say."""
-        return self.executor_text("command")
+        return self.executor_text_setting("command")
 
     @property
     def executor_type(self) -> str:
@@ -70,14 +70,14 @@ class Runner(models.Model):
 
         Runners from before the two types said other words here, and all of them ran agents.
         """
-        return PROCEDURAL if self.executor_text("type") == PROCEDURAL else AUTONOMOUS
+        return PROCEDURAL if self.executor_text_setting("type") == PROCEDURAL else AUTONOMOUS
 
     @property
     def executor_lifecycle(self) -> str | None:
         """Whether its executors outlive a run (`persistent`) or not (`one_shot`); None: an older runner."""
-        return self.executor_text("lifecycle")
+        return self.executor_text_setting("lifecycle")
 
-    def executor_text(self, name: str) -> str | None:
+    def executor_text_setting(self, name: str) -> str | None:
         value = self.executor.get(name) if isinstance(self.executor, dict) else None
         return value if isinstance(value, str) else None
 

@@ -76,7 +76,7 @@ SELECT CAST(value AS TEXT) FROM found WHERE value IS NOT NULL LIMIT {most}
 """
 
 
-def list_session_values(
+def list_distinct_session_values(
     column: Literal["agent_name", "hostname", "person", "tag"],
     most: int,
     table: Literal["sessions", "sbx_session_figures", "sbx_session_tags"] = "sessions",

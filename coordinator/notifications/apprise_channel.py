@@ -68,22 +68,22 @@ def inspect_service_address(url: str) -> DisplayedAddress:
     return DisplayedAddress(str(outcome["service"]), str(outcome["host"]))
 
 
-def address_digest(url: str) -> str:
+def service_address_digest(url: str) -> str:
     """Return what stands for an address where the same one is to be known again."""
     return keyed_digest("notification address", url)
 
 
 def seal_address(url: str) -> str:
     """Return an address as it is stored. Raises keyring.KeyringUnusable."""
-    return keyring.seal_text_with_keyring(address_key_purpose(address_digest(url)), url)
+    return keyring.seal_text_with_keyring(service_address_seal_purpose(service_address_digest(url)), url)
 
 
 def unseal_target_address(target: NotificationTarget) -> str:
     """Return the address of a target of this kind. Raises keyring.KeyringUnusable."""
-    return keyring.unseal_text_with_keyring(address_key_purpose(target.address), target.secret or "")
+    return keyring.unseal_text_with_keyring(service_address_seal_purpose(target.address), target.secret or "")
 
 
-def address_key_purpose(address: str) -> str:
+def service_address_seal_purpose(address: str) -> str:
     return f"notification\x1f{address}"
 
 

@@ -128,12 +128,12 @@ def main() -> None:
     output = sys.stdout
     sys.stdout = sys.stderr  # libraries talk there, to nobody
     logging.disable(logging.CRITICAL)
-    json.dump(run_apprise_order(order), output)
+    json.dump(run_fenced_apprise_order(order), output)
     output.flush()
     os._exit(0)  # no thread of a library holds it up
 
 
-def run_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
+def run_fenced_apprise_order(order: Mapping[str, Any]) -> dict[str, str]:
     """Build the fence, then read the address and, where there is a text, send it."""
     plugins: Any = NotificationManager()  # type: ignore[no-untyped-call]
     plugins.load_modules()

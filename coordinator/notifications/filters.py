@@ -20,7 +20,9 @@ def targets_for_request(
     targets = list(targets)
     wants_marks = any(target.about == About.MARKED for target in targets)
     is_marked = wants_marks and bool(marks.find_request_review_reasons(request, marks.load_danger_marks()))
-    return [target for target in targets if wants_request(target, request, is_marked=is_marked)]
+    return [
+        target for target in targets if is_target_notified_of_request(target, request, is_marked=is_marked)
+    ]
 
 
 def targets_for_budgets(targets: Iterable[NotificationTarget]) -> list[NotificationTarget]:
@@ -33,7 +35,9 @@ def targets_for_sessions(targets: Iterable[NotificationTarget]) -> list[Notifica
     return [target for target in targets if target.about == About.EVERYTHING]
 
 
-def wants_request(target: NotificationTarget, request: PermissionRequest, *, is_marked: bool) -> bool:
+def is_target_notified_of_request(
+    target: NotificationTarget, request: PermissionRequest, *, is_marked: bool
+) -> bool:
     if target.about == About.BUDGETS:
         return False
     if target.about == About.MARKED:

@@ -25,8 +25,8 @@ from coordinator.models.permissions import RequestStatus as Status
 from coordinator.policy.limits.budgets import USED_UP, convert_budget_row
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
-from coordinator.policy.requests.gateway_requests import gateway_request_gist
-from coordinator.policy.requests.questions import AskedQuestions, describe_asked_kind
+from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
+from coordinator.policy.requests.questions import AskedQuestions, describe_how_agent_asks
 from coordinator.secrets.masking import mask_secrets, shorten_masks
 from coordinator.sessions import titles
 
@@ -83,52 +83,54 @@ def build_message_text(
         )
     if message.event == Notification.NotifiedEvent.SETTLED:
         title = (
-            f"Signalbox: {describe_request_end(request, now)} {describe_request_subject(request, 'asked')}"
+            f"Signalbox: {describe_request_end(request, now)} {describe_who_requests_what(request, 'asked')}"
         )
-        return MessageText(clean_text_line(title), "", approval_page_url(request))
+        return MessageText(clean_foreign_text_to_one_line(title), "", approval_page_url(request))
     late = (
         f", waiting for {request_waiting_time(request, now)}"
         if message.event == Notification.NotifiedEvent.ESCALATED
         else ""
     )
-    about = [clean_text_paragraph(describe_question(request) or request.justification)]
+    about = [clean_foreign_text_keeping_lines(describe_question(request) or request.justification)]
     if session := request_session_title(request):
-        about.append(f"Session: {clean_text_line(session)}")
+        about.append(f"Session: {clean_foreign_text_to_one_line(session)}")
     about += ["", "Open the request and decide (sign in first):"]
-    title = f"Signalbox: {describe_request_subject(request, 'asks')}{late}"
-    return MessageText(clean_text_line(title), "\n".join(about), approval_page_url(request))
+    title = f"Signalbox: {describe_who_requests_what(request, 'asks')}{late}"
+    return MessageText(clean_foreign_text_to_one_line(title), "\n".join(about), approval_page_url(request))
 
 
-def find_budget_mark(message: Notification) -> BudgetMark | None:
+def find_reached_budget_of_notification(message: Notification) -> BudgetMark | None:
     """Return of which mark of a budget a message tells; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(BUDGET))
     return BudgetMark.objects.select_related("budget").filter(pk=number).first() if number else None
 
 
 def build_budget_message_text(message: Notification) -> MessageText:
-    mark = find_budget_mark(message)
+    mark = find_reached_budget_of_notification(message)
     if mark is None:  # it was changed meanwhile, and is told of anew
         return MessageText("Signalbox: a budget changed", "", budgets_page_url())
     budget = convert_budget_row(mark.budget)
-    of = f" in {mark.about}" if budget.is_by_session else ""
+    of = f" in {mark.about}" if budget.is_limit_per_session else ""
     state = "used up" if mark.level >= USED_UP else f"{mark.level} % used"
     then = AT_LIMIT.get(budget.at_limit, "") if mark.level >= USED_UP else ""
     text = " ".join(
         sentence for sentence in (then, "Raise it, or allow more until the end of the day:") if sentence
     )
     return MessageText(
-        clean_text_line(f"Signalbox: the budget of {budget.title} is {state}{of}"), text, budgets_page_url()
+        clean_foreign_text_to_one_line(f"Signalbox: the budget of {budget.title} is {state}{of}"),
+        text,
+        budgets_page_url(),
     )
 
 
-def find_reported_limit(message: Notification) -> SubscriptionLimit | None:
+def find_limit_of_notification(message: Notification) -> SubscriptionLimit | None:
     """Return of which subscription's limit a message tells; None where it is gone."""
     number = parse_database_id(message.request_id.removeprefix(LIMIT))
     return SubscriptionLimit.objects.filter(pk=number).first() if number else None
 
 
 def build_limit_message_text(message: Notification) -> MessageText:
-    limit = find_reported_limit(message)
+    limit = find_limit_of_notification(message)
     page = f"{settings.PUBLIC_URL}{USAGE_PAGE}"
     if limit is None:
         return MessageText("Signalbox: a subscription's limit changed", "", page)
@@ -136,36 +138,36 @@ def build_limit_message_text(message: Notification) -> MessageText:
     name = f"{limit.program} {limit.name}".strip()
     title = f"Signalbox: {name} has used {int(limit.used_percent)} % of its limit for {limit.window_label}"
     text = f"It resets on {resets_at:%A, %H:%M} ({settings.LOCAL_ZONE})."
-    host = f" Reported by {clean_text_line(limit.host)}." if limit.host else ""
-    return MessageText(clean_text_line(title), f"{text}{host}", page)
+    host = f" Reported by {clean_foreign_text_to_one_line(limit.host)}." if limit.host else ""
+    return MessageText(clean_foreign_text_to_one_line(title), f"{text}{host}", page)
 
 
-def find_session_guard(message: Notification) -> SessionGuard | None:
+def find_session_guard_of_notification(message: Notification) -> SessionGuard | None:
     """Return the count of unguarded calls that a message tells of; None where its session is gone."""
     return SessionGuard.objects.filter(pk=message.request_id.removeprefix(SESSION)).first()
 
 
 def build_unguarded_message_text(message: Notification) -> MessageText:
     """Return what a message says about calls that ran without a guard."""
-    guard = find_session_guard(message)
+    guard = find_session_guard_of_notification(message)
     if guard is None:
         return MessageText("Signalbox: a session was deleted", "", f"{settings.PUBLIC_URL}/ui/sessions/")
     calls = f"{guard.unguarded} call{'' if guard.unguarded == 1 else 's'}"
     named = titles.load_session_title(guard.pk) or "an untitled session"
     if DrivenSession.objects.filter(pk=guard.pk).exists():
         return MessageText(
-            clean_text_line(f"Signalbox: {calls} ran without a question, in {named}"),
+            clean_foreign_text_to_one_line(f"Signalbox: {calls} ran without a question, in {named}"),
             "The agent approves every call by itself in this mode. Choose another one for the session:",
             f"{settings.PUBLIC_URL}{session_page_path(guard.pk)}",
         )
     return MessageText(
-        clean_text_line(f"Signalbox: {calls} never came to the hook, in {named}"),
+        clean_foreign_text_to_one_line(f"Signalbox: {calls} never came to the hook, in {named}"),
         "They ran, and nobody here could have stopped them. Check the agent's hooks:",
         f"{settings.PUBLIC_URL}{session_page_path(guard.pk)}",
     )
 
 
-def find_needed_sign_in(message: Notification) -> McpAccessToken | None:
+def find_sign_in_of_notification(message: Notification) -> McpAccessToken | None:
     """Return the sign-in that a message asks for; None where it is not needed any more."""
     number = parse_database_id(message.request_id.removeprefix(SIGN_IN))
     token = McpAccessToken.objects.filter(pk=number).first() if number else None
@@ -174,13 +176,13 @@ def find_needed_sign_in(message: Notification) -> McpAccessToken | None:
 
 def build_sign_in_message_text(message: Notification) -> MessageText:
     """Return what a message says to who must sign in at an MCP server."""
-    token = find_needed_sign_in(message)
+    token = find_sign_in_of_notification(message)
     if token is None:
         return MessageText("Signalbox: you are signed in again", "", f"{settings.PUBLIC_URL}/ui/mcp/")
     return MessageText(
-        clean_text_line(f"Signalbox: sign in at the MCP server {token.server_id}"),
+        clean_foreign_text_to_one_line(f"Signalbox: sign in at the MCP server {token.server_id}"),
         "Calls of agents fail there until you do. "
-        + clean_text_paragraph(f"{token.problem or ''} Sign in on the server's page:"),
+        + clean_foreign_text_keeping_lines(f"{token.problem or ''} Sign in on the server's page:"),
         f"{settings.PUBLIC_URL}/ui/mcp/servers/{quote(token.server_id, safe='')}/",
     )
 
@@ -195,12 +197,12 @@ def budgets_page_url(*, to_agent: bool = False) -> str:
     return f"{settings.AGENT_URL if to_agent else settings.PUBLIC_URL}{BUDGETS_PAGE}"
 
 
-def describe_request_subject(request: PermissionRequest, verb: str) -> str:
+def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
     """Return who asks for what; of a call through the MCP gateway the agent and the tool."""
-    if (asked_question := question_requests.find_asked(request)) is not None:
+    if (asked_question := question_requests.parse_question_of_request(request)) is not None:
         question = approvals.permission_request_gist(request)
-        return f"{request.plugin_id} {describe_asked_kind(asked_question)}: {question}"
-    if (call := gateway_request_gist(request)) is None:
+        return f"{request.plugin_id} {describe_how_agent_asks(asked_question)}: {question}"
+    if (call := gateway_request_tool_and_server(request)) is None:
         return f"{request.plugin_id} {verb} for {request.permission_type}"
     context = request_context(request)
     return f"{(context and context.agent_id) or 'An agent'} {verb} to call {call}"
@@ -208,7 +210,7 @@ def describe_request_subject(request: PermissionRequest, verb: str) -> str:
 
 def describe_question(request: PermissionRequest) -> str:
     """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
-    asked_question = question_requests.find_asked(request)
+    asked_question = question_requests.parse_question_of_request(request)
     if not isinstance(asked_question, AskedQuestions):
         return ""
     lines = [asked_question.title] if asked_question.title else []
@@ -227,21 +229,23 @@ def describe_request_end(request: PermissionRequest, now: datetime) -> str:
     return "Withdrawn by its requester."
 
 
-def clean_text_line(text: str, longest: int = LONGEST_TITLE) -> str:
+def clean_foreign_text_to_one_line(text: str, longest: int = LONGEST_TITLE) -> str:
     """Return foreign text on one line, without secrets and with nothing in it that an eye misses."""
-    return truncate_with_ellipsis(" ".join(mask_and_reveal_text(text).split()), longest)
+    return truncate_with_ellipsis(" ".join(mask_secrets_and_reveal_hidden_text(text).split()), longest)
 
 
-def clean_text_paragraph(text: str) -> str:
+def clean_foreign_text_keeping_lines(text: str) -> str:
     """Return foreign text likewise, with its lines."""
-    return truncate_with_ellipsis("\n".join(mask_and_reveal_text(text).splitlines()), LONGEST_TEXT)
+    return truncate_with_ellipsis(
+        "\n".join(mask_secrets_and_reveal_hidden_text(text).splitlines()), LONGEST_TEXT
+    )
 
 
 def truncate_with_ellipsis(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def mask_and_reveal_text(text: str) -> str:
+def mask_secrets_and_reveal_hidden_text(text: str) -> str:
     """Mask a text and show what it hides. What is too much to look through is left out first, from the last space on:
     half a secret is not known as one, and masks are shorter than what they stand for.
     """
@@ -274,7 +278,7 @@ def approval_page_url(request: PermissionRequest | None, *, to_agent: bool = Fal
     return f"{settings.AGENT_URL if to_agent else settings.PUBLIC_URL}{approval_page_path(request)}"
 
 
-def request_session(request: PermissionRequest) -> str | None:
+def session_id_of_request(request: PermissionRequest) -> str | None:
     """Return the id of the session in which a request was made, where that is known."""
     context = request_context(request)
     return context.session_id if context else None
@@ -282,5 +286,5 @@ def request_session(request: PermissionRequest) -> str | None:
 
 def request_session_title(request: PermissionRequest) -> str | None:
     """Return what that session is about, where that is known."""
-    session_id = request_session(request)
+    session_id = session_id_of_request(request)
     return (titles.load_session_title(session_id) or None) if session_id else None

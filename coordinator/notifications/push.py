@@ -26,17 +26,17 @@ from coordinator.notifications.messages import (
     NotificationNotSent,
     approval_page_path,
     build_message_text,
-    clean_text_line,
-    request_session,
+    clean_foreign_text_to_one_line,
     request_session_title,
+    session_id_of_request,
 )
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import format_request_instant, requester_name
 from coordinator.policy.requests.judged_content import judged_card_digest
-from coordinator.policy.requests.questions import AskedQuestions, describe_asked_kind
-from coordinator.policy.requests.request_headlines import describe_request_act
+from coordinator.policy.requests.questions import AskedQuestions, describe_how_agent_asks
+from coordinator.policy.requests.request_headlines import build_permission_request_headline
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
 
@@ -58,17 +58,17 @@ def send_push_notification(message: Notification, request: PermissionRequest | N
     """
     address = message.target.address
     try:
-        text = encode_push_payload(build_notification_payload(message, request, now))
+        text = encode_push_payload(build_push_payload_of_notification(message, request, now))
         body = webpush.encrypt_push_message(text, **unseal_device_keys(message.target))
         status = webhooks.post_to_checked_address(address, body, build_push_headers(address, request, now))
     except (webhooks.WebhookAddressRefused, webhooks.WebhookUnreachable, keyring.KeyringUnusable) as problem:
         raise NotificationNotSent(str(problem)) from None
     except (ValueError, KeyError, PushKey.DoesNotExist):
         raise NotificationNotSent("the keys cannot be read: switch push on again on that device") from None
-    return check_push_status(status)
+    return require_accepted_push_status(status)
 
 
-def check_push_status(status: int) -> str:
+def require_accepted_push_status(status: int) -> str:
     if status in {404, 410}:
         raise AddressEnded(
             f"The push service answered {status}: the browser has ended this subscription. "
@@ -83,7 +83,7 @@ def check_push_status(status: int) -> str:
     return f"answered {status}"
 
 
-def build_notification_payload(
+def build_push_payload_of_notification(
     message: Notification, request: PermissionRequest | None, now: datetime
 ) -> dict[str, Any]:
     person = User.objects.get(username=message.target.person)
@@ -91,8 +91,8 @@ def build_notification_payload(
     if message.event in (Notification.NotifiedEvent.BUDGET, Notification.NotifiedEvent.LIMIT):
         message_text = build_message_text(message, None, now)
         budget_payload = {
-            "title": clean_text_line(message_text.title, TITLE),
-            "body": clean_text_line(message_text.text, GIST),
+            "title": clean_foreign_text_to_one_line(message_text.title, TITLE),
+            "body": clean_foreign_text_to_one_line(message_text.text, GIST),
         }
         return {
             "kind": "budget",
@@ -105,16 +105,18 @@ def build_notification_payload(
         message_text = build_message_text(message, None, now)
         return {
             "kind": str(message.event),
-            "title": clean_text_line(message_text.title, TITLE),
-            "body": clean_text_line(message_text.text, GIST),
+            "title": clean_foreign_text_to_one_line(message_text.title, TITLE),
+            "body": clean_foreign_text_to_one_line(message_text.text, GIST),
             "url": message_text.link.removeprefix(settings.PUBLIC_URL),
             "at": format_request_instant(now),
             "waiting": waiting,
         }
-    return build_push_payload(request, waiting, now)
+    return build_push_payload_of_request(request, waiting, now)
 
 
-def build_push_payload(request: PermissionRequest | None, waiting: int, now: datetime) -> dict[str, Any]:
+def build_push_payload_of_request(
+    request: PermissionRequest | None, waiting: int, now: datetime
+) -> dict[str, Any]:
     """Return what the service worker is told: of a request that waits or was closed, or (None) a test.
 
     `waiting` is how many requests the person may decide now.
@@ -144,12 +146,14 @@ def encode_push_payload(reported: dict[str, Any]) -> bytes:
     )
 
 
-def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime) -> list[dict[str, Any]]:
+def list_requests_for_offline_page(
+    requests: PermissionRequestQuerySet, now: datetime
+) -> list[dict[str, Any]]:
     """Return waiting requests as the list without a network shows them."""
     session_titles = titles.load_session_titles(requests.values_list("context__session_id", flat=True))
     rows = requests.iterator(IN_MEMORY)
     return [
-        describe_request_for_push(row, session_titles.get(request_session(row) or "", ""), now)
+        describe_request_for_push(row, session_titles.get(session_id_of_request(row) or "", ""), now)
         for row in rows
     ]
 
@@ -157,19 +161,19 @@ def list_waiting_for_offline(requests: PermissionRequestQuerySet, now: datetime)
 def describe_request_for_push(request: PermissionRequest, title: str | None, now: datetime) -> dict[str, Any]:
     """Return a request as a notification says it; no more of its input than the headline."""
     waits = approvals.current_request_state(request, now).waiting
-    title_line, body_line = describe_push_lines(request)
+    title_line, body_line = request_push_title_and_body(request)
     request_fields = {
         "kind": "waiting" if waits else "closed",
         "id": request.request_id,
         "url": approval_page_path(request),
-        "title": clean_text_line(title_line, TITLE),
-        "body": clean_text_line(body_line, GIST),
-        "beside": clean_text_line(title or request.justification, BESIDE),
+        "title": clean_foreign_text_to_one_line(title_line, TITLE),
+        "body": clean_foreign_text_to_one_line(body_line, GIST),
+        "beside": clean_foreign_text_to_one_line(title or request.justification, BESIDE),
     }
     if waits:
         return (
             request_fields
-            | offered_choices(request)
+            | question_choices_for_notification(request)
             | {
                 "judged": judged_card_digest(request),
                 "asked_at": format_request_instant(request.created_at),
@@ -177,27 +181,29 @@ def describe_request_for_push(request: PermissionRequest, title: str | None, now
             }
         )
     story = approvals.describe_request_outcome(request, now)
-    return request_fields | {"beside": clean_text_line(f"{story[0].upper()}{story[1:]}", BESIDE)}
+    return request_fields | {
+        "beside": clean_foreign_text_to_one_line(f"{story[0].upper()}{story[1:]}", BESIDE)
+    }
 
 
-def describe_push_lines(request: PermissionRequest) -> tuple[str, str]:
+def request_push_title_and_body(request: PermissionRequest) -> tuple[str, str]:
     """Return what is asked for, and who asks; of a question who asks it, and the question."""
-    question = question_requests.find_asked(request)
+    question = question_requests.parse_question_of_request(request)
     if question is None:
-        return describe_request_act(request).text, f"Asked by {requester_name(request)}"
-    kind = f"{request.plugin_id} {describe_asked_kind(question)}"
+        return build_permission_request_headline(request).text, f"Asked by {requester_name(request)}"
+    kind = f"{request.plugin_id} {describe_how_agent_asks(question)}"
     return kind, approvals.permission_request_gist(request)
 
 
-def offered_choices(request: PermissionRequest) -> dict[str, list[str]]:
+def question_choices_for_notification(request: PermissionRequest) -> dict[str, list[str]]:
     """Return the choices of a question that one press answers, as a notification offers them."""
-    question = question_requests.find_asked(request)
+    question = question_requests.parse_question_of_request(request)
     if not isinstance(question, AskedQuestions) or not question.is_one_tap:
         return {}
     choices = question.questions[0].choices[:MOST_OFFERED_CHOICES]
     if len(choices) < len(question.questions[0].choices):
         return {}
-    return {"choices": [clean_text_line(choice.label, CHOICE) for choice in choices]}
+    return {"choices": [clean_foreign_text_to_one_line(choice.label, CHOICE) for choice in choices]}
 
 
 def decidable_waiting_requests(user: User, now: datetime) -> PermissionRequestQuerySet:
@@ -210,12 +216,12 @@ def decidable_waiting_requests(user: User, now: datetime) -> PermissionRequestQu
 def unseal_device_keys(target: NotificationTarget) -> dict[str, str]:
     """Return a device's keys. Raises KeyringUnusable, ValueError."""
     decoded = json.loads(
-        keyring.unseal_text_with_keyring(device_keys_purpose(target.address), target.push.keys)
+        keyring.unseal_text_with_keyring(device_keys_seal_purpose(target.address), target.push.keys)
     )
     return {name: str(decoded[name]) for name in ("p256dh", "auth")}
 
 
-def device_keys_purpose(address: str) -> str:
+def device_keys_seal_purpose(address: str) -> str:
     """Return what a device's keys are sealed for: this address alone."""
     return f"push to {address}"
 

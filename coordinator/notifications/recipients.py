@@ -18,16 +18,19 @@ def immediate_recipients(request: PermissionRequest, now: datetime, reachable: C
     """
     able = request_decider_names(request, now)
     return (
-        able & people_named_in_steps(EscalationStep.objects.filter(after_minutes=0)) & set(reachable) or able
+        able
+        & people_named_in_escalation_steps(EscalationStep.objects.filter(after_minutes=0))
+        & set(reachable)
+        or able
     )
 
 
 def escalation_step_recipients(step: EscalationStep, request: PermissionRequest, now: datetime) -> set[str]:
     """Return the names of the people whom a step tells of `request`."""
-    return request_decider_names(request, now) & people_named_in_steps([step])
+    return request_decider_names(request, now) & people_named_in_escalation_steps([step])
 
 
-def people_named_in_steps(steps: Iterable[EscalationStep]) -> set[str]:
+def people_named_in_escalation_steps(steps: Iterable[EscalationStep]) -> set[str]:
     """Return the names of everybody whom these steps name: the people, and the active members of the groups."""
     steps = list(steps)
     groups = [step.group_id for step in steps if step.group_id is not None]

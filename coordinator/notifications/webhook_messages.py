@@ -19,8 +19,8 @@ from coordinator.notifications.messages import (
     NotificationNotSent,
     approval_page_url,
     build_message_text,
-    request_session,
     request_session_title,
+    session_id_of_request,
 )
 from coordinator.policy.requests.approvals import current_request_state, format_request_instant
 from coordinator.secrets.masking import mask_secrets
@@ -98,7 +98,7 @@ def build_webhook_payload(
             "permission_type": mask_secrets(request.permission_type),
             "justification": mask_secrets(request.justification),
             "deadline": format_request_instant(request.expires_at),
-            "session_id": request_session(request),
+            "session_id": session_id_of_request(request),
             "session_title": request_session_title(request),
         }
     if request is not None and message.event == Notification.NotifiedEvent.SETTLED:

@@ -56,7 +56,7 @@ def webhook_host(url: str) -> str:
         return ""
 
 
-def check_literal_address(url: str) -> None:
+def require_allowed_literal_url_host(url: str) -> None:
     """Raise WebhookAddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
     host = parse_webhook_url(url).hostname or ""
     with contextlib.suppress(ValueError):

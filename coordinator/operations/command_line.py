@@ -20,24 +20,24 @@ IMPATIENT = {"serve", "doctor"}
 PATIENCE_MS = 60_000  # how long any other command waits for a lock
 
 
-def run_command(arguments: Sequence[str], program: str) -> None:
+def run_management_command(arguments: Sequence[str], program: str) -> None:
     """Run one of Django's or our commands. `program` is how its usage calls this program."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
     words = [program, *arguments]
     if words[1:2] == ["serve"] and not {"--check", "-h", "--help"} & set(words):
-        begin_serving()
+        open_listeners_before_loading()
     if words[1:2] == ["install_service"]:  # it makes another user's data folder, and none of root's
         import tempfile
 
         with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
             os.environ["SIGNALBOX_DATA_DIR"] = folder
             os.environ.pop("DATABASE_URL", None)
-            execute_words(words)
+            execute_django_command_line(words)
         return
-    execute_words(words)
+    execute_django_command_line(words)
 
 
-def begin_serving() -> None:
+def open_listeners_before_loading() -> None:
     """Listen before anything else is loaded: who connects while the server is being prepared waits."""
     if "MALLOC_ARENA_MAX" not in os.environ:
         # glibc gives each thread a heap of its own, and what is free in one serves no other: a fifth of what a busy
@@ -51,7 +51,7 @@ def begin_serving() -> None:
     addresses.open_serving_files()
 
 
-def execute_words(words: list[str]) -> None:
+def execute_django_command_line(words: list[str]) -> None:
     """Have Django run a command, and end with a sentence where it cannot be run."""
     try:
         from django.core.exceptions import ImproperlyConfigured
@@ -92,4 +92,4 @@ def describe_database_error(problem: OperationalError) -> str:
 
 
 if __name__ == "__main__":
-    run_command(sys.argv[1:], "signalbox manage")
+    run_management_command(sys.argv[1:], "signalbox manage")

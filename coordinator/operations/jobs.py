@@ -34,7 +34,7 @@ from coordinator.actions.upkeep.jobs import (
     claim_jobs,
     complete_jobs,
     enqueue_jobs,
-    retry_delay,
+    job_retry_delay,
     retry_job_later,
 )
 from coordinator.actions.usage import activity, filling, recording
@@ -72,13 +72,13 @@ class PeriodicJob:
         return self.pace() if callable(self.pace) else self.pace
 
 
-def lifecycle_interval() -> timedelta:
+def session_lifecycle_job_interval() -> timedelta:
     """Return how often sessions and runs are looked after."""
     return timedelta(seconds=settings.LIFECYCLE_INTERVAL)
 
 
 JOBS: list[PeriodicJob] = [
-    PeriodicJob("lifecycle", lifecycle_interval, housekeeping.run_housekeeping),
+    PeriodicJob("lifecycle", session_lifecycle_job_interval, housekeeping.run_housekeeping),
     PeriodicJob("approvals:expire", timedelta(seconds=2), approvals.expire_due_requests),
     PeriodicJob("approvals:unawaited", timedelta(seconds=2), unawaited_calls.close_abandoned_requests),
     PeriodicJob("brakes:stop", timedelta(seconds=2), brakes.stop_braked_runs),
@@ -87,15 +87,15 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("notifications:deliver", timedelta(seconds=2), notifications.start_due_deliveries),
     PeriodicJob("notifications:reconcile", timedelta(minutes=1), notifications.reconcile_delivery_jobs),
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
-    PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_usage_programs, alone=True),
+    PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_programs_of_usage_days, alone=True),
     PeriodicJob("usage:fill", timedelta(seconds=5), filling.fill_usage_of_earlier_events, alone=True),
-    PeriodicJob("activity:count", timedelta(minutes=1), activity.count_activity, alone=True),
+    PeriodicJob("activity:count", timedelta(minutes=1), activity.count_tool_activity_by_hour, alone=True),
     PeriodicJob("usage:price", timedelta(days=1), filling.price_unpriced_usage, alone=True),
-    PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_usage),
+    PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_budget_usage),
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
     PeriodicJob("gateway", timedelta(minutes=1), gateway_upkeep.clean_gateway_tables),
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
-    PeriodicJob("events:adopt", timedelta(hours=1), events.adopt_new_events, alone=True),
+    PeriodicJob("events:adopt", timedelta(hours=1), events.add_new_missing_event_contexts, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
     PeriodicJob("sessions:figures", timedelta(seconds=5), figures.update_session_figures, alone=True),
     PeriodicJob("sessions:guards", timedelta(seconds=30), guards.count_unguarded_calls, alone=True),
@@ -105,11 +105,11 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob(
         "decisions:send",
         timedelta(seconds=5),
-        decision_events.send_due_decisions,
+        decision_events.export_new_decision_logs,
         alone=True,
         longest_retry=timedelta(minutes=10),
     ),
-    PeriodicJob("audit:seal", timedelta(minutes=1), sealing.seal_and_send_log, alone=True),
+    PeriodicJob("audit:seal", timedelta(minutes=1), sealing.seal_and_send_audit_log, alone=True),
     PeriodicJob("checkpoints:deliver", timedelta(seconds=5), sealing.send_pending_checkpoints, alone=True),
 ]
 
@@ -117,13 +117,13 @@ JOBS: list[PeriodicJob] = [
 Start = Callable[[Callable[[], None]], object]
 
 
-def run_immediately(work: Callable[[], None]) -> None:
+def run_job_in_current_thread(work: Callable[[], None]) -> None:
     """Do a job that may be long, here and now."""
     work()
 
 
 def run_due_jobs(
-    now: datetime, jobs: list[PeriodicJob] | None = None, *, start: Start = run_immediately
+    now: datetime, jobs: list[PeriodicJob] | None = None, *, start: Start = run_job_in_current_thread
 ) -> list[str]:
     """Do every job that is due and return their names; one that fails is logged, and tried again later.
 
@@ -153,10 +153,10 @@ def add_missing_jobs(jobs: Sequence[PeriodicJob], now: datetime) -> None:
 
 def run_claimed_jobs(due: Sequence[tuple[PeriodicJob, ClaimedJob]]) -> None:
     """Do claimed jobs one after the other; those that were done are freed together, by one write."""
-    with LEASE_RENEWER.keep_renewed([claim for _job, claim in due]):
+    with LEASE_RENEWER.renew_leases_during_block([claim for _job, claim in due]):
         done = {claim: claim.claimed_at + job.run_interval for job, claim in due if run_job(job, claim)}
         if due:
-            write_outcome(lambda: complete_jobs(done, now=due[0][1].claimed_at))
+            write_job_outcome_with_retries(lambda: complete_jobs(done, now=due[0][1].claimed_at))
 
 
 def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
@@ -173,12 +173,12 @@ def run_job(job: PeriodicJob, claim: ClaimedJob) -> bool:
     else:
         return True
     now = claim.claimed_at + timedelta(seconds=time.monotonic() - started_at)
-    at = now + min(job.longest_retry or job.run_interval, retry_delay(claim.attempts))
-    write_outcome(lambda: retry_job_later(claim, error=error, at=at, now=now))
+    at = now + min(job.longest_retry or job.run_interval, job_retry_delay(claim.attempts))
+    write_job_outcome_with_retries(lambda: retry_job_later(claim, error=error, at=at, now=now))
     return False
 
 
-def write_outcome(write: Callable[[], object]) -> None:
+def write_job_outcome_with_retries(write: Callable[[], object]) -> None:
     """Write what became of a job; where the database does not take it, the lease ends by itself, later."""
     for _ in range(OUTCOME_WRITE_TRIES):
         try:
@@ -211,12 +211,12 @@ class Housekeeper:
                 connection.close_if_unusable_or_obsolete()
             with suppress(DatabaseError):  # run_due says so
                 locks.set_sqlite_busy_timeout(PATIENCE_MS)
-            if run_due_jobs(timezone.now(), self._jobs, start=run_in_own_thread):
+            if run_due_jobs(timezone.now(), self._jobs, start=run_job_in_new_thread):
                 self._wake()
         connections.close_all()
 
 
-def run_in_own_thread(work: Callable[[], None]) -> threading.Thread:
+def run_job_in_new_thread(work: Callable[[], None]) -> threading.Thread:
     """Do a job that may be long in a thread with a connection of its own."""
 
     def run_and_close_connections() -> None:

@@ -116,7 +116,7 @@ class MigrationJudge:
         elif isinstance(operation, EngineSql):
             for statement in operation.forward:
                 if sql := in_words_of("postgresql", statement).strip():
-                    yield self.judge_sql_statement(sql) or judge_by_declaration(
+                    yield self.judge_sql_statement(sql) or judge_by_declared_safety(
                         operation.beside_older, SQL_UNREAD
                     )
         elif isinstance(operation, migrations.RunPython):
@@ -197,7 +197,7 @@ def judge_column_definition(definition: str) -> tuple[bool, str] | None:
     return True, "the older version need not fill the column"
 
 
-def judge_by_declaration(word: str, otherwise: str) -> tuple[bool, str]:
+def judge_by_declared_safety(word: str, otherwise: str) -> tuple[bool, str]:
     """Take the word of who wrote it, where there is one."""
     return (True, word) if word else (False, otherwise)
 
@@ -206,7 +206,7 @@ def judge_python_operation(code: Any) -> tuple[bool, str]:
     if code is migrations.RunPython.noop:
         return True, "it does nothing"
     unread = f"what {code.__name__} does to rows that the older version uses is not known"
-    return judge_by_declaration(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
+    return judge_by_declared_safety(getattr(code, SAFE_BESIDE_OLDER, ""), unread)
 
 
 def judge_altered_field(old: models.Field[Any, Any], operation: migrations.AlterField) -> tuple[bool, str]:
@@ -215,7 +215,7 @@ def judge_altered_field(old: models.Field[Any, Any], operation: migrations.Alter
         return False, "the older version may still write NULL, and all rows are looked through under a lock"
     if old.has_db_default() and not new.has_db_default():
         return False, "the older version leaves the column out when it writes a row"
-    if column_content_type(old) != column_content_type(new):
+    if column_type_or_reference(old) != column_type_or_reference(new):
         return (
             False,
             "the table may be rewritten under a lock, and the older version may not be able to read it",
@@ -225,7 +225,7 @@ def judge_altered_field(old: models.Field[Any, Any], operation: migrations.Alter
     return True, "the column holds what it held"
 
 
-def column_content_type(column: models.Field[Any, Any]) -> object:
+def column_type_or_reference(column: models.Field[Any, Any]) -> object:
     """Return what a column holds, to compare: its type in the database, or what it refers to."""
     if isinstance(column, models.ForeignKey):
         return column.remote_field.model
@@ -266,6 +266,6 @@ def select_unsafe_findings(findings: Sequence[MigrationFinding]) -> list[Migrati
     return [finding for finding in findings if not finding.safe]
 
 
-def select_contract_migrations(names: Iterable[str]) -> list[str]:
+def select_version_breaking_migrations(names: Iterable[str]) -> list[str]:
     """Return those of the migrations after which older versions do not work any more."""
     return sorted(name for name in names if name.endswith(CONTRACTS))

@@ -43,7 +43,7 @@ class RunningServer:
         return self.outcome.startswith((READY, FAILED))
 
 
-def report_outcome(lock: IO[str], outcome: str) -> None:
+def write_start_outcome_to_lock_file(lock: IO[str], outcome: str) -> None:
     """Write how this server's start or restart went into the lock file that it holds."""
     when = "" if outcome == RESTARTING else f" {time.time_ns()}"
     lock.truncate(0)
@@ -53,7 +53,7 @@ def report_outcome(lock: IO[str], outcome: str) -> None:
 
 def restart_server(folder: Path) -> None:
     """Restart the server that runs on a data folder, and return once the new code answers. Raises NotRestarted."""
-    before = wait_until_settled(folder, None)
+    before = wait_for_new_start_outcome(folder, None)
     try:
         os.kill(before.pid, signal.SIGHUP)
     except ProcessLookupError:
@@ -62,12 +62,12 @@ def restart_server(folder: Path) -> None:
         raise NotRestarted(
             f"The server (process {before.pid}) is another user's. Ask as that user."
         ) from None
-    after = wait_until_settled(folder, before.outcome)
+    after = wait_for_new_start_outcome(folder, before.outcome)
     if after.outcome.startswith(FAILED):
         raise NotRestarted("The new server did not start, so the old one goes on. It printed why.")
 
 
-def wait_until_settled(folder: Path, known_outcome: str | None) -> RunningServer:
+def wait_for_new_start_outcome(folder: Path, known_outcome: str | None) -> RunningServer:
     """Wait until the server has an outcome other than the `known_outcome` one. Raises NotRestarted where it ends."""
     while True:
         server = read_running_server(folder)

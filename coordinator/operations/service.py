@@ -58,22 +58,22 @@ class SystemdService:
         return installation.build_manage_command(self.code, str(self.python))
 
     @property
-    def mcp_user(self) -> str:
+    def mcp_server_user_name(self) -> str:
         """The user that MCP servers run as: it can read nothing of the service's."""
         return f"{self.name}-mcp"
 
     @property
     def mcp_folder(self) -> Path:
         """Where the launcher of MCP servers listens."""
-        return Path("/run", self.mcp_user)
+        return Path("/run", self.mcp_server_user_name)
 
     def render_mcp_units(self) -> dict[Path, str]:
         """Return the units that start MCP servers, without a network and with the machine's, and their texts."""
         units = {}
         for network, reach in NETWORKS.items():
-            unit = f"{self.mcp_user}-{network}"
+            unit = f"{self.mcp_server_user_name}-{network}"
             names = {
-                "mark": MARK, "user": self.mcp_user, "owner": self.name, "network": network, "reach": reach,
+                "mark": MARK, "user": self.mcp_server_user_name, "owner": self.name, "network": network, "reach": reach,
                 "folder": self.mcp_folder, "data": self.data, "settings": self.settings,
                 "command": shlex.join([str(self.python), "-I", str(self.code / LAUNCHER)]),
             }  # fmt: skip
@@ -83,17 +83,17 @@ class SystemdService:
 
     @property
     def mcp_socket_names(self) -> list[str]:
-        return [f"{self.mcp_user}-{network}.socket" for network in NETWORKS]
+        return [f"{self.mcp_server_user_name}-{network}.socket" for network in NETWORKS]
 
     def render_socket_unit(self) -> str:
-        host, port = addresses.split_bind_address(self.read_effective_bind())
+        host, port = addresses.split_bind_address(self.read_bind_address_setting())
         streams = [
             f"ListenStream={addresses.join_host_port(serving_address, port)}"
             for serving_address in addresses.list_serving_addresses(host)
         ]
         return SOCKET.format(mark=MARK, name=self.name, streams="\n".join(streams), backlog=addresses.BACKLOG)
 
-    def read_effective_bind(self) -> str:
+    def read_bind_address_setting(self) -> str:
         """Return SIGNALBOX_BIND as the settings file has it; an existing one is kept."""
         try:
             lines = self.settings.read_text().splitlines()
@@ -294,12 +294,12 @@ def require_installable(service: SystemdService) -> None:
                 f"The {file_label} is in {path}, which a service cannot see. {install_elsewhere_hint()}"
             )
         for folder in (path, *path.parents):
-            if change_reason := explain_changeable_by_others(folder):
+            if change_reason := explain_who_can_replace_folder(folder):
                 raise CommandError(
                     f"Others could change the {file_label} that the service runs: {folder} {change_reason}. "
                     f"{install_elsewhere_hint()}"
                 )
-    for name in (service.name, service.mcp_user):
+    for name in (service.name, service.mcp_server_user_name):
         require_service_user(name)
     if service.data.exists() and (owner := find_owner_name(service.data)) not in {"root", service.name}:
         raise CommandError(f"{service.data} belongs to {owner}. Name another with --data-dir.")
@@ -309,12 +309,12 @@ def require_installable(service: SystemdService) -> None:
                 f"{unit} was not made by this command. Move it away, or choose another --name."
             )
     try:
-        addresses.split_bind_address(service.read_effective_bind())
+        addresses.split_bind_address(service.read_bind_address_setting())
     except ValueError as problem:
         raise CommandError(f"{problem} Correct it in {service.settings}, or give --bind.") from None
 
 
-def explain_changeable_by_others(folder: Path) -> str | None:
+def explain_who_can_replace_folder(folder: Path) -> str | None:
     """Say why anybody but root can replace what lies in `place`."""
     owner = folder.stat().st_uid
     return (
@@ -349,7 +349,10 @@ def find_system_user(name: str) -> pwd.struct_passwd | None:
 
 def generate_install_steps(service: SystemdService) -> Iterator[Step]:
     """Yield what is still to be done, each as a line that says it and a function that does it."""
-    homes = {service.name: service.data, service.mcp_user: Path("/var/lib", service.mcp_user)}
+    homes = {
+        service.name: service.data,
+        service.mcp_server_user_name: Path("/var/lib", service.mcp_server_user_name),
+    }
     for name, home in homes.items():
         if find_system_user(name) is None:
             command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", str(home)]
@@ -405,7 +408,7 @@ def generate_removal_steps(service: SystemdService, *, delete_data: bool) -> Ite
     if units:
         stopped = [unit.name for unit in units if "@" not in unit.name]
         yield from generate_systemctl_steps(
-            ["disable", "--now", *stopped], ["stop", f"{service.mcp_user}-*.service"]
+            ["disable", "--now", *stopped], ["stop", f"{service.mcp_server_user_name}-*.service"]
         )
         for unit in units:
             yield f"remove {unit}", unit.unlink
@@ -416,10 +419,10 @@ def generate_removal_steps(service: SystemdService, *, delete_data: bool) -> Ite
         yield f"remove {service.settings}", service.settings.unlink
     if service.data.exists() and find_owner_name(service.data) == service.name:
         yield f"remove {service.data} with all that is in it", partial(shutil.rmtree, service.data)
-    state = Path("/var/lib", service.mcp_user)
-    if state.exists() and find_owner_name(state) == service.mcp_user:
+    state = Path("/var/lib", service.mcp_server_user_name)
+    if state.exists() and find_owner_name(state) == service.mcp_server_user_name:
         yield f"remove {state} with all that is in it", partial(shutil.rmtree, state)
-    for name in (service.name, service.mcp_user):
+    for name in (service.name, service.mcp_server_user_name):
         if find_system_user(name) is not None:
             yield f"userdel {name}", partial(run_command_or_fail, ["userdel", name])
 

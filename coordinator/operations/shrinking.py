@@ -39,7 +39,7 @@ class FileRoom:
     free: int
 
     @property
-    def is_much_free(self) -> bool:
+    def has_much_free_space(self) -> bool:
         return self.free > MUCH_FREE_BYTES and self.free > MUCH_FREE_SHARE * (self.used + self.free)
 
     @property
@@ -57,7 +57,7 @@ class ShrinkOutcome:
     seconds: float
 
 
-def measure_file_room() -> FileRoom:
+def measure_sqlite_file_space() -> FileRoom:
     """Return how much of SQLite's file is used and free."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -74,7 +74,7 @@ def require_sqlite() -> None:
         raise Conflict("Only a SQLite file is shrunk. PostgreSQL gives room back by itself (autovacuum).")
 
 
-def check_can_shrink(file_room: FileRoom, longest_wait: float) -> None:
+def require_shrinkable_file(file_room: FileRoom, longest_wait: float) -> None:
     """Raise Conflict, with what to do, where the file cannot be shrunk now."""
     folder = sqlite_files()[0].parent
     needed = 2 * file_room.used + SPARE_BYTES  # a copy, and the log through which it becomes the file
@@ -95,19 +95,19 @@ def check_can_shrink(file_room: FileRoom, longest_wait: float) -> None:
 def shrink_sqlite_file(longest_wait: float = LONGEST_WAIT_SECONDS) -> ShrinkOutcome:
     """Shrink the file, unless writers would wait for longer than so many seconds. Raises Conflict."""
     require_sqlite()
-    check_can_shrink(measure_file_room(), longest_wait)
+    require_shrinkable_file(measure_sqlite_file_space(), longest_wait)
     path = sqlite_files()[0]
     before = path.stat().st_size
     os.environ["SQLITE_TMPDIR"] = str(path.parent)  # /tmp may be memory, or full
     connection.ensure_connection()
     raw = connection.connection
     raw.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
-    seconds = vacuum_within(raw, longest_wait)
-    truncate_log()
+    seconds = vacuum_within_wait_limit(raw, longest_wait)
+    checkpoint_and_truncate_wal()
     return ShrinkOutcome(before, path.stat().st_size, seconds)
 
 
-def vacuum_within(raw: sqlite3.Connection, longest_wait: float) -> float:
+def vacuum_within_wait_limit(raw: sqlite3.Connection, longest_wait: float) -> float:
     """Shrink the file once no other program writes; return how long writers waited. Raises Conflict."""
     give_up_at = time.monotonic() + LOCK_WAIT_SECONDS
     while True:
@@ -127,7 +127,7 @@ def vacuum_within(raw: sqlite3.Connection, longest_wait: float) -> float:
         time.sleep(RETRY_PAUSE_SECONDS)
 
 
-def truncate_log() -> None:
+def checkpoint_and_truncate_wal() -> None:
     """Have the copy become the file, as soon as nobody reads what was before it."""
     for _ in range(CHECKPOINT_TRIES):
         with connection.cursor() as cursor:

@@ -48,14 +48,14 @@ def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> No
     """
     require_usable_database()
     with hold_migration_lock():
-        pending, newer = compare_migrations(say)
+        pending, newer = find_missing_and_newer_migrations(say)
         if not pending:
             if migrate and not newer:
-                mend_interrupted_upgrade(say)
+                repair_interrupted_upgrade(say)
             return
         require_permission_to_migrate(pending, migrate=migrate)
         if applied_migrations() and not beside_any:
-            require_safe_migrations()
+            require_rolling_upgrade_migrations()
         say(f"Migrating the database ({len(pending)} steps) …")
         call_command("migrate", interactive=False, verbosity=0)
 
@@ -63,7 +63,7 @@ def prepare_database(*, migrate: bool, say: Say, beside_any: bool = False) -> No
 def needs_migration(*, migrate: bool, say: Say) -> bool:
     """Say whether `prepare_database` would migrate. Raises CommandError where it would refuse to begin."""
     require_usable_database()
-    pending, _ = compare_migrations(say)
+    pending, _ = find_missing_and_newer_migrations(say)
     if pending:
         require_permission_to_migrate(pending, migrate=migrate)
     return bool(pending)
@@ -71,12 +71,12 @@ def needs_migration(*, migrate: bool, say: Say) -> bool:
 
 def require_usable_database() -> None:
     """Raise CommandError where the database does not answer, is behind the wrong pooler, or has moved."""
-    require_database()
-    require_database_sessions()
+    require_database_connection()
+    require_compatible_pooler()
     refuse_moved_database()
 
 
-def compare_migrations(say: Say) -> tuple[set[MigrationName], list[str]]:
+def find_missing_and_newer_migrations(say: Say) -> tuple[set[MigrationName], list[str]]:
     """Return the migrations that the database lacks, and the names of those that only a newer version knows.
 
     Raises CommandError where a newer version has changed too much for this one.
@@ -99,7 +99,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
         )
 
 
-def mend_interrupted_upgrade(say: Say) -> None:
+def repair_interrupted_upgrade(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
         retry_for_locks(lambda: restore_missing_triggers(say))
@@ -120,7 +120,7 @@ def require_migrated_database() -> None:
     started = "Start `signalbox serve` once, or run `signalbox manage migrate`, and try again."
     if is_sqlite() and not connection.in_atomic_block and not Path(name).is_file():
         raise CommandError(f"There is no database {name} yet. {started}")
-    require_database()
+    require_database_connection()
     known_migrations, applied = migrations_on_disk(), applied_migrations()
     if not applied:
         raise CommandError(f"The database {describe_database()} has no tables yet. {started}")
@@ -147,7 +147,7 @@ def applied_migrations(on: BaseDatabaseWrapper = connection) -> set[MigrationNam
     return set(MigrationRecorder(on).applied_migrations())
 
 
-def require_database() -> None:
+def require_database_connection() -> None:
     """Raise CommandError, in one line and without the password, if the database cannot be opened."""
     try:
         connection.ensure_connection()
@@ -165,7 +165,7 @@ def first_error_line(problem: Exception) -> str:
     return str(problem).strip().splitlines()[0]
 
 
-def require_database_sessions() -> None:
+def require_compatible_pooler() -> None:
     """Raise CommandError where a pooler is in the way, or not set up as the workers need it (engine/pooling.py)."""
     if pooling.is_pooled_by_transaction():
         raise CommandError(f"{describe_database()} is a pooler in transaction mode. {PAST_THE_POOLER}")
@@ -215,7 +215,7 @@ def find_newer_migrations(known_migrations: set[MigrationName], applied: set[Mig
     return sorted(name for app, name in applied - known_migrations if app == "coordinator")
 
 
-def require_safe_migrations() -> None:
+def require_rolling_upgrade_migrations() -> None:
     """Raise CommandError where running servers could not go on with the pending migrations."""
     if not health.count_server_processes() or not (
         broken := migrating.select_unsafe_findings(migrating.judge_pending_migrations())
@@ -235,7 +235,9 @@ def require_safe_migrations() -> None:
 
 def refuse_newer_database(known_migrations: set[MigrationName], applied: set[MigrationName]) -> None:
     """Raise CommandError if a later version of the code has migrated this database further than this one can follow."""
-    if taken_away := migrating.select_contract_migrations(find_newer_migrations(known_migrations, applied)):
+    if taken_away := migrating.select_version_breaking_migrations(
+        find_newer_migrations(known_migrations, applied)
+    ):
         raise CommandError(
             f"The database was made by a newer Signalbox (it has migration {taken_away[-1]}). "
             "Update this checkout, or restore a backup from before it."
@@ -283,7 +285,7 @@ def acquire_file_lock(file: IO[str]) -> bool:
 def prepare_static_files(*, say: Say) -> None:
     """Collect, hash and compress static files, unless the present ones were made from the same sources."""
     stamp = settings.STATIC_ROOT / ".made-from"
-    fingerprint = static_fingerprint()
+    fingerprint = static_source_files_digest()
     with contextlib.suppress(OSError):
         if stamp.read_text() == fingerprint:
             return
@@ -297,7 +299,7 @@ def prepare_static_files(*, say: Say) -> None:
         ) from None
 
 
-def static_fingerprint() -> str:
+def static_source_files_digest() -> str:
     """Return a digest of every source file's path, size and time, and of Django's version."""
     digest = hashlib.sha256(f"{version('django')} {version('whitenoise')}".encode())
     for finder in get_finders():

@@ -89,7 +89,7 @@ class AgentLines:
             if not chunk:
                 return None
             try:
-                self._unread_lines = self._lines.split_chunk(chunk)
+                self._unread_lines = self._lines.split_chunk_into_lines(chunk)
             except LineBudgetExceeded as problem:
                 self.failed = AgentFailed(f"It wrote {problem}")
                 return None

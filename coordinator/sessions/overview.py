@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 
 from coordinator.models import EventContext, PermissionRequest, Run, Runner, Session
-from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
 from coordinator.models.permissions import PermissionRequestQuerySet
 from coordinator.sessions import inactivity, titles
 from coordinator.usage import reading as usage
@@ -90,12 +90,12 @@ def load_overview(
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
     last_hour, last_day = count_events_since(now - HOUR, now - DAY)
     models, _ = usage.load_usage_since(now - DAY)
-    asked_now = list(waiting.with_listed_input().order_by("created_at", "pk")[:rows])
-    decisions = PermissionRequest.objects.with_listed_input().filter(status__in=DECIDED)
+    asked_now = list(waiting.with_only_short_inputs().order_by("created_at", "pk")[:rows])
+    decisions = PermissionRequest.objects.with_only_short_inputs().filter(status__in=DECIDED)
     decided = list(decisions.order_by("-approved_at")[:rows])
     recent = list(Session.objects.order_by("-created_at", "-pk")[:rows])
     session_titles = titles.load_session_titles(session.pk for session in recent)
-    linked = resolve_agent_names(session.agent_name for session in recent)
+    linked = find_linked_agents_of_names(session.agent_name for session in recent)
     idle = inactivity.find_idle_session_ids(
         [session.pk for session in recent if session.status == Session.Status.RUNNING], now
     )

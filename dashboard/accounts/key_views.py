@@ -19,7 +19,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.keys import accepts_keys_without_agent
 from coordinator.identity.scopes import WHAT_SCOPES_ALLOW
 from coordinator.models import Agent, ApiKey
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -68,7 +68,7 @@ def list_api_keys(request: HtmxHttpRequest) -> HttpResponse:
         "unbound": key_binding.list_unbound_keys(timezone.now()),
         "now": timezone.now(),
         "stored_limit": settings.KEY_BYTES_PER_DAY,
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
     }
     status = 422 if form.errors else 200
     return render(request, "keys/list.html", context, status=status)

@@ -195,12 +195,12 @@ def show_account(request: HtmxHttpRequest) -> HttpResponse:
         "passkey_problem": find_address_problem(request.scheme or "", request.get_host()),
         "recovery_codes": recovery_codes.count_recovery_codes(request.user),
         "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
-        "connected": provider_sign_ins.is_provider_connected(request.user),
+        "connected": provider_sign_ins.is_user_connected_to_provider(request.user),
         "may_disconnect": provider_sign_ins.has_password_sign_in(request.user),
         "has_unknown_password": accounts.has_unknown_password(request.user),
     }
     if context["connected"] and context["may_disconnect"]:
-        role = provider_sign_ins.role_after_disconnecting(request.user)
+        role = provider_sign_ins.role_after_provider_disconnect(request.user)
         context["role_then"] = f"the role {role}" if role else "no role until an administrator gives you one"
         context["knows_role_then"] = bool(role)
     if has_role(request.user, APPROVER):
@@ -254,7 +254,7 @@ def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Make the first administrator, for whoever holds the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""
     form = FirstAdminForm(request.POST or None)
-    problem = setup.find_setup_problem(token)
+    problem = setup.find_setup_token_problem(token)
     if not problem and request.method == "POST" and form.is_valid():
         try:
             name, secret = form.cleaned_data["username"], form.cleaned_data["password1"]

@@ -38,14 +38,14 @@ class PluginAssignmentRows(OwnedRows):
     key_name = "plugin_id"
 
     def compute_row_version(self, row: Any) -> str:
-        return agents.assignment_version(row)
+        return agents.plugin_assignment_version(row)
 
     def build_initial_values(self, row: Any) -> dict[str, Any]:
         return {"pos_x": row.pos_x, "pos_y": row.pos_y}
 
     def is_untouched(self, form: Any) -> bool:
         typed = AgentPlugin(pos_x=form.cleaned_data["pos_x"], pos_y=form.cleaned_data["pos_y"])
-        return bool(agents.assignment_version(typed) == form.seen)
+        return bool(agents.plugin_assignment_version(typed) == form.seen)
 
     def add_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         cleaned_data = form.cleaned_data
@@ -59,7 +59,7 @@ class PluginAssignmentRows(OwnedRows):
 
     def change_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         cleaned_data = form.cleaned_data
-        agents.move_plugin(
+        agents.move_plugin_on_board(
             owner.pk,
             form.stored_key,
             pos_x=cleaned_data["pos_x"],
@@ -69,7 +69,7 @@ class PluginAssignmentRows(OwnedRows):
         )
 
     def delete_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
-        agents.withdraw_plugin(owner.pk, form.stored_key, actor=actor, seen_version=form.seen)
+        agents.unassign_plugin(owner.pk, form.stored_key, actor=actor, seen_version=form.seen)
 
 
 @admin.display(description="status")

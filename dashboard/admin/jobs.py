@@ -100,7 +100,7 @@ class JobAdmin(ViewOnlyAdmin):
     @admin.action(description="Give up")
     def give_up(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Give up the chosen messages; other work is done again and again, and nobody gives it up."""
-        done = self.act_on_each(request, queryset, notifications.give_up_delivery)
+        done = self.act_on_each(request, queryset, notifications.cancel_notification_delivery)
         if done:
             messages.success(request, f"{done} {'message was' if done == 1 else 'messages were'} given up.")
 

@@ -34,7 +34,7 @@ class DangerMarkAdmin(ActionAdmin):
         return [(None, {"fields": [*marks.EDITABLE, "version"]})]
 
     def compute_row_version(self, row: Any) -> str:
-        return marks.compute_mark_version(row)
+        return marks.compute_danger_mark_version(row)
 
     def audit_target(self, object_id: str) -> str:
         return f"danger_mark:{object_id}"

@@ -92,7 +92,7 @@ class PluginValueRows(OwnedRows):
         return value
 
     def compute_row_version(self, row: Any) -> str:
-        return plugin_values.compute_value_version(self.read_row_value(row))
+        return plugin_values.compute_plugin_value_version(self.read_row_value(row))
 
     def build_initial_values(self, row: Any) -> dict[str, Any]:
         value = self.read_row_value(row)
@@ -119,7 +119,7 @@ class PluginValueRows(OwnedRows):
             return True
         crlf = typed.replace("\n", "\r\n")
         unchanged_values = [typed, crlf] if typed else [typed, None]
-        if form.seen in {plugin_values.compute_value_version(value) for value in unchanged_values}:
+        if form.seen in {plugin_values.compute_plugin_value_version(value) for value in unchanged_values}:
             return True
         # Line breaks of both kinds in one value: no typed form of it has its version.
         unchanged = form.row is not None and form.seen == self.compute_row_version(form.row)

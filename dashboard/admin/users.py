@@ -77,7 +77,7 @@ def password_cell(row: User) -> Any:
     if not row.has_usable_password():
         way = (
             "signs in with single sign-on"
-            if provider_sign_ins.is_provider_connected(row)
+            if provider_sign_ins.is_user_connected_to_provider(row)
             else "cannot sign in"
         )
         link_text = f"No password: {way}. Set a password"

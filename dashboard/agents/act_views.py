@@ -193,7 +193,7 @@ def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpRes
 def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "")
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        agents.withdraw_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
+        agents.unassign_plugin(agent_id, plugin_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, f"{plugin_id} was removed from the agent.")
     return redirect("agents:detail", agent_id)
 

@@ -27,9 +27,9 @@ from coordinator.models import (
 )
 from coordinator.models.agent_names import (
     LinkReason,
+    find_linked_agents_of_names,
     list_agent_names,
-    list_known_names,
-    resolve_agent_names,
+    list_all_agent_names,
 )
 from coordinator.sessions import titles
 from coordinator.sessions.guarding import describe_mode
@@ -165,12 +165,12 @@ def load_agent_details(agent: Agent, now: datetime) -> AgentDetails:
     linked = list_agent_names(agent.pk)
     sessions = Session.objects.filter(agent_name__in=linked)
     names = load_agent_name_rows(linked, sessions)
-    known_names = list_known_names()
+    known_names = list_all_agent_names()
     recent = list(sessions.order_by("-created_at", "-pk")[:RECENT])
     return AgentDetails(
         load_agent_rows([agent], now)[0],
         names,
-        sorted(known_names - resolve_agent_names(known_names).keys()),
+        sorted(known_names - find_linked_agents_of_names(known_names).keys()),
         [(row, plugin_settings.get(row.plugin_id)) for row in assigned],
         sorted(set(plugin_settings) - assigned_ids - {None}),
         list(

@@ -19,7 +19,7 @@ from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
-from coordinator.policy.rules.call_text import CallText, set_call_folder, text_for_allow_rules
+from coordinator.policy.rules.call_text import CallText, call_text_in_working_folder, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions import narrowest
 from coordinator.policy.suggestions.history import (
@@ -126,7 +126,7 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
         return narrowest.recorded_call_of_request(row, text_for_patterns(gateway_about(tool_input)), "")
     tool = text_for_patterns(context.tool_name or "") if context else ""
     about = text_for_patterns(
-        set_call_folder(
+        call_text_in_working_folder(
             find_call_subject(row.plugin_id, tool, tool_input), context.folder if context else None
         )
     )

@@ -32,7 +32,7 @@ class RequestBackground:
     @property
     def danger_marks(self) -> frozenset[str]:
         """Return those of the reasons that say more than to look twice."""
-        return marks.find_danger_reasons(self.kept, self.reasons)
+        return marks.select_danger_grade_reasons(self.kept, self.reasons)
 
     def mark_part_spans(self, part: DisplayPart) -> DisplayPart:
         """Return a part of the call with the pieces that bear a mark."""
@@ -40,12 +40,14 @@ class RequestBackground:
             return part
         bearing = [mark for mark in self.kept if mark.reason in self.reasons]
         if isinstance(part.value, str):
-            return replace(part, spans=tuple(marks.merge_mark_spans(bearing, self.tool, part.value)))
+            return replace(
+                part, spans=tuple(marks.merge_danger_spans_in_text(bearing, self.tool, part.value))
+            )
         lines = [line for _, line in part.value]
         return replace(
             part,
             line_spans=split_spans_by_line(
-                lines, marks.merge_mark_spans(bearing, self.tool, "\n".join(lines))
+                lines, marks.merge_danger_spans_in_text(bearing, self.tool, "\n".join(lines))
             ),
         )
 

@@ -17,7 +17,7 @@ from coordinator.actions.plugins import plugin_permissions
 from coordinator.lib.invisible import has_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
@@ -26,12 +26,12 @@ from coordinator.policy.requests.approval_coverage import request_requester
 from coordinator.policy.requests.approvals import RequestState, Scope
 from coordinator.policy.requests.gateway_requests import (
     GatewayRequest,
-    gateway_request_gist,
+    gateway_request_tool_and_server,
     parse_gateway_request,
     session_folder_names,
 )
-from coordinator.policy.requests.judged_content import judged_card_digest, request_group_key
-from coordinator.policy.requests.request_headlines import RequestAct, describe_request_act
+from coordinator.policy.requests.judged_content import grouping_key_of_request, judged_card_digest
+from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.policy.suggestions import narrowest
 from coordinator.secrets.running import can_run_hidden_value
 from coordinator.sessions import titles
@@ -80,7 +80,7 @@ def load_request_agents(rows: Iterable[PermissionRequest]) -> dict[str, LinkedAg
     """Return the agent that each request's agent name is linked to, by the request's id."""
     contexts = ((row.request_id, approvals.request_context(row)) for row in rows)
     names = {request_id: context.agent_id for request_id, context in contexts if context is not None}
-    agents = resolve_agent_names(names.values())
+    agents = find_linked_agents_of_names(names.values())
     return {request_id: agents[name] for request_id, name in names.items() if name in agents}
 
 
@@ -119,7 +119,7 @@ class CardMember:
     @cached_property
     def act(self) -> RequestAct:
         """Return the headline of what is asked for."""
-        return describe_request_act(self.row)
+        return build_permission_request_headline(self.row)
 
     @property
     def requested_call_gist(self) -> str:
@@ -204,7 +204,7 @@ class CardMember:
     @property
     def edited_parts(self) -> list[DisplayPart]:
         """Return the input that was approved in place of the one asked for."""
-        return build_judged_parts(approvals.find_edited_input(self.row))
+        return build_judged_parts(approvals.approved_edited_input(self.row))
 
     @property
     def answer_lines(self) -> list[AnswerLine]:
@@ -308,7 +308,7 @@ class ApprovalCard:
 
     @cached_property
     def key(self) -> str:
-        own = request_group_key(self.first_request)[:32]
+        own = grouping_key_of_request(self.first_request)[:32]
         return f"{own}-{self.lane}" if self.lane else own
 
     @cached_property
@@ -455,7 +455,7 @@ class ApprovalCard:
     def needs_target(self) -> bool:
         """Say whether what it is asked for must be shown beside the headline."""
         target = self.first_request.target_resource
-        return target is not None and target != "" and not self.act.shows_whole(target)
+        return target is not None and target != "" and not self.act.contains_full_text(target)
 
     @property
     def is_longer_than_gist(self) -> bool:
@@ -603,7 +603,7 @@ def split_drawn_group(
 def find_gateway_session_folders(rows: Iterable[PermissionRequest]) -> dict[str, str]:
     """Return by session the folder of whoever asks for a call at the gateway; no query where nobody does."""
     request_session_ids = (
-        find_request_session_id(row) for row in rows if gateway_request_gist(row) is not None
+        find_request_session_id(row) for row in rows if gateway_request_tool_and_server(row) is not None
     )
     session_ids = {session_id for session_id in request_session_ids if session_id}
     return session_folder_names(session_ids) if session_ids else {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.actions.sessions.tool_calls import compute_rule_digest, is_call_editable
+from coordinator.actions.sessions.tool_calls import compute_offered_rule_digest, is_call_editable
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import agent_options, approvals
@@ -45,7 +45,7 @@ def build_tool_call_edit(row: PermissionRequest, *, with_rules: bool) -> ToolCal
         return None
     in_words = describe_agent_option if dialect is None or is_driven else dialect.describe_offered_rule
     offered = approvals.find_offered_rules(row) if with_rules and is_agent else []
-    rules = [(compute_rule_digest(offered_rule), in_words(offered_rule)) for offered_rule in offered]
+    rules = [(compute_offered_rule_digest(offered_rule), in_words(offered_rule)) for offered_rule in offered]
     is_shown = is_call_editable(row) and len(text) <= LONGEST_EDITABLE
     return ToolCallEdit(text if is_shown else None, field, rules)
 

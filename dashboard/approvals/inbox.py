@@ -216,7 +216,7 @@ def load_next_request(
     names = next((names for names in ids if shown_id in names), None)
     if names is None:
         names = [shown_id] if shown_id else ids[following % len(ids)] if ids else []
-    rows = PermissionRequest.objects.with_triage().filter(request_id__in=names).order_by("id")
+    rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=names).order_by("id")
     cards = build_approval_cards(group_requests_by_card(rows), now, rights=rights)
     if not cards and shown_id:
         return load_next_request(now, arrangement, rights, after=after)
@@ -363,7 +363,7 @@ def find_group_name(request: WaitingRequest, group: str) -> str:
 
 def load_page_requests(page: Page[list[WaitingRequest]], shown_ids: Sequence[str]) -> list[PermissionRequest]:
     ids = [waiting_request.pk for alike in page.object_list for waiting_request in alike]
-    permission_requests = PermissionRequest.objects.with_triage().filter(
+    permission_requests = PermissionRequest.objects.with_context_and_assignment().filter(
         Q(pk__in=ids) | Q(request_id__in=shown_ids)
     )
     keys: list[str | int] = [*shown_ids, *ids]

@@ -17,7 +17,7 @@ from coordinator.errors import BadRequest, SignalboxError
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import question_requests, questions
-from coordinator.policy.requests.approvals import find_decision_additions, request_subject
+from coordinator.policy.requests.approvals import additions_of_approval, request_subject
 from coordinator.policy.requests.questions import (
     ANSWERED,
     MAX_CHOICES,
@@ -139,7 +139,7 @@ class QuestionDisplay:
     @property
     def kind_label(self) -> str:
         """Return what the card calls it."""
-        return questions.describe_asked_kind(self.asked)
+        return questions.describe_how_agent_asks(self.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +152,13 @@ class AnswerLine:
 
 def build_question_display(row: PermissionRequest) -> QuestionDisplay | None:
     """Return what a request asks; None where it is approved or denied like any other."""
-    question_set = question_requests.find_asked(row)
+    question_set = question_requests.parse_question_of_request(row)
     return None if question_set is None else QuestionDisplay(question_set)
 
 
 def list_answer_lines(row: PermissionRequest) -> list[AnswerLine]:
     """Return what a person answered, question by question; nothing where nobody did."""
-    added = find_decision_additions(row)
+    added = additions_of_approval(row)
     stored = added.get(ANSWERED)
     if isinstance(stored, list):
         return [build_answer_line(answer) for answer in stored if isinstance(answer, dict)]
@@ -282,4 +282,6 @@ def answer_one_request(
 
 def question_text(row: PermissionRequest) -> str:
     """Return the first thing that a request asks, in one line; nothing where it is no question."""
-    return questions.question_gist(request_subject(row).tool_name, request_subject(row).tool_input)
+    return questions.question_or_plan_in_one_line(
+        request_subject(row).tool_name, request_subject(row).tool_input
+    )

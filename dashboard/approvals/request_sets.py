@@ -44,7 +44,7 @@ def list_chosen_requests(
     chosen: Mapping[str, str], now: datetime, rights: DecisionRights, verdict: str
 ) -> list[ChosenRequest]:
     """Return what was chosen, as it stands, in the order in which it was shown."""
-    rows = PermissionRequest.objects.with_triage().filter(request_id__in=list(chosen))
+    rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=list(chosen))
     cards = {
         card.first_request.request_id: card
         for card in build_approval_cards([[row] for row in rows], now, rights=rights)

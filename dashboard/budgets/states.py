@@ -23,7 +23,7 @@ def list_current_budget_states(now: datetime) -> list[tuple[BudgetRow, list[Budg
 
 
 def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
-    if budget.is_by_session:
+    if budget.is_limit_per_session:
         rows = budgets.budget_usage_rows(budget, now).order_by().values("session_id")
         tokens = Sum("input_tokens") + Sum("output_tokens") + Sum("calls")
         busiest = rows.annotate(most=tokens).order_by("-most").values_list("session_id", flat=True)

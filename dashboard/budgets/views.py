@@ -87,7 +87,7 @@ def edit_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
 def allow_over_budget_today(request: HtmxHttpRequest, budget_id: int) -> HttpResponse:
     """Let a budget hold nothing up until the day ends."""
     with refusals.show_refusal_as_message(request, missing_is_404=True):
-        budgets.allow_budget_today(budget_id, actor=person_actor(request.user), now=timezone.now())
+        budgets.suspend_budget_for_today(budget_id, actor=person_actor(request.user), now=timezone.now())
         messages.success(request, "The budget does not limit anything until the end of the day.")
     return redirect("budgets:home")
 

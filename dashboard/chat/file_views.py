@@ -92,12 +92,12 @@ def export_chat_thread(_request: HtmxHttpRequest, agent_id: str, form: str) -> H
     name = f"chat-{agent.pk}"
     if form == "ndjson":
         return build_ndjson_response(
-            "chat", (chat.chat_message_as_json(row) for row in chat.iterate_whole_thread(agent.pk))
+            "chat", (chat.chat_message_as_json(row) for row in chat.iterate_thread_messages(agent.pk))
         )
     if form != "md":
         raise Http404("A thread can be exported as ndjson or md.")
     response = StreamingHttpResponse(
-        export_chat_as_markdown(agent.name, chat.iterate_whole_thread(agent.pk)),
+        export_chat_as_markdown(agent.name, chat.iterate_thread_messages(agent.pk)),
         content_type="text/markdown; charset=utf-8",
     )
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.md") or "attachment"

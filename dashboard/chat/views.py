@@ -71,7 +71,7 @@ def show_chat_thread(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         "rows": load_chat_rows(request.user),
         "current": agent.pk,
         "status": agent_presence_status(agent, timezone.now()),
-        "delivery": chat.find_delivery_state(agent.pk),
+        "delivery": chat.find_newest_message_delivery(agent.pk),
         "target": request.GET.get("message", ""),
         "at_end": at_end,
         "most_bytes": settings.ATTACHMENT_MAX_BYTES,
@@ -114,7 +114,7 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 def show_delivery(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Answer with how far people's newest message is on its way to the agent."""
     agent = find_chat_agent_or_404(agent_id)
-    context = {"agent": agent, "delivery": chat.find_delivery_state(agent.pk)}
+    context = {"agent": agent, "delivery": chat.find_newest_message_delivery(agent.pk)}
     return render(request, "chat/_delivery.html", context)
 
 
@@ -136,7 +136,7 @@ def send_chat_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
 def post_typed_message(request: HtmxHttpRequest, agent_id: str) -> ChatMessage:
     text = request.POST.get("text", "").replace("\r\n", "\n").strip()
     message_id = request.POST.get("id") or None
-    speaker = actions.speaker_of_person(request.user)
+    speaker = actions.build_person_speaker(request.user)
     try:
         return actions.submit_chat_message(
             agent_id,

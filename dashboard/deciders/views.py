@@ -177,7 +177,7 @@ def delegate_decisions(request: HtmxHttpRequest) -> HttpResponse:
             now=timezone.now(),
             reason=cleaned_data["reason"],
         )
-        receiver = delegations.load_delegation_names([delegation])[delegation.receiver_id]
+        receiver = delegations.load_delegation_usernames([delegation])[delegation.receiver_id]
         messages.success(request, f"{receiver} may decide for you in that time.")
     return redirect("accounts:account")
 

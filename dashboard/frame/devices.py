@@ -19,7 +19,7 @@ def remember_session_device(request: HttpRequest, target: NotificationTarget) ->
     request.session[HELD] = {
         "target": target.pk,
         "mark": push.hash_device_address(target.address),
-        "sign_in": push.hash_sign_in_state(request.user),
+        "sign_in": push.hash_user_password_state(request.user),
     }
 
 
@@ -34,14 +34,14 @@ def session_device_mark(request: HttpRequest) -> str:
         return ""
     return (
         str(held_mark.get("mark", ""))
-        if held_mark.get("sign_in") == push.hash_sign_in_state(request.user)
+        if held_mark.get("sign_in") == push.hash_user_password_state(request.user)
         else ""
     )
 
 
 def sign_in_mark(request: HttpRequest) -> str:
     """Return what another person, or another password, changes; empty where nobody is signed in."""
-    return push.hash_sign_in_state(request.user)[:16] if isinstance(request.user, User) else ""
+    return push.hash_user_password_state(request.user)[:16] if isinstance(request.user, User) else ""
 
 
 def remove_session_device(request: HttpRequest) -> None:

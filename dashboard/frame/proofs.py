@@ -90,7 +90,7 @@ class RequireProof(MiddlewareMixin):
         if confirmed_by is None:
             if lack != "unconfirmed":
                 request_line = f"{request.method} {request.path}"
-                accounts.record_unproven_sign_in(request.user, client_address(request), request_line, now)
+                accounts.record_cookie_only_sign_in(request.user, client_address(request), request_line, now)
             return ask_for_proof(request, f"{MESSAGES[lack]} {confirmation_instruction(ways)}", ways)
         if offered.new_secret:
             proofs.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)

@@ -19,7 +19,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.grants import access
 from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.grants.access import (
@@ -29,7 +29,7 @@ from coordinator.policy.grants.access import (
     PARTICIPLES,
     GrantRow,
     Verdict,
-    uncovered_grants,
+    topmost_grants_of_slot,
 )
 from coordinator.policy.grants.edits import INHERIT, GrantEdit, Slot, find_rows_beneath_edit
 from dashboard.frame.days import find_zone_by_name
@@ -62,7 +62,7 @@ class AccessSheetLine:
     @property
     def verdict_afterwards(self) -> str:
         """What holds once a grant that lies on top of another one is over, as "asked"; else nothing."""
-        if self.row is None or not self.verdict.is_temporary or self.verdict.grant is None:
+        if self.row is None or not self.verdict.is_by_temporary_grant or self.verdict.grant is None:
             return ""
         if self.verdict.grant.id != self.row.pk or self.verdict.then is None:
             return ""
@@ -126,7 +126,7 @@ def build_agent_sheet(agent_id: str, now: datetime) -> AccessSheet:
 
 def build_server_sheet(server_id: str, tool_name: str | None, now: datetime) -> AccessSheet:
     """Every agent's slot on a server, or on one of its tools."""
-    agents, labels = list_grantable_agent_ids([server_id]), label_agents()
+    agents, labels = list_grantable_agent_ids([server_id]), agent_labels_by_id()
     slots: list[Slot] = [(agent, server_id, tool_name) for agent in agents]
     return build_access_sheet(slots, {slot: labels.get(slot[0], slot[0]) for slot in slots}, now)
 
@@ -191,7 +191,7 @@ def build_sheet_line(
     title: str,
     marks: list[str],
 ) -> AccessSheetLine:
-    live = uncovered_grants(
+    live = topmost_grants_of_slot(
         [row for row in rows if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
@@ -201,7 +201,7 @@ def build_sheet_line(
         fault
         for one in rows
         if one in live or not is_expired_grant(one, now)
-        for fault in access.find_grant_problems(one)
+        for fault in access.describe_invalid_grant_fields(one)
     ]
     if len(live) > 1:
         wins = {DENY: "a denial wins", ASK: "a grant that asks wins"}.get(choice, "the newest wins")
@@ -280,9 +280,9 @@ def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantE
             for row in slots.get(edit.grant_slot, [])
             if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)
         ]
-        beneath, top = find_rows_beneath_edit(edit, live), uncovered_grants(live)
+        beneath, top = find_rows_beneath_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
-        lines.append(GrantEditLine(edit, uncovered_grants(beneath)[-1] if beneath else None, hidden))
+        lines.append(GrantEditLine(edit, topmost_grants_of_slot(beneath)[-1] if beneath else None, hidden))
     return lines
 
 

@@ -58,7 +58,7 @@ class GrantFilter(django_filters.FilterSet):  # type: ignore[misc] # the library
         servers = list(McpServer.objects.exclude(name=None).values_list("name", flat=True))
         used = {
             (agent, call_count.server_id, call_count.tool_name)
-            for call_count in calls.count_calls_since(start, servers)
+            for call_count in calls.count_tool_calls_by_agent_since(start, servers)
             for agent in (call_count.agent_id, call_count.agent_name)
         }
         pairs = {(agent, server) for agent, server, _ in used}

@@ -46,7 +46,7 @@ def build_gateway_context(server: McpServer, now: datetime) -> dict[str, Any]:
     """Return what the page's parts about the gateway show."""
     upstream = McpUpstream.objects.filter(pk=server.name).first()
     on = upstream is not None and upstream.enabled
-    rows = figures.find_server_figures(server.name, now)
+    rows = figures.load_server_tool_statistics(server.name, now)
     return {
         "gateway": {
             "upstream": upstream,

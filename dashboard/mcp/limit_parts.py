@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.actions.mcp.call_limits import CallLimitSettings, read_call_limits
-from coordinator.actions.mcp.result_cache import list_current_results
+from coordinator.actions.mcp.result_cache import list_valid_cached_results
 from coordinator.lib.sizes import format_byte_count
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
 from coordinator.mcp.gateway.servers import find_read_only_tools
@@ -97,7 +97,9 @@ def describe_cache(
     if tool_name and tool_name not in find_read_only_tools(server_id):
         return CacheFacts(seconds or 0, is_read_only=False)
     rows = [
-        row for row in list_current_results(server_id, now) if not tool_name or row.tool_name == tool_name
+        row
+        for row in list_valid_cached_results(server_id, now)
+        if not tool_name or row.tool_name == tool_name
     ]
     agents = len({row.agent_id for row in rows})
     newest_at = rows[0].answered_at if rows else None

@@ -12,7 +12,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from coordinator.mcp.servers import tools as mcp_tools
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.grants import access
 from dashboard.mcp.access_sheet import describe_verdict_source, list_grantable_agent_ids
 
@@ -103,7 +103,7 @@ def find_matrix_axes(
     now: datetime, *, agents: str = "", tools: str = "", server: str = "", only: str = ""
 ) -> MatrixAxes:
     """Return the rows and columns that the words leave; `only` keeps agents with an allow or a deny of their own."""
-    labels = label_agents()
+    labels = agent_labels_by_id()
     names = [
         name
         for name in list_grantable_agent_ids()
@@ -158,4 +158,4 @@ def load_matrix_window(
     for server_id, tool in tools:
         by_server.setdefault(server_id, []).append(tool)
     matrix = access.resolve_access_matrix(agents, by_server, now)
-    return VisibleMatrix(axes, row, column, agents, tools, matrix, label_agents())
+    return VisibleMatrix(axes, row, column, agents, tools, matrix, agent_labels_by_id())

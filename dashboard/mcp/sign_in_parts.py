@@ -69,7 +69,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
     }
     if authorization is None:
         return {"sign_in": context}
-    own_row = mcp_sign_ins.find_token_row(authorization, user)
+    own_row = mcp_sign_ins.find_access_token_row(authorization, user)
     lines = list_sign_ins(server.name, user)
     endpoints = authorization.endpoints if isinstance(authorization.endpoints, dict) else {}
     has_document = authorization.client_id.endswith(reverse("mcp:client-document"))
@@ -84,7 +84,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "issuer": endpoints.get("issuer", ""),
         "asked_scopes": authorization.scopes or endpoints.get("scopes", ""),
         "is_moved": upstream is not None and upstream.url != authorization.server_url,
-        "may_sign_in": mcp_sign_ins.can_sign_in(authorization, is_admin=is_admin),
+        "may_sign_in": mcp_sign_ins.can_sign_in_to_server(authorization, is_admin=is_admin),
         "is_signed_in": own_row is not None and not own_row.needs_sign_in,
         "lines": [line for line in lines if is_admin or line.is_own or not line.person],
         "others": sum(1 for line in lines if line.person and not line.is_own),

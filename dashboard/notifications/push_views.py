@@ -13,7 +13,7 @@ from coordinator.actions import approvals
 from coordinator.actions.notifications import push
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import open_to_anyone, require_GET, require_POST, require_safe
-from coordinator.notifications.push import decidable_waiting_requests, list_waiting_for_offline
+from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
 from coordinator.policy.requests.questions import GivenAnswer
 from dashboard.frame import devices, installing
 from dashboard.frame.guards import require_approver, require_sign_in
@@ -52,7 +52,7 @@ def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
     push_payload = {
         "at": now.isoformat(),
         "count": rows.count(),
-        "requests": list_waiting_for_offline(rows[:MOST_LISTED], now),
+        "requests": list_requests_for_offline_page(rows[:MOST_LISTED], now),
     }
     return JsonResponse(push_payload | {"csrf": get_token(request)})
 
@@ -74,7 +74,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
     form = request.POST
     replaces = form.get("replaces", "")
     try:
-        target = push.subscribe_device(
+        target = push.subscribe_push_device(
             user=signed_in_subscriber(request),
             address=form.get("endpoint", ""),
             p256dh=form.get("p256dh", ""),
@@ -98,7 +98,7 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
 
     Open to all who sign in: where they may not decide, the device of whoever was there before them ends.
     """
-    target = push.renew_device_sign_in(
+    target = push.renew_push_device_sign_in(
         user=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
     )
     if target is not None:

@@ -114,7 +114,7 @@ def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse
     """Choose of which requests an address hears."""
     posted = request.POST
     with refusals.show_refusal_as_message(request):
-        notifications.set_address_filter(
+        notifications.set_notification_filter(
             target_id,
             user=signed_in_approver(request),
             about=posted.get("about", ""),
@@ -151,7 +151,9 @@ def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
 def save_unguarded_choice(request: HtmxHttpRequest) -> HttpResponse:
     """Notify the person of calls that ran without a guard, or no more."""
     notify = "notify" in request.POST
-    notifications.set_unguarded_choice(user=signed_in_approver(request), notify=notify, now=timezone.now())
+    notifications.set_unguarded_call_notifications(
+        user=signed_in_approver(request), notify=notify, now=timezone.now()
+    )
     message = (
         "You are notified of calls without a guard."
         if notify

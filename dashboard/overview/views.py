@@ -18,7 +18,7 @@ from coordinator.operations.doctor import shared_user
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests.approvals import requester_name
-from coordinator.policy.requests.request_headlines import RequestAct, describe_request_act
+from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.sessions.board import load_board
 from coordinator.sessions.overview import load_overview
 from dashboard.approvals.cards import load_request_agents
@@ -79,6 +79,8 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
 def build_request_lines(requests: Sequence[PermissionRequest]) -> list[RequestLine]:
     agents = load_request_agents(requests)
     return [
-        RequestLine(row, describe_request_act(row), requester_name(row), agents.get(row.request_id))
+        RequestLine(
+            row, build_permission_request_headline(row), requester_name(row), agents.get(row.request_id)
+        )
         for row in requests
     ]

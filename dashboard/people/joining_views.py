@@ -36,7 +36,7 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render_join_page(request, request.GET.get("token", ""), JoinForm())
     token, form, now = request.POST.get("token", ""), JoinForm(request.POST), timezone.now()
-    if invitations.find_invitation(token, now) is None or not form.is_valid():
+    if invitations.find_invitation_by_token(token, now) is None or not form.is_valid():
         return render_join_page(request, token, form, status=422)
     try:
         user = users.build_user(form.cleaned_data["username"], form.cleaned_data["password1"])
@@ -55,7 +55,9 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
 def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to make the invited person's passkey."""
     begin = partial(
-        invitations.begin_invited_passkey, request.POST.get("token", ""), request.POST.get("username", "")
+        invitations.begin_passkey_for_invitation,
+        request.POST.get("token", ""),
+        request.POST.get("username", ""),
     )
     return answer_options(request, request.POST.get(NEW, ""), begin)
 
@@ -97,7 +99,7 @@ def render_join_page(
     request: HtmxHttpRequest, token: str, form: JoinForm, problem: str = "", status: int = 200
 ) -> HttpResponse:
     """Answer with the form, or with why the link is no good."""
-    invitation = invitations.find_invitation(token, timezone.now())
+    invitation = invitations.find_invitation_by_token(token, timezone.now())
     context = {
         "token": token,
         "form": form,

@@ -178,7 +178,7 @@ def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", afte
         setting,
         runtime,
         list_permission_lines(plugin_id, setting),
-        list(waiting.without_bodies().order_by("created_at")),
+        list(waiting.defer_large_columns().order_by("created_at")),
         [
             build_plugin_value(row.config_key, row.config_value)
             for row in PluginConfig.objects.filter(plugin_id=plugin_id).order_by("config_key")

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from urllib.parse import quote, urlencode
 
 from coordinator.lib import instants
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.suggestions.history import NOBODY
 from coordinator.policy.suggestions.trials import (
     CHANGED,
@@ -92,7 +92,7 @@ def build_trial_tables(counts: DecisionCounts, *, is_open: bool) -> list[TrialTa
     weeks = dict(sorted(counts.weeks.items(), reverse=True))
     return [
         build_trial_table("What decides", "by", by, is_open=is_open),
-        build_trial_table("Agent", "agent", agents, label_agents(), is_open=is_open),
+        build_trial_table("Agent", "agent", agents, agent_labels_by_id(), is_open=is_open),
         build_trial_table("Week from", "week", weeks, is_open=is_open),
     ]
 

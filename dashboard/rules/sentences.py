@@ -66,7 +66,7 @@ def list_rule_agents(rule: DecisionRule) -> list[str]:
 def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
     """Return what a rule is about: programs, paths, hosts, a pattern, tools."""
     ready_made = BY_NAME.get(rule.ready_made)
-    if ready_made is not None and ready_made.is_allowing and ready_made.has_terms_of(rule):
+    if ready_made is not None and ready_made.is_allowing and ready_made.has_same_terms_as_rule(rule):
         return [SentencePart(ready_made.sentence)]
     runs, touches, reaches = (split_term_lines(text) for text in (rule.runs, rule.touches, rule.reaches))
     folders = [line.removeprefix(IN_FOLDER).strip() for line in touches if line.startswith(IN_FOLDER)]

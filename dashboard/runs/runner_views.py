@@ -16,7 +16,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.models import Run, Runner
-from coordinator.models.agent_names import resolve_agent_names
+from coordinator.models.agent_names import find_linked_agents_of_names
 from coordinator.runs import offers
 from coordinator.runs.liveness import is_runner_alive
 from coordinator.runs.statuses import ACTIVE
@@ -78,7 +78,7 @@ def show_runner_list(request: HtmxHttpRequest) -> HttpResponse:
     ]
     context = {
         "rows": rows,
-        "agents": resolve_agent_names(run.agent_name for run in active),
+        "agents": find_linked_agents_of_names(run.agent_name for run in active),
         "waiting": Run.objects.filter(status=Run.Status.PENDING).count(),
     }
     return render(

@@ -19,7 +19,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.models import Run, Runner, Session
-from coordinator.models.agent_names import LinkedAgent, resolve_agent_names
+from coordinator.models.agent_names import LinkedAgent, find_linked_agents_of_names
 from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import OPEN, OVER, RESUME, START
 from coordinator.runs.stops import STOPPABLE
@@ -102,7 +102,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
     session_titles = titles.load_session_titles(
         session_id for run in page.object_list for session_id in (run.session_id, run.parent_session_id)
     )
-    agents = resolve_agent_names(run.agent_name for run in page.object_list)
+    agents = find_linked_agents_of_names(run.agent_name for run in page.object_list)
     context: dict[str, Any] = {
         "table": table,
         "page": page,

@@ -13,7 +13,7 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.lib.storable import parse_database_id
-from coordinator.models.agent_names import list_agent_choices, resolve_agent_names
+from coordinator.models.agent_names import find_linked_agents_of_names, list_agent_filter_choices
 from coordinator.search import files
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
@@ -57,7 +57,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         "most_files": files.MOST_FILES,
         "all_meant": len(named_files) < files.MOST_FILES,
         "rows": [build_file_touch_row(touch) for touch in file_touches.touches],
-        "agents_by_name": resolve_agent_names(session.agent_name for session in sessions),
+        "agents_by_name": find_linked_agents_of_names(session.agent_name for session in sessions),
         "titles": titles.load_session_titles(session.pk for session in sessions),
         "coming": load_indexing_progress(),
         "older": build_query_with(request.GET, before=str(file_touches.before))
@@ -68,7 +68,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "search/_touches.html", context)
     context |= {
-        "agents": list_agent_choices(query_values["agent"]),
+        "agents": list_agent_filter_choices(query_values["agent"]),
         "tools": files.list_called_tools(),
         "filter_count": sum(bool(query_values[name]) for name in ("tool", "agent")),
     }

@@ -12,7 +12,7 @@ from django.utils.http import urlencode
 from django.views.decorators.vary import vary_on_headers
 
 from coordinator.identity.declarations import require_safe
-from coordinator.models.agent_names import list_agent_choices, resolve_agent_names
+from coordinator.models.agent_names import find_linked_agents_of_names, list_agent_filter_choices
 from coordinator.search.events import (
     EventHit,
     SearchQuery,
@@ -60,7 +60,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         "not_deeper": build_query_with(request.GET, deeper="", before=""),
         "coming": load_indexing_progress(),
         "groups": groups,
-        "agents_by_name": resolve_agent_names(group.session.agent_name for group in groups),
+        "agents_by_name": find_linked_agents_of_names(group.session.agent_name for group in groups),
         "looked_until": events.looked_until,
         "older": build_query_with(request.GET, before=str(events.before)) if events.before else "",
         "first": build_query_with(request.GET, before="") if before else "",
@@ -68,7 +68,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "search/_hits.html", context)
     context |= {
-        "agents": list_agent_choices(question.agent),
+        "agents": list_agent_filter_choices(question.agent),
         "kinds": KINDS,
         "days": DayRange.from_query(request.GET),
         "filter_count": count_used_fields(request.GET),

@@ -201,7 +201,7 @@ class TimelineRowDisplay:
         """What a permission request is about, as the call would look."""
         assert isinstance(self.row, ApprovalRow)
         context = self.row.request.context
-        tool_input = approvals.load_listed_input(self.row.request)
+        tool_input = approvals.loaded_tool_input_of_request(self.row.request)
         stored_value = StoredValue(tool_input, 0) if tool_input is not None else None
         return build_call_display(
             context.tool_name or self.row.request.permission_type, stored_value, None, None

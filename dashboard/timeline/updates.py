@@ -98,7 +98,7 @@ def load_request_rows(session: Session, request_ids: Iterable[int]) -> list[Time
     """Return the rows of those permission requests that this session's agent made."""
     wanted_ids = list(request_ids)
     permission_requests = PermissionRequest.objects.filter(pk__in=wanted_ids, context__session_id=session.pk)
-    return [*build_approval_rows(permission_requests.with_listed_input())] if wanted_ids else []
+    return [*build_approval_rows(permission_requests.with_only_short_inputs())] if wanted_ids else []
 
 
 def draw_session_summary(session_id: str) -> Drawing | None:

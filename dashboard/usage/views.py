@@ -18,7 +18,7 @@ from coordinator.actions.usage import prices
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST, require_safe
 from coordinator.models import ModelPrice, ModelRequestUsage, Session
-from coordinator.models.agent_names import expand_agent_name, list_agent_choices
+from coordinator.models.agent_names import expand_agent_name, list_agent_filter_choices
 from coordinator.sessions import titles
 from coordinator.usage import prices as prices_of
 from coordinator.usage import reading as usage
@@ -124,7 +124,7 @@ def show_tools(request: HtmxHttpRequest) -> HttpResponse:
     names = expand_agent_name(agent) if agent else None
     context = {
         "agent": agent,
-        "agents": list_agent_choices(agent),
+        "agents": list_agent_filter_choices(agent),
         "days": days,
         "periods": TOOL_PERIODS,
         "uncounted": find_uncounted_since(first),

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions.people import keys
-from coordinator.api.access import resolve_asked_agent
+from coordinator.api.access import resolve_agent_for_access_check
 from coordinator.errors import Forbidden
 from coordinator.identity.actors import Actor
 from coordinator.models import ApiKey, AuditLog, DecidingRule, Grant
@@ -39,9 +39,13 @@ def client(*scopes: str, agent_id: str | None = None) -> Client:
 def test_a_key_of_an_agent_asks_for_that_agent_alone() -> None:
     own = client("agent", agent_id="agent.a")
     caller = keys.authenticate_api_key(own.defaults["HTTP_AUTHORIZATION"].removeprefix("Bearer "), NOW)
-    assert resolve_asked_agent(caller, None) == resolve_asked_agent(caller, "agent.a") == "agent.a"
+    assert (
+        resolve_agent_for_access_check(caller, None)
+        == resolve_agent_for_access_check(caller, "agent.a")
+        == "agent.a"
+    )
     with pytest.raises(Forbidden):
-        resolve_asked_agent(caller, "agent.b")
+        resolve_agent_for_access_check(caller, "agent.b")
     assert own.get("/api/access/agents/agent.b").status_code == 403
     assert own.get("/api/mcp/access/by-agent/agent.b").status_code == 403
 

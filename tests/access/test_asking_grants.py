@@ -108,7 +108,7 @@ def test_the_audit_log_and_evidence_say_that_it_asks() -> None:
     row = AuditLog.objects.get(event_type="GRANT_CREATED")
     assert row.permission == "ask"
     assert row.metadata["after"]["permission"] == "ask"
-    (told,) = policy_in_force.policy_state_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
+    (told,) = policy_in_force.rules_and_grants_at_decision("mcp__s__t", "agent.a", NOW)["grants_in_force"]
     assert (told["permission"], told["justification"]) == ("ask", "It moves money.")
 
 
@@ -156,7 +156,7 @@ def test_a_check_says_ask_and_the_audit_log_knows() -> None:
     verdict = access.resolve_tool_access("agent.a", "s", "t", NOW)
     answer = verdict.verdict_as_json()
     assert (answer["verdict"], answer["source"]) == ("ask", "tool_grant")
-    denials.record_denials([AccessDenial("agent.a", "s", "t", verdict, ALICE)], now=NOW)
+    denials.record_access_denials([AccessDenial("agent.a", "s", "t", verdict, ALICE)], now=NOW)
     row = AuditLog.objects.get(event_type="ACCESS_ASKED")
     assert (row.permission, row.result, row.target_id) == ("ask", "asked", "agent.a s t")
     (server,) = client.get("/api/access/agents/agent.a").json()["servers"]

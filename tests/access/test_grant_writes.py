@@ -166,7 +166,7 @@ def test_an_api_key_gives_and_takes_nothing() -> None:
         ),
         lambda: grants.revoke_grant(row.pk, actor=key_actor_by_name("ci"), now=NOW),
         lambda: grants.prolong_grant(row.pk, until=LATER, actor=key_actor_by_name("ci"), now=NOW),
-        lambda: grants.set_agent_servers("agent.a", [], actor=key_actor_by_name("ci"), now=NOW),
+        lambda: grants.set_servers_allowed_to_agent("agent.a", [], actor=key_actor_by_name("ci"), now=NOW),
     ):
         with pytest.raises(Forbidden):
             attempt()
@@ -221,7 +221,7 @@ def test_pa_1_replacing_a_servers_grants_keeps_capability_rows(srv_in: McpServer
     case = recorded("pa-1")
     add_grants(case["before"])
     grant("agent.b", "srv.in")
-    grants.apply_server_entries("srv.in", case["body"], actor=ALICE, now=NOW)
+    grants.replace_grants_of_server("srv.in", case["body"], actor=ALICE, now=NOW)
     assert [kind for kind, *_ in live("srv.in")] == case["after_types"]
     assert live("srv.in")[-1] == ("server_grant", "agent.a", None, "deny")
 
@@ -246,7 +246,7 @@ def test_pa_3_to_5_bad_entries_change_nothing(srv_in: McpServer, entry: dict[str
     }
     grant("agent.a", "srv.in", "t")
     with pytest.raises(BadRequest):
-        grants.apply_server_entries("srv.in", [sound | entry], actor=ALICE, now=NOW)
+        grants.replace_grants_of_server("srv.in", [sound | entry], actor=ALICE, now=NOW)
     assert live("srv.in") == [("tool_grant", "agent.a", "t", "allow")]
 
 
@@ -258,7 +258,7 @@ def test_pa_6_and_7_who_gave_it_and_when_is_set_here(srv_in: McpServer) -> None:
         "permission": "allow",
         "granted_by": "root",
     }
-    grants.apply_server_entries("srv.in", [entry], actor=ALICE, now=NOW)
+    grants.replace_grants_of_server("srv.in", [entry], actor=ALICE, now=NOW)
     row = Grant.objects.get(server_id="srv.in")
     assert (row.granted_by, row.granted_at) == ("user:alice", NOW)
 
@@ -268,7 +268,7 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
     add_server("a")
     add_server("b")
     add_grants(case["before"])
-    grants.set_agent_servers("agent.a", case["body"], actor=ALICE, now=NOW)
+    grants.set_servers_allowed_to_agent("agent.a", case["body"], actor=ALICE, now=NOW)
     granted = sorted(name for name in ("a", "b", *case["body"]) if live(name))
     assert granted == case["after"]
     made = McpServer.objects.filter(command="config-loaded")
@@ -278,15 +278,15 @@ def test_pa_9_and_11_an_agents_servers_are_replaced_and_missing_rows_made() -> N
 def test_pa_13_denials_survive_and_the_person_is_told() -> None:
     add_server("closed")
     grant("agent.a", "closed", permission="deny")
-    grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
+    grants.set_servers_allowed_to_agent("agent.a", ["s"], actor=ALICE, now=NOW)
     assert live("closed") == [("server_grant", "agent.a", None, "deny")]
     with pytest.raises(Conflict, match="closed"):
-        grants.set_agent_servers("agent.a", ["closed"], actor=ALICE, now=NOW)
+        grants.set_servers_allowed_to_agent("agent.a", ["closed"], actor=ALICE, now=NOW)
 
 
 def test_an_agents_servers_are_given_for_the_default_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
-    grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
+    grants.set_servers_allowed_to_agent("agent.a", ["s"], actor=ALICE, now=NOW)
     assert Grant.objects.get().expires_at == NOW + timedelta(days=30)
 
 

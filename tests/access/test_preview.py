@@ -115,7 +115,7 @@ class TestCalls:
     def test_a_call_told_at_both_ends_is_one(self) -> None:
         call("mcp__srv_dotted__t", event_type="pre_tool")
         call("mcp__srv_dotted__t", event_type="post_tool")
-        (found,) = calls.count_calls_since(NOW - timedelta(days=7), ["srv.dotted"])
+        (found,) = calls.count_tool_calls_by_agent_since(NOW - timedelta(days=7), ["srv.dotted"])
         assert (found.agent_id, found.tool_name, found.count) == ("agent.a", "t", 1)
 
     def test_calls_that_are_denied_already_are_not_lost(self) -> None:
@@ -147,4 +147,4 @@ class TestCalls:
 )
 def test_names_of_calls_are_read(spoken: str, meant: tuple[str, str] | None) -> None:
     servers = ["github"] if meant is None or meant[0] == "github" else ["github", "github__x"]
-    assert calls.find_server_and_tool(spoken, servers) == meant
+    assert calls.split_call_into_server_and_tool(spoken, servers) == meant

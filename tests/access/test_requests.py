@@ -121,6 +121,6 @@ def test_without_the_grant_there_is_no_approval(approver: User) -> None:
 def test_revoking_the_approval_ends_its_grant_and_no_other(approver: User) -> None:
     other = grant("agent.a", "s")
     row = approve(asked(), approver)
-    approvals.end_approval(row.request_id, person=approver, now=NOW + timedelta(minutes=1))
+    approvals.revoke_approval(row.request_id, person=approver, now=NOW + timedelta(minutes=1))
     standing = Grant.objects.not_ended(NOW + timedelta(minutes=1))
     assert [one.pk for one in standing] == [other.pk]

@@ -136,13 +136,13 @@ def test_an_allowing_row_whose_end_cannot_be_read_does_not_hide_a_denying_one() 
 def test_odd_rows_are_flagged(row: dict[str, Any], fault: str) -> None:
     written = grant("a", "s", **row)
     written.refresh_from_db()
-    assert access.find_grant_problems(written) == [fault]
+    assert access.describe_invalid_grant_fields(written) == [fault]
 
 
 def test_a_sound_row_has_no_fault() -> None:
     written = grant("a", "s", "t", expires_at=NOW)
     written.refresh_from_db()
-    assert access.find_grant_problems(written) == []
+    assert access.describe_invalid_grant_fields(written) == []
 
 
 def changed_tool(at: datetime) -> None:
@@ -168,13 +168,13 @@ def test_a_changed_tool_is_denied_where_the_setting_says_so(settings: Any) -> No
 
 def test_a_changed_tool_of_a_server_that_serves_accepted_ones_only_is_denied() -> None:
     changed_tool(NOW - timedelta(days=1))
-    mcp_servers.restrict_to_accepted_tools("s", True, actor=Actor("user", "ann"), now=NOW)
+    mcp_servers.restrict_server_to_accepted_tools("s", True, actor=Actor("user", "ann"), now=NOW)
     grant("a", "s", "t", granted_at=NOW)
     verdict = resolve_tool_access("a", "s", "t", NOW)
     assert (verdict.decision, verdict.changed_at) == ("deny", NOW - timedelta(days=1))
     with pytest.raises(Forbidden):
-        mcp_servers.restrict_to_accepted_tools("s", False, actor=key_actor_by_name("ci"), now=NOW)
-    mcp_servers.restrict_to_accepted_tools("s", False, actor=Actor("user", "ann"), now=NOW)
+        mcp_servers.restrict_server_to_accepted_tools("s", False, actor=key_actor_by_name("ci"), now=NOW)
+    mcp_servers.restrict_server_to_accepted_tools("s", False, actor=Actor("user", "ann"), now=NOW)
     assert resolve_tool_access("a", "s", "t", NOW).is_allowed
 
 

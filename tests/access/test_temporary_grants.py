@@ -93,7 +93,7 @@ def test_access_until_it_is_revoked_gives_way_when_it_is_revoked() -> None:
     admin = new_person("admin")
     row = approve(Validity.UNTIL_REVOKED, admin)
     assert decisions(0, 1000) == ["allow", "allow"]
-    approvals.end_approval(row.request_id, person=admin, now=NOW + HOUR)
+    approvals.revoke_approval(row.request_id, person=admin, now=NOW + HOUR)
     assert decisions(2) == ["ask"]
 
 
@@ -180,7 +180,7 @@ def test_revoked_access_gives_way_to_a_denial_with_an_end(validity: Validity, le
     admin = new_person("admin")
     request = approve(validity, admin)
     assert decisions(0) == ["allow"]
-    approvals.end_approval(request.request_id, person=admin, now=NOW + HOUR / 10)
+    approvals.revoke_approval(request.request_id, person=admin, now=NOW + HOUR / 10)
     assert decisions(0.2) == ["deny"]
 
 
@@ -248,7 +248,7 @@ def entry(permission: str, until: datetime | None = None) -> dict[str, str | Non
 
 
 def replace(*entries: dict[str, str | None]) -> int:
-    return len(grants.apply_server_entries("s", entries, actor=ALICE, now=NOW))
+    return len(grants.replace_grants_of_server("s", entries, actor=ALICE, now=NOW))
 
 
 def test_replacing_a_servers_grants_by_what_stands_changes_nothing() -> None:
@@ -276,16 +276,16 @@ def server_decisions(*hours: float) -> Sequence[str]:
 def test_taking_a_server_from_an_agents_list_leaves_the_ask_beneath() -> None:
     grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "ask")], actor=ALICE, now=NOW)
     grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "allow", NOW + HOUR)], actor=ALICE, now=NOW)
-    assert grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW) == []
-    assert len(grants.set_agent_servers("agent.a", [], actor=ALICE, now=NOW)) == 1
+    assert grants.set_servers_allowed_to_agent("agent.a", ["s"], actor=ALICE, now=NOW) == []
+    assert len(grants.set_servers_allowed_to_agent("agent.a", [], actor=ALICE, now=NOW)) == 1
     assert server_decisions(0, 2) == ["ask", "ask"]
 
 
 def test_taking_a_server_from_an_agents_list_leaves_the_denial_on_top() -> None:
     grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", NOW + HOUR)], actor=ALICE, now=NOW)
     with pytest.raises(Conflict):
-        grants.set_agent_servers("agent.a", ["s"], actor=ALICE, now=NOW)
-    grants.set_agent_servers("agent.a", [], actor=ALICE, now=NOW)
+        grants.set_servers_allowed_to_agent("agent.a", ["s"], actor=ALICE, now=NOW)
+    grants.set_servers_allowed_to_agent("agent.a", [], actor=ALICE, now=NOW)
     assert [row.effective_permission for row in Grant.objects.not_ended(NOW)] == ["deny"]
 
 

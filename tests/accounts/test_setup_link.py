@@ -72,7 +72,7 @@ def test_a_used_link_stays_used_when_all_users_are_gone() -> None:
 
 def test_a_newer_link_replaces_the_older_one() -> None:
     old, new = setup.create_setup_token(NOW), setup.create_setup_token(NOW)
-    assert setup.find_setup_problem(old) == setup.SPENT
+    assert setup.find_setup_token_problem(old) == setup.SPENT
     with pytest.raises(Conflict):
         setup.redeem_setup_token(old, "eve", GOOD, NOW)
     assert setup.redeem_setup_token(new, "ada", GOOD, NOW).pk
@@ -98,14 +98,14 @@ def test_a_bad_name_or_password_is_explained_and_the_link_stays_good(changes: di
     answer = Client().post("/ui/setup/", form(token, **changes))
     assert answer.status_code == 422
     assert "errorlist" in answer.content.decode()
-    assert not setup.find_setup_problem(token)
+    assert not setup.find_setup_token_problem(token)
 
 
 def test_the_action_holds_the_password_rules_itself() -> None:
     token = setup.create_setup_token(NOW)
     with pytest.raises(UnprocessableRequest, match="too short"):
         setup.redeem_setup_token(token, "ada", "x7!", NOW)
-    assert not setup.find_setup_problem(token)
+    assert not setup.find_setup_token_problem(token)
 
 
 def test_the_set_up_is_audited_without_secrets() -> None:
@@ -120,7 +120,7 @@ def test_the_set_up_is_audited_without_secrets() -> None:
 def test_a_form_from_elsewhere_is_refused() -> None:
     token = setup.create_setup_token(NOW)
     assert Client(enforce_csrf_checks=True).post("/ui/setup/", form(token)).status_code == 403
-    assert not setup.find_setup_problem(token)
+    assert not setup.find_setup_token_problem(token)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -54,7 +54,7 @@ def test_the_mask_is_no_first_value_of_a_secret() -> None:
 
 def test_a_value_that_moved_on_is_not_overwritten() -> None:
     plugin_values.CONFIG.add_plugin_value("tool.x", "model", "a", actor=BY)
-    seen = plugin_values.compute_value_version("a")
+    seen = plugin_values.compute_plugin_value_version("a")
     plugin_values.CONFIG.change_plugin_value("tool.x", "model", "b", actor=BY, seen_version=seen)
     with pytest.raises(Conflict):
         plugin_values.CONFIG.change_plugin_value("tool.x", "model", "c", actor=BY, seen_version=seen)

@@ -31,12 +31,12 @@ from coordinator.models.agent_names import (
     LinkReason,
     expand_agent_name,
     find_linked_agent,
-    list_agent_choices,
+    list_agent_filter_choices,
     list_agent_names,
 )
 from coordinator.policy.grants import access
 from coordinator.policy.limits import brakes as braked
-from coordinator.policy.limits.budgets import budget_day, decide_by_budgets, load_active_budgets
+from coordinator.policy.limits.budgets import decide_by_budgets, load_active_budgets, local_date_of_budgets
 from coordinator.policy.rules.tool_rules import NO_OPINION, DecisionRule, decide_by_tool_rules
 from coordinator.usage.reading import load_usage_by_dimensions
 from tests.access.cases import add_server, grant
@@ -136,8 +136,8 @@ class TestLinks:
         for name in ("pager", "platform-oncall", "somebody"):
             add_session(name)
         link("pager")
-        assert list_agent_choices() == [(ONCALL, "Platform oncall"), ("somebody", "somebody")]
-        assert ("pager", "Platform oncall") in list_agent_choices("pager")
+        assert list_agent_filter_choices() == [(ONCALL, "Platform oncall"), ("somebody", "somebody")]
+        assert ("pager", "Platform oncall") in list_agent_filter_choices("pager")
 
 
 class TestByHand:
@@ -353,7 +353,7 @@ class TestLinksAllowNothing:
     def test_budgets_and_brakes_hold_for_the_id_alone(self, name):
         budgets.create_budget("agent", ONCALL, "day", "calls", amount=1, at_limit="hold", actor=ANN, now=NOW)
         UsageDay.objects.create(
-            day=budget_day(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
+            day=local_date_of_budgets(NOW), session_id="ses", model="", agent=ONCALL, calls=2, input_tokens=0,
             output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
         )  # fmt: skip
         brakes.apply_brake("agent", ONCALL, "", actor=ANN, now=NOW)

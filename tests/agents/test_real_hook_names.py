@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.connecting.hook_names import read_program_hooks
+from coordinator.client.connecting.hook_names import extract_hook_names_from_program
 from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS
 from tests.agents import programs
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.real_agent
 )
 def test_every_hook_of_the_program_is_used_or_left_out_knowingly(name: str, program: str) -> None:
     programs.needed(program)
-    known = read_program_hooks(str(Path(programs.command(program)[-1]).resolve()))
+    known = extract_hook_names_from_program(str(Path(programs.command(program)[-1]).resolve()))
     assert known is not None
     assert known <= READABLE_HOOKS[name] | LEFT_OUT[name]
     assert ("PreSkillShellCommand" in known) is (program == "claude-code-newest")

@@ -21,7 +21,7 @@ from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import PermissionSubject
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import (
     DecisionRule,
     decide_by_tool_rules,
@@ -66,7 +66,7 @@ def decision(
     program: str = "claude-code",
     folder: str = "/srv/shop",
 ) -> str:
-    text = set_call_folder(find_call_subject(program, tool, {"command": command}), folder)
+    text = call_text_in_working_folder(find_call_subject(program, tool, {"command": command}), folder)
     return decide_by_tool_rules(load_saved_tool_rules(), tool, text, agent, program).decision
 
 

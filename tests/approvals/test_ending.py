@@ -112,7 +112,7 @@ def test_a_revoked_approval_covers_nothing_from_then_on() -> None:
     row = approved()
     question = ("mind.x", "ProcessExecution", "bash")
     assert is_call_approved(*question, NOW + MINUTE, requester=ASKER)
-    approvals.end_approval(row.request_id, person=person("bob"), reason="too much", now=NOW + MINUTE)
+    approvals.revoke_approval(row.request_id, person=person("bob"), reason="too much", now=NOW + MINUTE)
     assert not is_call_approved(*question, NOW + MINUTE, requester=ASKER)
     row = fresh(row)
     assert (row.status, row.expires_at, row.context.revoked_by) == ("approved", NOW + MINUTE, "bob")
@@ -132,7 +132,7 @@ def test_a_revoked_approval_allows_nothing_whatever_its_validity(validity: Valid
 def test_revoking_takes_back_the_permission_that_the_approval_granted() -> None:
     plugin = PluginSetting.objects.create(plugin_id="mind.x", allowed_permissions=["FileRead"])
     row = approved(Validity.ONCE, grant=True)
-    approvals.end_approval(row.request_id, person=person("bob"), now=NOW + MINUTE)
+    approvals.revoke_approval(row.request_id, person=person("bob"), now=NOW + MINUTE)
     plugin.refresh_from_db()
     assert plugin.allowed_permissions == ["FileRead"]
 
@@ -141,13 +141,13 @@ def test_revoking_takes_back_the_permission_that_the_approval_granted() -> None:
 def test_what_is_over_cannot_be_revoked(validity: Validity) -> None:
     row = approved(validity)
     with pytest.raises(Conflict, match="nothing to revoke"):
-        approvals.end_approval(row.request_id, person=person("bob"), now=NOW + timedelta(hours=2))
+        approvals.revoke_approval(row.request_id, person=person("bob"), now=NOW + timedelta(hours=2))
 
 
 def test_only_an_approver_revokes() -> None:
     row = approved()
     with pytest.raises(Forbidden):
-        approvals.end_approval(row.request_id, person=person("eve", "viewer"), now=NOW)
+        approvals.revoke_approval(row.request_id, person=person("eve", "viewer"), now=NOW)
     assert is_call_approved("mind.x", "ProcessExecution", "bash", NOW, requester=ASKER)
 
 

@@ -85,7 +85,7 @@ def test_of_two_that_race_for_an_approval_of_one_call_one_gets_it() -> None:
     assert ask(same[1]) == row
     decide(row, after=SOON)
     tasks = [
-        partial(tool_calls.take_call_verdict, row.request_id, question, actor=AGENT, now=NOW + MINUTE)
+        partial(tool_calls.consume_call_verdict, row.request_id, question, actor=AGENT, now=NOW + MINUTE)
         for question in same
     ]
     assert sorted(at_once(tasks)) == [False, True]
@@ -98,17 +98,17 @@ def test_a_call_delivered_twice_has_its_approval_twice() -> None:
     row = ask(twice[0])
     decide(row, after=SOON)
     assert all(
-        tool_calls.take_call_verdict(row.request_id, one, actor=AGENT, now=NOW + MINUTE) for one in twice
+        tool_calls.consume_call_verdict(row.request_id, one, actor=AGENT, now=NOW + MINUTE) for one in twice
     )
     named = replace(asked("b"), waiter="3")
-    assert not tool_calls.take_call_verdict(row.request_id, named, actor=AGENT, now=NOW + MINUTE)
+    assert not tool_calls.consume_call_verdict(row.request_id, named, actor=AGENT, now=NOW + MINUTE)
 
 
 def test_a_no_answers_everybody_who_waits_by_it() -> None:
     row = ask(waiting("1"))
     decide(row, "denied", SOON)
     assert all(
-        tool_calls.take_call_verdict(row.request_id, waiting(name), actor=AGENT, now=NOW + MINUTE)
+        tool_calls.consume_call_verdict(row.request_id, waiting(name), actor=AGENT, now=NOW + MINUTE)
         for name in ("1", "2")
     )
 

@@ -23,9 +23,9 @@ from coordinator.policy.rules.marks import (
     UNREADABLE,
     WITHOUT_GUARD,
     CallMark,
-    find_danger_reasons,
-    find_review_reasons,
+    find_call_review_reasons,
     load_danger_marks,
+    select_danger_grade_reasons,
 )
 from dashboard.approvals.background import build_request_backgrounds
 from tests.people import person as somebody
@@ -130,7 +130,7 @@ def test_earlier_answers_to_the_same_call_are_counted():
     ],
 )
 def test_the_first_marks_say_what_is_dangerous(command, expected):
-    found = find_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
+    found = find_call_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
     assert [one for one in found if one in expected] == expected
     assert bool(found) is bool(expected)
 
@@ -189,7 +189,7 @@ def test_a_card_tells_what_the_rules_said():
     ],
 )
 def test_a_command_is_marked_by_what_it_does_however_it_is_written(command, reasons):
-    found = find_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
+    found = find_call_review_reasons(load_danger_marks(), "Bash", {"command": command}, "", "/srv/shop")
     assert set(found) >= reasons
     assert set(found) & {OUTSIDE, UNREADABLE, WITHOUT_GUARD} == reasons & {OUTSIDE, UNREADABLE, WITHOUT_GUARD}
 
@@ -202,7 +202,7 @@ def test_a_command_is_marked_by_what_it_does_however_it_is_written(command, reas
     ],
 )  # fmt: skip
 def test_a_write_outside_its_directory_is_told(path, outside):
-    found = find_review_reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
+    found = find_call_review_reasons((), "Write", {"file_path": path, "content": "x"}, "", "/srv/shop")
     assert found == ([OUTSIDE] if outside else [])
 
 
@@ -217,7 +217,7 @@ def test_a_write_outside_its_directory_is_told(path, outside):
     ],
 )
 def test_characters_that_cannot_be_seen_are_a_reason_to_look_twice(tool_input, target, said, hidden):
-    assert find_review_reasons((), "Bash", tool_input, target, None, reason_text=said) == (
+    assert find_call_review_reasons((), "Bash", tool_input, target, None, reason_text=said) == (
         [HIDDEN] if hidden else []
     )
 
@@ -234,12 +234,12 @@ def test_what_shows_the_marked_alone_shows_what_holds_hidden_characters():
 
 
 def test_a_call_that_is_too_long_to_be_looked_through_says_so():
-    found = find_review_reasons(
+    found = find_call_review_reasons(
         load_danger_marks(), "Bash", {"command": "x" * READ_UP_TO + "; rm -rf build"}, "", None
     )
     assert found == [TOO_LONG]
     long_word = {"command": "x" * READ_UP_TO}
-    assert find_review_reasons(load_danger_marks(), "Bash", long_word, "", None) == [UNREADABLE]
+    assert find_call_review_reasons(load_danger_marks(), "Bash", long_word, "", None) == [UNREADABLE]
     subject = PermissionSubject(
         "claude-code", "ToolCall", "x", "Bash", {"command": "x" * READ_UP_TO + "; rm"}
     )
@@ -250,7 +250,9 @@ def test_a_call_that_is_too_long_to_be_looked_through_says_so():
 
 
 def test_a_mark_that_cannot_be_read_marks_nothing():
-    assert find_review_reasons([CallMark("Odd", "*", "(")], "Bash", {"command": "echo '('"}, "", None) == []
+    assert (
+        find_call_review_reasons([CallMark("Odd", "*", "(")], "Bash", {"command": "echo '('"}, "", None) == []
+    )
 
 
 def test_an_admin_keeps_the_marks_and_each_change_is_audited():
@@ -258,7 +260,7 @@ def test_an_admin_keeps_the_marks_and_each_change_is_audited():
     row = marks.create_danger_mark(
         {"reason": "Deploys", "pattern": "make deploy"}, actor=root, now=timezone.now()
     )
-    seen = marks.compute_mark_version(row)
+    seen = marks.compute_danger_mark_version(row)
     marks.update_danger_mark(
         row.pk, {"pattern": "make (deploy|release)"}, seen_version=seen, actor=root, now=timezone.now()
     )
@@ -266,7 +268,7 @@ def test_an_admin_keeps_the_marks_and_each_change_is_audited():
         marks.update_danger_mark(row.pk, {"pattern": "x"}, seen_version=seen, actor=root, now=timezone.now())
     with pytest.raises(UnprocessableRequest, match="cannot be read"):
         marks.create_danger_mark({"reason": "Odd", "pattern": "("}, actor=root, now=timezone.now())
-    assert find_review_reasons(load_danger_marks(), "Bash", {"command": "make release"}, "", None) == [
+    assert find_call_review_reasons(load_danger_marks(), "Bash", {"command": "make release"}, "", None) == [
         "Deploys"
     ]
     marks.delete_danger_mark(row.pk, actor=root, now=timezone.now())
@@ -284,7 +286,7 @@ def test_the_admin_page_adds_and_changes_a_mark():
     form = {"reason": "Deploys", "tool": "Bash", "pattern": "make deploy", "grade": "danger", "version": ""}
     assert admin.post("/admin/coordinator/dangermark/add/", form).status_code == 302
     row = DangerMark.objects.get(reason="Deploys")
-    changed = {**form, "pattern": "(", "version": marks.compute_mark_version(row)}
+    changed = {**form, "pattern": "(", "version": marks.compute_danger_mark_version(row)}
     answer = admin.post(f"/admin/coordinator/dangermark/{row.pk}/change/", changed)
     assert "cannot be read" in answer.content.decode()
     assert DangerMark.objects.get(pk=row.pk).pattern == "make deploy"
@@ -313,8 +315,8 @@ def test_the_admin_page_adds_and_changes_a_mark():
 @pytest.mark.parametrize("tool", ["Bash", ""])
 def test_what_cannot_be_taken_back_is_graded_a_danger(command: str, grave: bool, tool: str) -> None:
     given = {"command": command} if tool else None
-    found = find_review_reasons(load_danger_marks(), tool, given, "" if tool else command, None)
-    assert bool(find_danger_reasons(load_danger_marks(), found)) is grave
+    found = find_call_review_reasons(load_danger_marks(), tool, given, "" if tool else command, None)
+    assert bool(select_danger_grade_reasons(load_danger_marks(), found)) is grave
 
 
 def test_a_dangerous_call_is_approved_by_a_button_of_its_own_that_asks_once_more():

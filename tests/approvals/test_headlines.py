@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.models import PermissionRequest
-from coordinator.policy.requests.request_headlines import describe_request_act
+from coordinator.policy.requests.request_headlines import build_permission_request_headline
 from dashboard.approvals.cards import CardMember, build_approval_card
 from tests.approvals.cards import form, form_for
 from tests.approvals.factories import NOW, asked, fresh, person, stored
@@ -40,8 +40,8 @@ def test_the_headline_says_what_would_run_and_where(signed_in) -> None:
 
 
 def test_requests_without_a_tool_are_named_by_their_permission_and_target(db) -> None:
-    assert describe_request_act(stored()).text == "Allow api.example.org (NetworkAccess)"
-    assert describe_request_act(stored(target_resource=None)).text == "Allow NetworkAccess"
+    assert build_permission_request_headline(stored()).text == "Allow api.example.org (NetworkAccess)"
+    assert build_permission_request_headline(stored(target_resource=None)).text == "Allow NetworkAccess"
 
 
 def test_what_is_dangerous_in_a_target_is_marked_in_the_headline(signed_in) -> None:

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from coordinator.lib.lookalikes import find_lookalikes
 from coordinator.policy.requests.agent_options import ASKS
-from coordinator.policy.rules.marks import LOOKALIKES, find_review_reasons
+from coordinator.policy.rules.marks import LOOKALIKES, find_call_review_reasons
 from dashboard.templatetags.approvals import reveal
 from tests.approvals.factories import asked
 from tests.approvals.test_inbox import html_of
@@ -44,8 +44,8 @@ def test_they_are_marked_visibly_and_named_for_screen_readers() -> None:
 
 
 def test_they_are_a_reason_to_look_twice() -> None:
-    assert find_review_reasons((), "Bash", {"command": "cуrl x"}, "", None) == [LOOKALIKES]
-    assert find_review_reasons((), "Bash", {"command": "curl x"}, "", None) == []
+    assert find_call_review_reasons((), "Bash", {"command": "cуrl x"}, "", None) == [LOOKALIKES]
+    assert find_call_review_reasons((), "Bash", {"command": "curl x"}, "", None) == []
 
 
 @pytest.mark.django_db

@@ -312,7 +312,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def deliver_all(now: datetime) -> None:
-    for pk in notifications.find_due_messages(now).order_by("id").values_list("pk", flat=True):
+    for pk in notifications.find_due_notifications(now).order_by("id").values_list("pk", flat=True):
         notifications.deliver_notification(pk, now)
 
 

@@ -27,7 +27,7 @@ def form_of(title: str) -> dict[str, Any]:
 
 
 def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AskedQuestions:
-    asked = questions.parse_asked(tool, tool_input)
+    asked = questions.parse_question_of_tool_call(tool, tool_input)
     assert isinstance(asked, AskedQuestions)
     return asked
 
@@ -70,7 +70,7 @@ def test_the_questions_of_each_agent_are_read(tool: str, tool_input: Any) -> Non
     ],
 )
 def test_what_is_no_question_is_read_as_none(tool_input: Any) -> None:
-    assert questions.parse_asked("AskUserQuestion", tool_input) is None
+    assert questions.parse_question_of_tool_call("AskUserQuestion", tool_input) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,12 @@ def test_a_field_of_a_form_takes_only_what_its_schema_allows(place: int, answer:
     "schema", [None, {}, {"properties": {"a": {"type": "object"}}}, {"properties": {"a": 5}}]
 )
 def test_a_form_of_unknown_shape_is_no_form(schema: Any) -> None:
-    assert questions.parse_asked(questions.ELICITATION, {"message": "m", "requestedSchema": schema}) is None
+    assert (
+        questions.parse_question_of_tool_call(
+            questions.ELICITATION, {"message": "m", "requestedSchema": schema}
+        )
+        is None
+    )
 
 
 TEXT = {"type": "string"}
@@ -274,7 +279,7 @@ def test_an_answer_is_stored_with_the_words_of_the_question() -> None:
 @pytest.mark.django_db
 def test_a_message_carries_the_question_and_its_choices() -> None:
     row = question_request()
-    assert messages.describe_request_subject(row, "asks") == "claude-code asks a question: Which?"
+    assert messages.describe_who_requests_what(row, "asks") == "claude-code asks a question: Which?"
     assert messages.describe_question(row) == "Which?\n- A\n- B"
     told = push.describe_request_for_push(row, "", row.created_at)
     assert (told["title"], told["body"], told["choices"]) == (
@@ -301,7 +306,12 @@ def options_request(*kinds: str) -> PermissionRequest:
 
 @pytest.mark.django_db
 def test_one_yes_and_one_no_need_no_names() -> None:
-    assert question_requests.find_asked(options_request("allow_once", "allow_always", "reject_once")) is None
+    assert (
+        question_requests.parse_question_of_request(
+            options_request("allow_once", "allow_always", "reject_once")
+        )
+        is None
+    )
 
 
 @pytest.mark.django_db

@@ -71,10 +71,10 @@ def settled(asked: ToolCallRequest, after: timedelta = 2 * HOUR) -> Settled | No
     """Return what the call is answered at once when it is made again; None where it has to wait for a person."""
     now = NOW + after
     row = asks(asked, now)
-    found = tool_calls.find_question_answer(row.request_id, asked, now)
+    found = tool_calls.find_call_question_answer(row.request_id, asked, now)
     if found is None:
         return None
-    taken = tool_calls.take_call_verdict(row.request_id, asked, actor=AGENT, now=now)
+    taken = tool_calls.consume_call_verdict(row.request_id, asked, actor=AGENT, now=now)
     return found if taken or not found["allowed"] else None
 
 
@@ -146,7 +146,7 @@ def test_an_approval_is_for_nothing_but_the_very_call(changes: dict[str, Any]) -
     decide(row)
     other = call("toolu_2", **changes)
     assert settled(other) is None
-    assert not tool_calls.take_call_verdict(
+    assert not tool_calls.consume_call_verdict(
         row.request_id, call("toolu_2", "git push --force"), actor=AGENT, now=NOW + 2 * HOUR
     )
     assert settled(call("toolu_3")) is not None
@@ -182,7 +182,7 @@ def test_a_call_made_again_while_the_request_waits_joins_it() -> None:
     again = call("toolu_2")
     assert asks(again, NOW + HOUR) == row
     assert fresh(row).context.waits_until == NOW + HOUR + MINUTE
-    assert tool_calls.find_question_answer(row.request_id, again, NOW + HOUR) is None
+    assert tool_calls.find_call_question_answer(row.request_id, again, NOW + HOUR) is None
     assert (
         tool_calls.defer_tool_call(row.request_id, actor=AGENT, reason="Nobody answered.", now=NOW + HOUR)
         is not None
@@ -210,7 +210,7 @@ def test_a_call_that_joins_a_request_while_a_person_decides_it_undoes_no_verdict
 def test_the_hook_that_still_waits_uses_the_approval_up() -> None:
     row = asks(call())
     decide(row, after=timedelta(seconds=30))
-    assert tool_calls.take_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
+    assert tool_calls.consume_call_verdict(row.request_id, call(), actor=AGENT, now=NOW + MINUTE)
     assert trail(row)[-1] == "PERMISSION_REQUEST_APPROVED"
     assert settled(call("toolu_2"), MINUTE) is None
 
@@ -221,23 +221,25 @@ def test_the_same_call_may_be_told_its_own_verdict_again() -> None:
     decide(row)
     prompted = call("toolu_2", asks="PermissionRequest", is_prompted=True)
     assert settled(call("toolu_2")) is not None
-    shown = tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + MINUTE, actor=AGENT)
+    shown = tool_calls.consume_earlier_answer_to_call(prompted, NOW + 2 * HOUR + MINUTE, actor=AGENT)
     assert shown is not None
     assert shown["allowed"]
-    assert tool_calls.take_earlier_answer(prompted, NOW + 2 * HOUR + 3 * MINUTE, actor=AGENT) is None
+    assert (
+        tool_calls.consume_earlier_answer_to_call(prompted, NOW + 2 * HOUR + 3 * MINUTE, actor=AGENT) is None
+    )
     other = replace(prompted, tool_input={"command": "git push --force"})
-    assert tool_calls.take_earlier_answer(other, NOW + 2 * HOUR + MINUTE, actor=AGENT) is None
-    assert tool_calls.take_call_verdict(
+    assert tool_calls.consume_earlier_answer_to_call(other, NOW + 2 * HOUR + MINUTE, actor=AGENT) is None
+    assert tool_calls.consume_call_verdict(
         row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
-    assert not tool_calls.take_call_verdict(
+    assert not tool_calls.consume_call_verdict(
         row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR + 3 * MINUTE
     )
-    assert not tool_calls.take_call_verdict(
+    assert not tool_calls.consume_call_verdict(
         row.request_id, call("toolu_3"), actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
     nameless = call(None)
-    assert not tool_calls.take_call_verdict(
+    assert not tool_calls.consume_call_verdict(
         row.request_id, nameless, actor=AGENT, now=NOW + 2 * HOUR + MINUTE
     )
 
@@ -250,16 +252,18 @@ def test_an_approval_that_nobody_used_ends() -> None:
         over,
         None,
     )
-    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
+    assert not tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=over)
     assert asks(call("toolu_2"), over) != row
 
 
 def test_an_approval_that_nobody_used_can_be_taken_back() -> None:
     row = told_to_wait()
     decide(row)
-    approvals.end_approval(row.request_id, person=person("bob"), now=NOW + 2 * HOUR)
+    approvals.revoke_approval(row.request_id, person=person("bob"), now=NOW + 2 * HOUR)
     assert settled(call("toolu_2")) is None
-    assert not tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR)
+    assert not tool_calls.consume_call_verdict(
+        row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR
+    )
 
 
 def test_a_wider_approval_goes_on_as_it_says_and_ends_as_it_says() -> None:
@@ -313,7 +317,7 @@ def test_of_many_who_make_the_call_again_one_runs_it(transactional_db: None) -> 
     decide(row)
     here = [call(f"toolu_{number}") for number in range(2, 8)]
     tasks: list[Callable[[], bool]] = [
-        lambda one=one: tool_calls.take_call_verdict(row.request_id, one, actor=AGENT, now=NOW + 2 * HOUR)
+        lambda one=one: tool_calls.consume_call_verdict(row.request_id, one, actor=AGENT, now=NOW + 2 * HOUR)
         for one in here
     ]
     assert sorted(at_once(tasks)) == [False] * 5 + [True]
@@ -326,10 +330,10 @@ def test_a_call_that_runs_and_a_person_who_takes_it_back_cannot_both_win(transac
     decide(row)
     bob = person("bob")
     tasks: list[Callable[[], Any]] = [
-        lambda: tool_calls.take_call_verdict(
+        lambda: tool_calls.consume_call_verdict(
             row.request_id, call("toolu_2"), actor=AGENT, now=NOW + 2 * HOUR
         ),
-        lambda: approvals.end_approval(row.request_id, person=bob, now=NOW + 2 * HOUR),
+        lambda: approvals.revoke_approval(row.request_id, person=bob, now=NOW + 2 * HOUR),
     ]
     ran, _ = at_once(tasks)
     assert ran is (fresh(row).context.revoked_at is None)
@@ -346,7 +350,7 @@ def test_the_card_says_what_approving_does(signed_in: Any) -> None:
         decide(row)
         assert "It has not run yet." in words(client.get(page))
         assert "Revoke approval" in words(client.get(page))
-        tool_calls.take_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + HOUR)
+        tool_calls.consume_call_verdict(row.request_id, call("toolu_2"), actor=AGENT, now=NOW + HOUR)
         assert "It has not run yet." not in words(client.get(page))
         assert "Revoke approval" not in words(client.get(page))
         assert "Sent to the agent" in words(client.get(page))

@@ -9,16 +9,16 @@ from django.utils import timezone
 
 from coordinator.actions import approvals
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_rule_digest
+from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_offered_rule_digest
 from coordinator.errors import BadRequest, Conflict
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests import verdicts
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import (
+    grouping_key_of_request,
     judged_card_digest,
     judged_content_for_audit,
-    request_group_key,
 )
 from tests.approvals.cards import form, form_for, values
 from tests.approvals.factories import AGENT, MINUTE, NOW, asked, fresh, person
@@ -97,7 +97,7 @@ def test_the_digests_of_a_card_stay_what_they_were_before_an_upgrade() -> None:
         subject_key="the digest of the call",
     )
     assert judged_card_digest(row) == "105dd79a305cc134fd982fa6334b4de5b1287f31b28f3107b877d810c12b626c"
-    assert request_group_key(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
+    assert grouping_key_of_request(row) == "7288b60d9eba548b80a05123ba6640b16f42cf56e09938748ea84c8eccdc89ac"
     assert (
         judged_content_for_audit(row)["judged_sha256"]
         == "aba1c699247e66667fa9c4320d17457d0cdfbc8c90e11e3f083822cc68621708"
@@ -148,7 +148,7 @@ def test_a_text_that_only_passed_through_a_browser_is_not_read_back(signed_in, c
     same = {"edited": as_browsers_send_it, "edited_from": as_browsers_send_it, "edited_field": "command"}
     browser.post(DECIDE, form_for(row, **same))
     assert fresh(row).status == "approved"
-    assert rules.find_edited_input(fresh(row)) is None
+    assert rules.approved_edited_input(fresh(row)) is None
     assert fresh(row).context.tool_input == {"command": command}
 
 
@@ -156,7 +156,7 @@ def test_a_text_that_a_person_changed_is_what_is_approved(signed_in) -> None:
     row, browser = tool_call("echo a\r\necho b"), signed_in()
     changed = {"edited": "echo a\r\necho c", "edited_from": "echo a\r\necho b", "edited_field": "command"}
     browser.post(DECIDE, form_for(row, **changed))
-    assert rules.find_edited_input(fresh(row)) == {"command": "echo a\necho c"}
+    assert rules.approved_edited_input(fresh(row)) == {"command": "echo a\necho c"}
 
 
 def test_the_card_holds_the_text_twice_so_that_an_edit_can_be_told(signed_in) -> None:
@@ -217,7 +217,7 @@ def test_requests_that_offer_different_rules_share_no_card(signed_in) -> None:
     page = signed_in().get("/ui/approvals/").content.decode()
     assert page.count("<article") == 2
     assert sorted(values(page, "suggestion")) == sorted(
-        [compute_rule_digest(NPM_TEST), compute_rule_digest(ALL_OF_BASH)]
+        [compute_offered_rule_digest(NPM_TEST), compute_offered_rule_digest(ALL_OF_BASH)]
     )
 
 
@@ -227,7 +227,7 @@ def test_an_asker_gets_no_rule_that_it_did_not_offer(signed_in) -> None:
         tool_call("npm test", agent_id=str(place), metadata={"permission_suggestions": [offered]})
         for place, offered in enumerate((NPM_TEST, ALL_OF_BASH))
     ]
-    browser.post(DECIDE, form_for(*rows, suggestion=compute_rule_digest(NPM_TEST)))
+    browser.post(DECIDE, form_for(*rows, suggestion=compute_offered_rule_digest(NPM_TEST)))
     assert [fresh(row).status for row in rows] == ["approved", "pending"]
     assert fresh(rows[0]).context.answer == {"suggestions": [NPM_TEST]}
 

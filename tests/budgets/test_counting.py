@@ -135,7 +135,7 @@ def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
     }
     assert len(versions) == 3  # that it was lifted for a day that is over changes nothing
     assert (
-        policy_in_force.ruling_ground_as_json(budgets.decide_by_budgets([asks], [], one.pk, NOW))["budget"][
+        policy_in_force.ruling_source_as_json(budgets.decide_by_budgets([asks], [], one.pk, NOW))["budget"][
             "amount"
         ]
         == 1.0
@@ -156,7 +156,7 @@ def test_a_run_in_the_queue_waits_while_a_budget_holds_runs_and_says_so() -> Non
         changed_at=NOW,
     )
     UsageDay.objects.create(
-        day=budgets.budget_day(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
+        day=budgets.local_date_of_budgets(fleet.now), session_id="ses_other", model="", agent="agent.q", calls=1,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
     assert claim_next_run(runner, fleet.tick()).run_id == other.run_id
@@ -239,7 +239,7 @@ def test_days_are_those_of_the_installation_s_time_zone(zone: str, at: str, day:
     moment, one = datetime.fromisoformat(at), session()
     with override_settings(LOCAL_ZONE=ZoneInfo(zone)):
         events.record_events([event(one, at=moment)], moment)
-        assert UsageDay.objects.get().day == day == budgets.budget_day(moment)
+        assert UsageDay.objects.get().day == day == budgets.local_date_of_budgets(moment)
         end = budgets.end_of_today(moment)
         begun = datetime.combine(
             moment.astimezone(ZoneInfo(zone)).date(), datetime.min.time(), ZoneInfo(zone)
@@ -306,6 +306,6 @@ def test_sums_that_name_a_runners_profile_are_put_right() -> None:
     driven, other = session(1, agent_name=None, executor_profile="signalbox"), session(2)
     events.record_events([event(driven), event(other)], NOW)
     DrivenSession.objects.create(session=driven, runner_id="lnch_1", agent="claude")
-    recording.correct_usage_programs(NOW)
+    recording.correct_programs_of_usage_days(NOW)
     assert budgets.budget_usage(budget(reach="agent", name="claude-code"), NOW).amount == 1
     assert budgets.budget_usage(budget(reach="agent", name="codex"), NOW).amount == 1

@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions.policy import budgets
 from coordinator.models import Budget, BudgetMark, Notification, UsageDay
 from coordinator.notifications import push, webhook_messages
-from coordinator.policy.limits.budgets import budget_day
+from coordinator.policy.limits.budgets import local_date_of_budgets
 from tests.approvals.factories import NOW, asked, person
 from tests.notifications.telling import Told, deliver, listening, told  # noqa: F401 - a fixture
 from tests.people import signed_in
@@ -30,7 +30,7 @@ def budget() -> Budget:
 
 def use(calls: int) -> None:
     UsageDay.objects.create(
-        day=budget_day(NOW), session_id=f"ses_{UsageDay.objects.count()}", model="", agent="codex", calls=calls,
+        day=local_date_of_budgets(NOW), session_id=f"ses_{UsageDay.objects.count()}", model="", agent="codex", calls=calls,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_webhooks_and_devices_are_told_in_words_and_where_to_go(budget: Budget) 
     assert body["title"].endswith("is used up")
     assert body["text"].startswith("Further calls are denied, and no run starts.")
     assert body["url"].endswith("/ui/budgets/")
-    shown = push.build_notification_payload(message, None, timezone.now())
+    shown = push.build_push_payload_of_notification(message, None, timezone.now())
     assert (shown["kind"], shown["url"]) == ("budget", "/ui/budgets/")
     assert len(json.dumps(shown)) < 1_000
 

@@ -103,13 +103,13 @@ def test_periods_are_calendar_weeks_and_months(
     span: str, now: datetime, days: tuple[str, str], name: str
 ) -> None:
     row = budget(span=span)
-    assert tuple(day.isoformat() for day in budgets.budget_days(row, now)) == days
+    assert tuple(day.isoformat() for day in budgets.budget_period_dates(row, now)) == days
     assert budgets.budget_period_name(row, now) == name
 
 
 def test_a_period_begins_and_ends_at_midnight_of_the_installation() -> None:
     with override_settings(LOCAL_ZONE=ZoneInfo("Europe/Berlin")):
-        begin, end = budgets.budget_bounds(budget(span="week"), datetime(2026, 10, 25, 12, tzinfo=UTC))
+        begin, end = budgets.budget_period_bounds(budget(span="week"), datetime(2026, 10, 25, 12, tzinfo=UTC))
         assert (begin, end) == (
             datetime(2026, 10, 18, 22, tzinfo=UTC),
             datetime(2026, 10, 25, 23, tzinfo=UTC),
@@ -177,9 +177,9 @@ def test_a_run_in_a_session_of_a_spent_budget_is_refused() -> None:
     use(one := session(hostname="build", project_dir="/srv/shop"), 100)
     acts.create_budget("folder", "/srv", "week", "tokens", amount=100, at_limit="hold", actor=ANNA, now=NOW)
     with pytest.raises(Conflict, match="100 tokens a week for /srv is used up"):
-        ordering.reject_over_budget(one, ["codex"], ANNA, NOW, is_new=False)
+        ordering.reject_run_over_budget(one, ["codex"], ANNA, NOW, is_new=False)
     elsewhere = session("ses_2", project_dir="/home")
-    ordering.reject_over_budget(elsewhere, ["codex"], ANNA, NOW, is_new=False)
+    ordering.reject_run_over_budget(elsewhere, ["codex"], ANNA, NOW, is_new=False)
 
 
 def test_people_are_told_once_a_week() -> None:

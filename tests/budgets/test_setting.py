@@ -53,7 +53,7 @@ def test_programs_set_none(by: Actor) -> None:
     with pytest.raises(BadRequest):
         budgets.update_budget(made.pk, amount=99, at_limit="warn", actor=by, now=NOW)
     with pytest.raises(BadRequest):
-        budgets.allow_budget_today(made.pk, actor=by, now=NOW)
+        budgets.suspend_budget_for_today(made.pk, actor=by, now=NOW)
     with pytest.raises(BadRequest):
         budgets.remove_budget(made.pk, actor=by, now=NOW)
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_counted_is_refused(wrong: dict[str, Any]) -> None:
 def test_each_step_is_audited_with_what_was_before() -> None:
     made = add()
     budgets.update_budget(made.pk, amount=20, at_limit="ask", actor=ANNA, now=NOW)
-    budgets.allow_budget_today(made.pk, actor=ANNA, now=NOW)
+    budgets.suspend_budget_for_today(made.pk, actor=ANNA, now=NOW)
     budgets.remove_budget(made.pk, actor=ANNA, now=NOW)
     with pytest.raises(NotFound):
         budgets.update_budget(made.pk, amount=30, at_limit="ask", actor=ANNA, now=NOW)
@@ -139,7 +139,7 @@ def test_a_call_is_denied_asked_or_let_through_by_what_is_used() -> None:
     assert ruling() == ("ask", f"budget {asked.pk}")
     call(one)
     assert ruling() == ("deny", f"budget {held.pk}")
-    until = budgets.allow_budget_today(held.pk, actor=ANNA, now=NOW)
+    until = budgets.suspend_budget_for_today(held.pk, actor=ANNA, now=NOW)
     assert ruling() == ("ask", f"budget {asked.pk}")
     assert ruling(until + timedelta(seconds=1)) == ("observe", "")  # another day
     budgets.update_budget(asked.pk, amount=100, at_limit="ask", actor=ANNA, now=NOW)
@@ -178,7 +178,7 @@ def test_no_run_is_ordered_once_a_budget_that_holds_is_used_up() -> None:
         runs.queue_ordered_run(
             kind=RESUME, session_id=mine.session_id, prompt="x", actor=Actor("user", "bob"), now=NOW
         )
-    budgets.allow_budget_today(Budget.objects.get().pk, actor=ANNA, now=NOW)
+    budgets.suspend_budget_for_today(Budget.objects.get().pk, actor=ANNA, now=NOW)
     order()
 
 

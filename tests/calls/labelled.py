@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.dialects.loaded import find_call_subject
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DecisionRule, decide_by_tool_rules
 
 LABELLED_CALLS = Path(__file__).parents[1] / "data/cases/labelled-calls.jsonl"
@@ -29,7 +29,7 @@ class LabelledCall:
     @property
     def text(self) -> str:
         """The call as rules see it."""
-        return set_call_folder(find_call_subject("claude-code", self.tool, self.input), FOLDER)
+        return call_text_in_working_folder(find_call_subject("claude-code", self.tool, self.input), FOLDER)
 
     @property
     def shown_text(self) -> str:

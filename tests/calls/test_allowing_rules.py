@@ -11,7 +11,7 @@ import pytest
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.models import ToolRule
 from coordinator.policy.rules import ready_made, tool_rules
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule
 from tests.calls.labelled import (
@@ -79,7 +79,7 @@ ALLOWED = {
 
 
 def decide(tool: str, tool_input: dict[str, Any], folder: str = FOLDER, rules: Any = RULES) -> str:
-    text = set_call_folder(find_call_subject("claude-code", tool, tool_input), folder)
+    text = call_text_in_working_folder(find_call_subject("claude-code", tool, tool_input), folder)
     return tool_rules.decide_by_tool_rules(rules, tool, text, None, "claude-code").decision
 
 
@@ -138,9 +138,9 @@ def test_one_is_added_behind_what_denies_or_asks_about_some_calls_and_before_wha
         DecisionRule(3, "*", ASK, runs="git push"),
         DecisionRule(4, "*", ASK),
     ]
-    switched = ready_made.switch_rule_list(listed, "looks-around", is_on=True)
+    switched = ready_made.toggle_ready_made_rule(listed, "looks-around", is_on=True)
     assert [rule.ready_made for rule in switched] == ["", "", "", "looks-around", ""]
-    assert ready_made.switch_rule_list(switched, "looks-around", is_on=False) == listed
+    assert ready_made.toggle_ready_made_rule(switched, "looks-around", is_on=False) == listed
 
 
 @pytest.mark.django_db

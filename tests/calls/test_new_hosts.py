@@ -15,7 +15,11 @@ from coordinator.identity.actors import Actor
 from coordinator.models import KnownHost
 from coordinator.policy.rules import history_queries, tool_rules
 from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
-from coordinator.policy.rules.call_text import CallText, build_call_text, set_call_folder
+from coordinator.policy.rules.call_text import (
+    CallText,
+    build_call_text_from_input,
+    call_text_in_working_folder,
+)
 from coordinator.policy.rules.ready_made import BY_NAME
 from coordinator.policy.rules.tool_rules import ASK, OBSERVE, DecisionRule
 from coordinator.policy.suggestions.trials import RecordedCallJudge
@@ -36,11 +40,11 @@ def fetch(host: str) -> dict[str, str]:
 
 
 def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> str:
-    text = set_call_folder(build_call_text(tool_input, "command"), folder)
+    text = call_text_in_working_folder(build_call_text_from_input(tool_input, "command"), folder)
     assert isinstance(text, CallText)
     moment = CallMoment("", "Bash", tool_input, NOW, folder=folder)
     needs = tool_rules.list_history_needs([rule], "Bash", text, None)
-    text = text.with_history(history_queries.load_call_history(needs, moment))
+    text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
     return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
 
 
@@ -77,8 +81,8 @@ def test_an_approval_that_is_taken_back_takes_its_hosts_along() -> None:
         (FOLDER, "a.example", row.request_id, "judge")
     ]
     KnownHost.objects.all().delete()
-    known_hosts.record_known_hosts(row, NOW)
-    known_hosts.forget_known_hosts(row)
+    known_hosts.save_hosts_of_approved_request(row, NOW)
+    known_hosts.delete_hosts_of_revoked_request(row)
     assert decide(fetch("a.example")) == ASK
 
 
@@ -108,7 +112,9 @@ def test_nothing_is_allowed_for_being_new(verdict: str) -> None:
     rule = DecisionRule(1, "Bash", verdict, runs="curl", reaches="new hosts\na.example")
     with pytest.raises(UnprocessableRequest, match="for rules that deny or ask"):
         tool_rules.validate_tool_rule(rule)
-    text = set_call_folder(build_call_text({"command": "curl https://a.example"}, "command"), FOLDER)
+    text = call_text_in_working_folder(
+        build_call_text_from_input({"command": "curl https://a.example"}, "command"), FOLDER
+    )
     assert tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision == OBSERVE
     assert not isinstance(tool_rules.decide_by_tool_rules([rule], "Bash", text, None).ground, DecisionRule)
 

@@ -15,8 +15,13 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.errors import UnprocessableRequest
 from coordinator.models import Event, ToolRule
 from coordinator.policy.rules import history_queries, tool_rules
-from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds, Repetition, parse_repetition
-from coordinator.policy.rules.call_text import CallText, build_call_text
+from coordinator.policy.rules.call_history import (
+    CallMoment,
+    HistoryNeeds,
+    Repetition,
+    parse_repetition_condition,
+)
+from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, DecisionRule, PartialCall
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.trials import RecordedCallJudge, TrialCallFilter, list_judged_calls
@@ -66,12 +71,15 @@ def fail(*errors: str | None, tool: str = "Bash", command: str = "make") -> str:
 
 
 def test_a_repetition_reads_as_people_write_it() -> None:
-    assert parse_repetition("The same call 5 times within 1 minute") == Repetition("call", 5, 1)
-    assert str(parse_repetition(" same  error 2 times in 60 minutes ")) == "same error 2 times in 60 minutes"
-    assert parse_repetition("") is None
+    assert parse_repetition_condition("The same call 5 times within 1 minute") == Repetition("call", 5, 1)
+    assert (
+        str(parse_repetition_condition(" same  error 2 times in 60 minutes "))
+        == "same error 2 times in 60 minutes"
+    )
+    assert parse_repetition_condition("") is None
     for text in ("same call", "same call 1 times in 5 minutes", "same error 3 times in 0 minutes", "x"):
         with pytest.raises(UnprocessableRequest):
-            parse_repetition(text)
+            parse_repetition_condition(text)
 
 
 @pytest.mark.parametrize("verdict", ["allow", "observe"])
@@ -185,11 +193,13 @@ def test_counting_takes_one_statement_and_few_rows_however_long_the_session_is()
 
 
 def decide(rules: list[DecisionRule], needs_session: str, tool_input: Any = TEST) -> str:
-    text = build_call_text(tool_input, "command")
+    text = build_call_text_from_input(tool_input, "command")
     assert isinstance(text, CallText)
     needs = tool_rules.list_history_needs(rules, "Bash", text, None)
     if needs:
-        text = text.with_history(history_queries.load_call_history(needs, moment(tool_input, needs_session)))
+        text = text.copy_with_call_history(
+            history_queries.load_call_history(needs, moment(tool_input, needs_session))
+        )
     return tool_rules.decide_by_tool_rules(rules, "Bash", text, None).decision
 
 
@@ -210,14 +220,16 @@ def test_it_decides_from_the_nth_time_on_and_only_where_the_rest_fits() -> None:
 
 
 def test_nothing_is_counted_for_a_call_that_an_earlier_rule_decides() -> None:
-    allowed, text = DecisionRule(1, "Bash", "allow", "pytest -q"), build_call_text(TEST, "command")
+    allowed, text = DecisionRule(1, "Bash", "allow", "pytest -q"), build_call_text_from_input(TEST, "command")
     assert not tool_rules.list_history_needs([allowed, CALL_RULE], "Bash", text, None)
     found = tool_rules.list_history_needs([ERROR_RULE, CALL_RULE, allowed], "Bash", text, None)
     assert found == HistoryNeeds(frozenset({Repetition("call", 3, 10), Repetition("error", 3, 10)}))
 
 
 def test_what_is_not_counted_may_be_a_repetition_at_worst() -> None:
-    call = PartialCall("Bash", build_call_text(TEST, "command"), None, agent_known=True, program="codex")
+    call = PartialCall(
+        "Bash", build_call_text_from_input(TEST, "command"), None, agent_known=True, program="codex"
+    )
     assert tool_rules.strictest_possible_ruling([CALL_RULE], call).decision == ASK
     assert tool_rules.decide_by_tool_rules([CALL_RULE], "Bash", call.text or "", None).decision == OBSERVE
 

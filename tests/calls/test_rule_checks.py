@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from coordinator.models import ToolRule
-from coordinator.policy.rules.rule_checks import convert_to_terms, list_rule_warnings, make_sample
+from coordinator.policy.rules.rule_checks import (
+    convert_pattern_rule_to_terms,
+    list_rule_warnings,
+    make_text_matching_pattern,
+)
 from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules
 from dashboard.rules.question import pack_trial_rules, unpack_trial_rules
 from dashboard.rules.sentences import describe_rule
@@ -80,10 +84,10 @@ def test_rules_on_trial_are_carried_whole() -> None:
 
 
 def test_a_sample_fits_its_pattern_and_costs_little() -> None:
-    assert make_sample(r"a(b|c)\d+[^x]?.$") == "ab1aa"
-    assert make_sample("(?=x)") is None
-    assert make_sample("(" * 500 + ")" * 500) is None
-    assert make_sample("((((a{50}){50}){50}){50})") is None
+    assert make_text_matching_pattern(r"a(b|c)\d+[^x]?.$") == "ab1aa"
+    assert make_text_matching_pattern("(?=x)") is None
+    assert make_text_matching_pattern("(" * 500 + ")" * 500) is None
+    assert make_text_matching_pattern("((((a{50}){50}){50}){50})") is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_a_sample_fits_its_pattern_and_costs_little() -> None:
     ],
 )
 def test_a_plain_pattern_can_be_said_in_terms(tool: str, pattern: str, runs: str, touches: str) -> None:
-    changed = convert_to_terms(DecisionRule(1, tool, "deny", pattern, reason="Why."))
+    changed = convert_pattern_rule_to_terms(DecisionRule(1, tool, "deny", pattern, reason="Why."))
     assert changed is not None
     assert (changed.runs, changed.touches, changed.pattern, changed.reason) == (runs, touches, "", "Why.")
 
@@ -109,7 +113,7 @@ def test_a_plain_pattern_can_be_said_in_terms(tool: str, pattern: str, runs: str
     ],
 )  # fmt: skip
 def test_other_patterns_stay_as_they_are(verdict: str, tool: str, pattern: str) -> None:
-    assert convert_to_terms(DecisionRule(1, tool, verdict, pattern)) is None
+    assert convert_pattern_rule_to_terms(DecisionRule(1, tool, verdict, pattern)) is None
 
 
 @pytest.mark.parametrize(

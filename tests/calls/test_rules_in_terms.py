@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules import ready_made, tool_rules
-from coordinator.policy.rules.call_text import build_call_text, build_patch_text, set_call_folder
+from coordinator.policy.rules.call_text import (
+    build_call_text_from_input,
+    build_patch_text,
+    call_text_in_working_folder,
+)
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
 from tests.calls.test_commands import read_cases
 
@@ -21,10 +25,12 @@ FIELDS = {"Bash": "command", "Read": "file_path", "Write": "file_path", "Grep": 
 
 
 def decide(rule: DecisionRule, tool: str, tool_input: Any, folder: str | None = FOLDER) -> Ruling:
-    text = build_call_text(tool_input, FIELDS.get(tool))
+    text = build_call_text_from_input(tool_input, FIELDS.get(tool))
     if tool == "apply_patch":
         text = build_patch_text(tool_input, "command")
-    return tool_rules.decide_by_tool_rules([rule], tool, set_call_folder(text, folder), None, "claude-code")
+    return tool_rules.decide_by_tool_rules(
+        [rule], tool, call_text_in_working_folder(text, folder), None, "claude-code"
+    )
 
 
 def decide_command(rule: DecisionRule, command: str) -> str:

@@ -55,7 +55,7 @@ def run_in_bash(script: str, folder: Path) -> list[list[str]] | None:
 def test_bash_starts_no_program_with_other_words(script: str, tmp_path: Path) -> None:
     started = run_in_bash(script, tmp_path)
     reader = ShellReader("/")
-    reader.read_script(script)
+    reader.collect_script_commands(script)
     if started is None or reader.reading.unreadable:
         return
     read = [[word.text for word in one.words] for one in reader.reading.commands]
@@ -90,7 +90,7 @@ def quote_word(word: str, form: int) -> str:
 @given(st.lists(QUOTED, min_size=1, max_size=5))
 def test_quoting_never_changes_what_is_read(words: list[tuple[str, int]]) -> None:
     reader = ShellReader("/")
-    reader.read_script("git " + " ".join(quote_word(*word) for word in words))
+    reader.collect_script_commands("git " + " ".join(quote_word(*word) for word in words))
     if not reader.reading.unreadable:  # a quoted blank behind a quote is refused by the grammar
         assert [[word.text for word in one.words] for one in reader.reading.commands] == [
             ["git", *(word for word, _ in words)]
@@ -103,5 +103,5 @@ def test_quoting_never_changes_what_is_read(words: list[tuple[str, int]]) -> Non
 @given(st.text(alphabet=st.sampled_from("abg '\"\\\n;|&$(){}<>`!#=*~-EF\u00a0\U000f0000"), max_size=400))
 def test_no_text_breaks_the_reader(text: str) -> None:
     reader = ShellReader("/")
-    reader.read_script(text)
+    reader.collect_script_commands(text)
     assert isinstance(reader.reading.commands, list)

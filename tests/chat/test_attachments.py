@@ -169,7 +169,7 @@ def test_a_path_outside_the_folder_is_never_read(folder, tmp_path):
     for path in ("secret_key", "attachments/../secret_key", str(secret), "/etc/passwd"):
         row.disk_path = path
         with pytest.raises(NotFound):
-            reading.open_attachment_at(row, 0)
+            reading.open_attachment_at_offset(row, 0)
         attachments.remove_attachment_file(path, "folder")
     assert secret.exists()
 

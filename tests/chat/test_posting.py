@@ -95,14 +95,14 @@ def test_an_agent_that_is_switched_off_is_told_nothing_but_may_end_its_sentence(
 
 
 def test_a_key_of_an_agent_speaks_as_that_agent_alone():
-    speaker = chat.speaker_of_key(key("agent.robot"), "agent.robot", to="anna")
+    speaker = chat.build_api_key_speaker(key("agent.robot"), "agent.robot", to="anna")
     assert (speaker.source, speaker.user_id, str(speaker.actor)) == ("agent", "anna", "key:bridge")
     with pytest.raises(Forbidden):
-        chat.speaker_of_key(key("agent.robot"), "agent.other")
+        chat.build_api_key_speaker(key("agent.robot"), "agent.other")
 
 
 def test_another_key_speaks_under_its_own_name():
-    speaker = chat.speaker_of_key(key(), "agent.robot", to="anna")
+    speaker = chat.build_api_key_speaker(key(), "agent.robot", to="anna")
     assert (speaker.source, speaker.user_id) == ("user", "key:bridge")
 
 
@@ -126,7 +126,7 @@ def test_an_agent_is_told_what_it_has_not_answered():
     say("one")
     say("two", by=ROBOT)
     say("three")
-    told = reading.load_unanswered_messages("agent.robot", reading.unanswered_start_position("agent.robot"))
+    told = reading.load_unanswered_messages("agent.robot", reading.last_agent_message_position("agent.robot"))
     assert told is not None
     assert [one["content"][0]["text"] for one in told["messages"]] == ["three"]
     assert (

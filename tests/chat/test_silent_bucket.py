@@ -26,8 +26,8 @@ def test_after_a_failure_one_asks_at_a_time_and_rests_grow(clock: SimpleNamespac
     place = StoreCircuitBreaker()
     assert [place.begin_request(), place.begin_request()] != [None, None], "all may ask while it answers"
     for rest in (5, 10, 20, 40, 60, 60):
-        place.record_silence()
-        place.record_silence()  # another, who waited beside
+        place.open_after_missing_response()
+        place.open_after_missing_response()  # another, who waited beside
         clock.now += rest - 1
         assert place.begin_request() is None
         clock.now += 1

@@ -110,7 +110,7 @@ def test_a_wrong_byte_is_never_given_out(s3: S3) -> None:
     with reading.open_attachment(row) as file:
         assert len(file.read(3 * checked.PIECE)) == 3 * checked.PIECE
     with pytest.raises(StoredDataCorrupt):
-        reading.open_attachment_at(row, 3 * checked.PIECE + 5)
+        reading.open_attachment_at_offset(row, 3 * checked.PIECE + 5)
     with pytest.raises(StoredDataCorrupt):
         reading.attachment_sha256(row)
     assert attachments.check_attachment_files(NOW, checksums=True).damaged == [row.pk]
@@ -121,11 +121,11 @@ def test_an_object_that_is_gone_or_shorter_is_told(s3: S3) -> None:
     ((name, (data, when)),) = s3.objects.items()
     s3.objects[name] = (data[: checked.PIECE], when)
     with pytest.raises(StoredDataCorrupt):
-        reading.open_attachment_at(row, 3 * checked.PIECE)
+        reading.open_attachment_at_offset(row, 3 * checked.PIECE)
     assert attachments.check_attachment_files(NOW).damaged == [row.pk]
     s3.objects.clear()
     with pytest.raises(NotFound):
-        reading.open_attachment_at(row, 0)
+        reading.open_attachment_at_offset(row, 0)
     assert attachments.check_attachment_files(NOW).missing == [row.pk]
 
 
@@ -138,7 +138,7 @@ def test_a_bucket_that_fails_is_told_to_people_and_programs_and_leaves_nothing(s
         send(os.urandom(MIB))
     assert (ChatMessage.objects.count(), StoredFile.objects.count()) == (1, 1)
     with pytest.raises(ServiceBusy, match="cannot be read now: the S3 bucket box answers AccessDenied"):
-        reading.open_attachment_at(row, 0)
+        reading.open_attachment_at_offset(row, 0)
     client = signed_in("viewer")
     answer = client.get(f"/ui/chat/files/{row.pk}/")
     assert answer.status_code == 503
@@ -166,11 +166,11 @@ def test_an_answer_that_is_cut_is_asked_for_once_more(s3: S3, monkeypatch) -> No
     row = send(data)
     s3.fault = "cut"
     with pytest.raises(ServiceBusy, match="does not answer"):
-        reading.open_attachment_at(row, 0)
+        reading.open_attachment_at_offset(row, 0)
     assert len(s3.reading()) == 2
     s3.fault = ""
     with pytest.raises(ServiceBusy, match="does not answer"):
-        reading.open_attachment_at(row, 0)
+        reading.open_attachment_at_offset(row, 0)
     assert len(s3.reading()) == 2, "after two in a row it is left alone for a while"
     later = SimpleNamespace(monotonic=lambda: time.monotonic() + circuit_breaker.OPEN_SECONDS)
     monkeypatch.setattr(circuit_breaker, "time", later)
@@ -219,7 +219,7 @@ def test_a_server_without_the_bucket_says_what_to_set(s3: S3, settings) -> None:
         reading.open_attachment(row)
     told = buckets.find_uncopied_bucket_files()
     assert told
-    assert "SIGNALBOX_S3_BUCKET names none here" in told.bucket_summary
+    assert "SIGNALBOX_S3_BUCKET names none here" in told.describe_bucket_files
 
 
 @pytest.mark.django_db(transaction=True)
@@ -231,7 +231,7 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     rows = [send(one) for one in data]
     StoredFile.objects.filter(pk=rows[2].pk).delete()  # from an older version
     settings.ATTACHMENTS = "s3"
-    with reading.open_attachment_at(rows[0], 0) as held:
+    with reading.open_attachment_at_offset(rows[0], 0) as held:
         call_command("move_attachments", "--dry-run")
         assert "3 files (2.1 MB) are not in s3" in capsys.readouterr().out
         call_command("move_attachments")
@@ -239,7 +239,7 @@ def test_files_are_moved_there_and_back_while_somebody_has_one_open(
     assert "Moved 3 files (2.1 MB)" in capsys.readouterr().out
     assert len(s3.objects) == 3
     assert not [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
-    with reading.open_attachment_at(rows[1], 0) as file:  # a row that was read before the move
+    with reading.open_attachment_at_offset(rows[1], 0) as file:  # a row that was read before the move
         assert file.read() == data[1]
     doctor = {check.name: check for check in stored_files.check_stored_files(timezone.now())}
     assert {check.level for check in doctor.values()} == {CheckLevel.OK}, doctor
@@ -368,6 +368,6 @@ def test_reading_jumps_and_ends_as_a_plain_file_does() -> None:
 
 
 def test_no_mcp_server_is_given_the_buckets_credentials(settings) -> None:
-    assert not credentials.is_own_variable("AWS_SECRET_ACCESS_KEY")
+    assert not credentials.is_variable_reserved_for_signalbox("AWS_SECRET_ACCESS_KEY")
     settings.S3_BUCKET = "box"
-    assert credentials.is_own_variable("aws_secret_access_key")
+    assert credentials.is_variable_reserved_for_signalbox("aws_secret_access_key")

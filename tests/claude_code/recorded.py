@@ -47,7 +47,7 @@ def called(
     folder: str | None = FOLDER,
 ) -> list[int]:
     """Record calls of one tool; return the ids of their events."""
-    made = reported_sessions.find_or_create_session(
+    made = reported_sessions.find_or_create_reported_session(
         f"session of {by} in {folder}", SessionLocation(agent_name=by, project_dir=folder), at
     ).session_id
     last = Event.objects.order_by("-id").values_list("id", flat=True).first() or 0

@@ -27,13 +27,15 @@ CLAUDE_ID = RECORDED[0]["session_id"]
 
 
 def tell(*bodies: dict[str, Any]) -> None:
-    made = reported_sessions.find_or_create_session(
+    made = reported_sessions.find_or_create_reported_session(
         CLAUDE_ID, SessionLocation("/home/dev/shop"), timezone.now()
     )
     for number, body in enumerate(bodies):
         at = f"2026-11-26T18:13:{30 + number:02}.000000+00:00"
         hook = hooks.DIALECT.read_hook(json.dumps(body).encode(), at)
-        record_events([*hooks.DIALECT.build_events(hook, made.session_id)], timezone.now())
+        record_events(
+            [*hooks.DIALECT.build_hook_and_transcript_events(hook, made.session_id)], timezone.now()
+        )
 
 
 def transcript(place: Path) -> Path:

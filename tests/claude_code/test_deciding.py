@@ -15,7 +15,7 @@ import pytest
 from django.utils import timezone
 
 from coordinator.actions.people.keys import hash_api_key
-from coordinator.actions.sessions.tool_calls import GONE, compute_rule_digest
+from coordinator.actions.sessions.tool_calls import GONE, compute_offered_rule_digest
 from coordinator.lib import instants
 from tests.approvals.cards import served_form
 from tests.claude_code.double import Call, Claude, cut
@@ -309,7 +309,7 @@ def test_a_person_approves_from_elsewhere(served: Served, claude: Claude, approv
 def test_always_allow_echoes_what_was_offered(served: Served, claude: Claude, approver: httpx.Client) -> None:
     call = claude.new_call("Bash", {"command": "npm test"})
     asking = claude.asking(call, permission_suggestions=[{"type": "setMode"}, SUGGESTION])
-    decide(approver, pending(served, claude)[0], suggestion=compute_rule_digest(SUGGESTION))
+    decide(approver, pending(served, claude)[0], suggestion=compute_offered_rule_digest(SUGGESTION))
     assert asking.result() == {"behavior": "allow", "updatedPermissions": [SUGGESTION]}
 
 
@@ -318,7 +318,7 @@ def test_a_rule_that_was_not_offered_cannot_be_picked(
 ) -> None:
     asking = claude.asking(claude.new_call("Bash", {"command": "npm test"}))
     (request_id,) = pending(served, claude)
-    decide(approver, request_id, suggestion=compute_rule_digest(SUGGESTION))
+    decide(approver, request_id, suggestion=compute_offered_rule_digest(SUGGESTION))
     assert asking.waits
     decide(approver, request_id, "denied", reason="Not now.")
     assert asking.result()["behavior"] == "deny"

@@ -267,7 +267,7 @@ def test_trying_rules_out_counts_the_grants_in(agent_with_a_grant: str) -> None:
 
 
 def record_calls(agent: str, *tools: str) -> None:
-    made = reported_sessions.find_or_create_session(
+    made = reported_sessions.find_or_create_reported_session(
         "made-up", SessionLocation(agent_name=agent), NOW
     ).session_id
     calls = [

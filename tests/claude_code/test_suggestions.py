@@ -20,7 +20,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Event, Grant, McpServer, PermissionRequest
 from coordinator.policy.grants import lengths as grant_lengths
 from coordinator.policy.rules import tool_rules as policy
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import WalkTimeLimit
 from coordinator.policy.suggestions.search import RuleSuggestion, SuggestionSearch, insert_rules_after_denials
@@ -65,7 +65,7 @@ def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
 
 def call_text(tool: str, text: str, folder: str = FOLDER) -> str:
     field = "command" if tool == "Bash" else "file_path"
-    return set_call_folder(find_call_subject("claude-code", tool, {field: text}), folder)
+    return call_text_in_working_folder(find_call_subject("claude-code", tool, {field: text}), folder)
 
 
 def lets_run(

@@ -16,7 +16,7 @@ from django.utils import timezone
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import claude_code as hooks
-from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.importing import transcripts
 from coordinator.models import AuditLog, Event, EventContext, Session, SessionTitle
 from coordinator.sessions import titles
@@ -170,12 +170,12 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(corpus: Path) -> None:
 
 def record_hooks(*told: dict[str, Any], at: str) -> Session:
     """Record hooks of the first session as the door does."""
-    made = reported_sessions.find_or_create_session(
+    made = reported_sessions.find_or_create_reported_session(
         FIXED, SessionLocation("/home/dev/shop"), timezone.now()
     ).session_id
     for fields in told:
         hook = hooks.DIALECT.read_hook(json.dumps({"session_id": FIXED, **fields}).encode(), at)
-        record_events([*hooks.DIALECT.build_events(hook, made)], timezone.now())
+        record_events([*hooks.DIALECT.build_hook_and_transcript_events(hook, made)], timezone.now())
     return Session.objects.get(pk=made)
 
 
@@ -225,7 +225,9 @@ def test_the_same_words_long_after_are_said_anew(corpus: Path) -> None:
 
 
 def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: Path) -> None:
-    made = reported_sessions.find_or_create_session(FIXED, SessionLocation(), timezone.now()).session_id
+    made = reported_sessions.find_or_create_reported_session(
+        FIXED, SessionLocation(), timezone.now()
+    ).session_id
     model = "claude-opus-4-6"
     shared = {"session__id": FIXED, "prompt__id": "7d0e0000-aaaa-4bbb-8ccc-000000000001"}
     records = [
@@ -236,7 +238,7 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
             ("api_request", {"model": model, "request_id": "req_01A1", "input_tokens": 4, "output_tokens": 1}),
         ])
     ]  # fmt: skip
-    for told in read_otlp_logs(logs(*records), timezone.now()):
+    for told in convert_otlp_logs_to_reports(logs(*records), timezone.now()):
         for event in told.events:
             event.session_id = made
         record_events(told.events, timezone.now())
@@ -248,7 +250,9 @@ def test_telemetry_that_told_no_contents_is_filled_in_and_counted_once(corpus: P
 
 
 def test_calls_that_an_executor_reported_without_ids_are_known(corpus: Path) -> None:
-    made = reported_sessions.find_or_create_session(FIXED, SessionLocation(), timezone.now()).session_id
+    made = reported_sessions.find_or_create_reported_session(
+        FIXED, SessionLocation(), timezone.now()
+    ).session_id
     given = {"command": 'grep -rn "total" shop/pricing.py', "description": "Find where totals are summed"}
     call = NewEvent(
         event_type="pre_tool",

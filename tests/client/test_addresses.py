@@ -37,14 +37,14 @@ NO_ADDRESS = [
 @pytest.mark.parametrize("host", HERE)
 def test_loopback_is_this_machine_in_every_form_that_the_system_takes(host: str) -> None:
     assert ServerAddress(f"http://{host}:8765").is_local_host
-    assert not http_requests.is_sent_unencrypted(f"http://{host}:8765")
+    assert not http_requests.is_key_sent_unencrypted(f"http://{host}:8765")
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_what_only_looks_like_it_is_not(host: str) -> None:
     assert not ServerAddress(f"http://{host}").is_local_host
-    assert http_requests.is_sent_unencrypted(f"http://{host}")
-    assert not http_requests.is_sent_unencrypted(f"https://{host}")
+    assert http_requests.is_key_sent_unencrypted(f"http://{host}")
+    assert not http_requests.is_key_sent_unencrypted(f"https://{host}")
 
 
 @pytest.mark.parametrize("url", NO_ADDRESS)

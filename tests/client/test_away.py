@@ -44,7 +44,9 @@ def prompt(text: str = "Go.") -> dict[str, Any]:
 def remember(home: Home, *lines: tuple[str, str], url: str = NOWHERE, agent: str = "codex") -> None:
     """Have the command know which calls are held, as after an answer of its server."""
     known_as = os.path.basename(ClientSettings(url, KEYS["agent"]).server_state_folder)
-    held.save_hold_list(str(home.folder / ".local/state/signalbox" / known_as), agent, json.dumps(lines))
+    held.save_offline_block_list(
+        str(home.folder / ".local/state/signalbox" / known_as), agent, json.dumps(lines)
+    )
 
 
 def ours(status: int, body: bytes = b"", **headers: str) -> Script:
@@ -71,12 +73,12 @@ def chunked(request: bytes, holds: str, *chunks: bytes) -> bytes:
 @pytest.mark.parametrize("agent", HOOK_AGENTS)
 def test_a_held_call_is_denied_before_the_deadline_where_nobody_is_there(home: Home, agent: str) -> None:
     remember(home, ("hold", "Ba*"), agent=agent)
-    event = HOOK_AGENTS[agent].strictest_event
+    event = HOOK_AGENTS[agent].strictest_hook_event
     said = home.hook(agent, call() | {HOOK_AGENTS[agent].named_in[0]: event}, "--timeout", "3")
     why = said.err.removesuffix("\n")
     assert "cannot be reached" in why
     words = f"{why} {HELD_BY_RULE} {WHAT_TO_DO}"
-    assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].build_denial(event, words))
+    assert (said.code, json.loads(said.out)) == (0, HOOK_AGENTS[agent].build_call_denial_answer(event, words))
     assert said.took < QUICK
 
 

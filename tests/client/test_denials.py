@@ -32,15 +32,17 @@ def test_every_agent_is_known() -> None:
 @pytest.mark.parametrize("agent", CALLED)
 def test_the_same_hooks_are_calls(agent: str) -> None:
     assert set(HOOK_AGENTS[agent].calls) == set(DIALECTS[agent].calls)
-    assert HOOK_AGENTS[agent].strictest_event == DIALECTS[agent].guess_call_hook(None)
+    assert HOOK_AGENTS[agent].strictest_hook_event == DIALECTS[agent].guess_call_hook(None)
 
 
 @pytest.mark.parametrize(("agent", "event"), CALLS)
 def test_a_denial_and_a_question_read_the_same(agent: str, event: str) -> None:
-    say = DIALECTS[agent].build_reply
-    assert HOOK_AGENTS[agent].build_denial(event, WHY) == answer_of(say(event, DENY, WHY, {}))
-    assert HOOK_AGENTS[agent].build_terminal_question(event, WHY) == answer_of(say(event, ASK, WHY, {}))
-    assert WORDS not in json.dumps(HOOK_AGENTS[agent].build_denial(event, WHY), ensure_ascii=False)
+    say = DIALECTS[agent].build_decision_reply
+    assert HOOK_AGENTS[agent].build_call_denial_answer(event, WHY) == answer_of(say(event, DENY, WHY, {}))
+    assert HOOK_AGENTS[agent].build_ask_in_terminal_answer(event, WHY) == answer_of(say(event, ASK, WHY, {}))
+    assert WORDS not in json.dumps(
+        HOOK_AGENTS[agent].build_call_denial_answer(event, WHY), ensure_ascii=False
+    )
 
 
 def recorded(agent: str) -> list[dict[str, Any]]:

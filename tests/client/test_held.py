@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.client import certain_rules as held
-from coordinator.policy.rules.certain import list_tools_to_hold
+from coordinator.policy.rules.certain import list_tools_blocked_while_offline
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]
@@ -31,28 +31,30 @@ RULES = st.builds(
 @given(st.lists(RULES, max_size=5), st.sampled_from(TOOLS), st.sampled_from(["git push", "ls"]))
 def test_no_call_that_a_rule_holds_is_taken_for_free(rules: list[DecisionRule], tool: str, text: str) -> None:
     caller = PartialCall(agent_id="shop", agent_known=True)
-    told = held.parse_hold_list(json.dumps(list_tools_to_hold(rules, caller, grants_deny=False)))
+    told = held.parse_offline_block_list(
+        json.dumps(list_tools_blocked_while_offline(rules, caller, grants_deny=False))
+    )
     assert told is not None
     ruling = decide_by_tool_rules(rules, tool, text, "shop")
     if ruling.decision in {ASK, DENY} and ruling.deny_at_deadline:
-        assert held.is_hold_required(told, tool)
-        assert held.is_hold_required(told, None)
+        assert held.is_tool_blocked_offline(told, tool)
+        assert held.is_tool_blocked_offline(told, None)
 
 
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '[["hold"]]', '[["keep", "*"]]', '[["hold", 1]]', "[" * 9999, "\0"]
 )
 def test_what_was_kept_and_cannot_be_read_holds_everything(tmp_path: Path, content: str) -> None:
-    assert held.load_hold_list(str(tmp_path), "codex") is None
+    assert held.load_offline_block_list(str(tmp_path), "codex") is None
     (tmp_path / "held-codex.json").write_text(content)
-    kept = held.load_hold_list(str(tmp_path), "codex")
+    kept = held.load_offline_block_list(str(tmp_path), "codex")
     assert kept is not None
-    assert held.is_hold_required(kept, "Anything")
+    assert held.is_tool_blocked_offline(kept, "Anything")
 
 
 def test_what_is_told_is_kept_for_its_agent_alone_and_nonsense_is_not(tmp_path: Path) -> None:
-    held.save_hold_list(str(tmp_path), "codex", '[["hold","Bash"]]')
-    held.save_hold_list(str(tmp_path), "codex", "nonsense")
-    assert held.load_hold_list(str(tmp_path), "codex") == [["hold", "Bash"]]
-    assert held.load_hold_list(str(tmp_path), "gemini") is None
+    held.save_offline_block_list(str(tmp_path), "codex", '[["hold","Bash"]]')
+    held.save_offline_block_list(str(tmp_path), "codex", "nonsense")
+    assert held.load_offline_block_list(str(tmp_path), "codex") == [["hold", "Bash"]]
+    assert held.load_offline_block_list(str(tmp_path), "gemini") is None
     assert (tmp_path / "held-codex.json").stat().st_mode & 0o077 == 0

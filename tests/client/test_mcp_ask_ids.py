@@ -21,7 +21,7 @@ def test_a_second_question_under_an_open_id_is_refused(monkeypatch: pytest.Monke
         decided.wait(PATIENCE)
         return {"behavior": "allow", "updatedInput": question._question["input"]}
 
-    monkeypatch.setattr(mcp_ask.OpenQuestion, "wait_for_answer", answer)
+    monkeypatch.setattr(mcp_ask.OpenQuestion, "wait_for_permission_answer", answer)
     monkeypatch.setattr(
         mcp_ask.QuestionServer, "_write_message", lambda _server, message: written.append(message)
     )

@@ -236,9 +236,11 @@ def test_a_line_without_an_end_fills_no_memory(box: Signalbox) -> None:
     ],
 )
 def test_messages_are_restricted_as_the_gateway_does(line: bytes) -> None:
-    restricted = mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))
+    restricted = mcp_lines.drop_unknown_message_members(line, mcp_lines.parse_mcp_line(line))
     assert json.loads(restricted) == messages.parse_mcp_message(line).value
-    assert mcp_lines.drop_unknown_members(restricted, mcp_lines.parse_mcp_line(restricted)) == restricted
+    assert (
+        mcp_lines.drop_unknown_message_members(restricted, mcp_lines.parse_mcp_line(restricted)) == restricted
+    )
 
 
 def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
@@ -248,7 +250,7 @@ def test_what_else_goes_along_with_a_call_reaches_no_server() -> None:
     expected = {"name": "a", "arguments": {"x": 1}, "_meta": {"progressToken": "p"}}
     for passed in (
         messages.parse_mcp_message(line).value,
-        json.loads(mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))),
+        json.loads(mcp_lines.drop_unknown_message_members(line, mcp_lines.parse_mcp_line(line))),
     ):
         assert passed == {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": expected}
 
@@ -257,7 +259,9 @@ def test_a_response_passes_as_a_response_alone() -> None:
     response = {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}}
     line = json.dumps(response | {"params": {"name": "run"}, "q": 1}).encode()
     assert messages.parse_mcp_message(line).value == response
-    assert json.loads(mcp_lines.drop_unknown_members(line, mcp_lines.parse_mcp_line(line))) == response
+    assert (
+        json.loads(mcp_lines.drop_unknown_message_members(line, mcp_lines.parse_mcp_line(line))) == response
+    )
 
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
@@ -265,5 +269,5 @@ def test_a_cancelled_call_does_not_begin(is_cancelled: bool) -> None:
     call = mcp_guard.LocalServerCall("s", "echo", {}, b'{"params":{}}', None)
     if is_cancelled:
         call.cancel_permission_wait()
-    assert mcp_guard.McpGuard("s", ["none"])._mark_call_sent(call) is not is_cancelled
+    assert mcp_guard.McpGuard("s", ["none"])._start_call_unless_cancelled(call) is not is_cancelled
     assert (call.began is None) is is_cancelled

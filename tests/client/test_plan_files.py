@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client.plan_files import FIELD, LARGEST_PLAN, add_plan_text
+from coordinator.client.plan_files import FIELD, LARGEST_PLAN, add_plan_text_to_hook
 
 
 def add_plan(folder: Path, name: Any, tool: str = "exit_plan_mode") -> str | None:
@@ -21,7 +21,7 @@ def add_plan(folder: Path, name: Any, tool: str = "exit_plan_mode") -> str | Non
         "cwd": str(folder / "work"),
         "transcript_path": str(folder / "tmp" / "chats" / "session.json"),
     }
-    body = add_plan_text(json.dumps(payload).encode(), payload)
+    body = add_plan_text_to_hook(json.dumps(payload).encode(), payload)
     hook = json.loads(body)
     assert hook | payload == hook
     plan = hook.get(FIELD)

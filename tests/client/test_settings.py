@@ -104,7 +104,9 @@ def test_calls_are_held_unless_connect_wrote_otherwise(path: Path) -> None:
     path.write_text(json.dumps({"url": "http://x", "key": "", "agents": agents}))
     path.chmod(0o600)
     found = settings.load_client_settings()
-    assert [name for name in [*agents, "copilot"] if not found.should_hold_by_default(name)] == ["codex"]
+    assert [name for name in [*agents, "copilot"] if not found.should_block_offline_by_default(name)] == [
+        "codex"
+    ]
 
 
 @pytest.mark.parametrize("named", ["", "relative"])

@@ -72,11 +72,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return KEY
 
     monkeypatch.setattr(http_requests, "require_working_key", opens)
-    monkeypatch.setattr(http_requests, "require_mcp_gateway", lambda _url, _key: None)
-    monkeypatch.setattr(http_requests, "request_key_for_code", exchange)
-    monkeypatch.setattr(http_requests, "request_server", lambda *_: PLUGIN)
+    monkeypatch.setattr(http_requests, "require_mcp_gateway_access", lambda _url, _key: None)
+    monkeypatch.setattr(http_requests, "exchange_connect_code_for_key", exchange)
+    monkeypatch.setattr(http_requests, "send_server_request", lambda *_: PLUGIN)
     monkeypatch.setattr(
-        connection_test, "iterate_trial_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)])
+        connection_test, "run_connection_test_steps", lambda *_: iter([TrialStep("Reach it", True, "", 1.0)])
     )
     monkeypatch.setattr(connect, "build_client_command", lambda: (PROGRAM,))
     monkeypatch.setattr(connect.hook_agents, "HOOK_AGENTS", dict.fromkeys(CONNECTABLE_AGENTS))

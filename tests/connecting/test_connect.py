@@ -449,7 +449,7 @@ def test_the_plugin_of_opencode_is_told_how_to_call_us_apart_from_the_environmen
     assert f"const HOOK_PROGRAM = {json.dumps(words)} //" in plugin
     assert 'const AGENT = "opencode" //' in plugin
     assert connect.run(["--check"]) == 0
-    monkeypatch.setattr(http_requests, "request_server", lambda *_: b'const CONNECTED_FILE = ""')
+    monkeypatch.setattr(http_requests, "send_server_request", lambda *_: b'const CONNECTED_FILE = ""')
     assert connect.run(["--check"]) == 1
     assert "is older than this program" in capsys.readouterr().err
 

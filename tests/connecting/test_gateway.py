@@ -167,6 +167,6 @@ def test_without_a_gateway_for_the_key_nothing_is_set_up(
     def refuses(_url: str, _key: str) -> None:
         raise http_requests.ServerRequestFailed("HTTP 403: This key is bound to no agent.", 403)
 
-    monkeypatch.setattr(http_requests, "require_mcp_gateway", refuses)
+    monkeypatch.setattr(http_requests, "require_mcp_gateway_access", refuses)
     assert connected("cursor") == 0
     assert not (machine / ".cursor/mcp.json").exists()

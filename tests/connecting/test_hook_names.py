@@ -9,7 +9,10 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, hook_names
-from coordinator.client.connecting.hook_names import describe_known_hooks, read_program_hooks
+from coordinator.client.connecting.hook_names import (
+    describe_hooks_missing_on_either_side,
+    extract_hook_names_from_program,
+)
 from coordinator.client.connecting.programs import (
     CLAUDE_CODE_EVENTS,
     CONNECTABLE_AGENTS,
@@ -33,38 +36,43 @@ def installed(folder: Path, names: list[str], *, before: int = 0) -> dict[str, s
 
 
 def test_hooks_that_are_new_are_named(tmp_path: Path) -> None:
-    assert describe_known_hooks(CLAUDE, installed(tmp_path, KNOWN)) == []
-    assert describe_known_hooks(CLAUDE, installed(tmp_path, [*KNOWN, *LEFT_OUT["claude-code"]])) == []
-    (note,) = describe_known_hooks(CLAUDE, installed(tmp_path, [*KNOWN, "PreTeleport", "Setup"]))
+    assert describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, KNOWN)) == []
+    assert (
+        describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, [*KNOWN, *LEFT_OUT["claude-code"]]))
+        == []
+    )
+    (note,) = describe_hooks_missing_on_either_side(
+        CLAUDE, installed(tmp_path, [*KNOWN, "PreTeleport", "Setup"])
+    )
     assert note.endswith("knows hooks that Signalbox does not know: PreTeleport.")
 
 
 def test_a_version_that_tells_no_shell_lines_is_named_with_what_follows(tmp_path: Path) -> None:
     names = [name for name in KNOWN if name != "PreSkillShellCommand"]
-    (note,) = describe_known_hooks(CLAUDE, installed(tmp_path, names))
+    (note,) = describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, names))
     assert "has no hook for the shell lines" in note
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (note,) = describe_known_hooks(CLAUDE, installed(tmp_path, ["PreToolUse", "Stop"]))
+    (note,) = describe_hooks_missing_on_either_side(CLAUDE, installed(tmp_path, ["PreToolUse", "Stop"]))
     assert "cannot be read" in note
-    assert describe_known_hooks(CLAUDE, {"PATH": str(tmp_path / "nothing")}) == []
+    assert describe_hooks_missing_on_either_side(CLAUDE, {"PATH": str(tmp_path / "nothing")}) == []
     environment = installed(tmp_path, KNOWN)
     monkeypatch.setattr(hook_names, "MAX_BYTES", 10)
-    assert "cannot be read" in describe_known_hooks(CLAUDE, environment)[0]
+    assert "cannot be read" in describe_hooks_missing_on_either_side(CLAUDE, environment)[0]
 
 
 def test_a_list_is_found_wherever_the_file_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_names, "CHUNK", 100)
     installed(tmp_path, KNOWN, before=777)
-    assert read_program_hooks(str(tmp_path / "claude")) == set(KNOWN)
+    assert extract_hook_names_from_program(str(tmp_path / "claude")) == set(KNOWN)
 
 
 def test_an_enumeration_in_the_scripts_beside_it_is_found(tmp_path: Path) -> None:
     (tmp_path / "chunks").mkdir()
     (tmp_path / "gemini.js").write_text("import './chunks/a.js'")
     (tmp_path / "chunks" / "a.js").write_text('HookEventName2["BeforeTool"] = "BeforeTool";')
-    assert read_program_hooks(str(tmp_path / "gemini.js")) == {"BeforeTool"}
+    assert extract_hook_names_from_program(str(tmp_path / "gemini.js")) == {"BeforeTool"}
 
 
 @pytest.mark.parametrize("name", READABLE_HOOKS)

@@ -52,7 +52,7 @@ def test_a_person_s_own_status_line_becomes_the_argument_of_ours(machine: Path) 
     assert connected("claude-code", "--status-line") == 0
     first = status_line(machine)
     assert first["padding"] == 0
-    assert status_lines.find_own_command(first["command"]) == OWN
+    assert status_lines.extract_personal_status_line(first["command"]) == OWN
     # Connected again without the option, it stays.
     assert connected("claude-code") == 0
     assert status_line(machine) == first
@@ -100,7 +100,7 @@ def test_an_older_line_of_ours_is_replaced_and_not_wrapped_twice(former: str, ow
     text = status_lines.add_status_line(settings_text(former), OURS)
     command = json.loads(text)["statusLine"]["command"]
     assert command.startswith(OURS)
-    assert status_lines.find_own_command(command) == own
+    assert status_lines.extract_personal_status_line(command) == own
     assert status_lines.add_status_line(text, OURS) == text
 
 

@@ -161,7 +161,7 @@ def test_another_server_and_key_replace_the_former_ones(
     connected()
     other = URL.replace("127.0.0.1", "localhost")
     monkeypatch.setattr(
-        "coordinator.client.connecting.http_requests.request_key_for_code", lambda *_: "sbx_another"
+        "coordinator.client.connecting.http_requests.exchange_connect_code_for_key", lambda *_: "sbx_another"
     )
     monkeypatch.setattr("coordinator.client.connecting.http_requests.require_working_key", lambda *_: None)
     key = machine / ".config" / "key-of-the-test"

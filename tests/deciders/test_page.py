@@ -144,14 +144,14 @@ def test_a_right_is_handed_over_shown_to_both_and_ended() -> None:
     for page in (html_of(giver, "/ui/account/"), html_of(receiver, "/ui/account/"), html_of(receiver, URL)):
         assert "<strong>bob</strong> decides for <strong>anna</strong>" in page
         assert "Holiday" in page
-    assert deciders.user_can_decide(bob, asked(now=now), timezone.now())
+    assert deciders.can_user_decide_request(bob, asked(now=now), timezone.now())
     [made] = Delegation.objects.all()
     outsider = signed_in(carol)
     assert f"delegations/{made.pk}/end/" not in html_of(outsider, URL)
     outsider.post(f"{URL}delegations/{made.pk}/end/")
     assert Delegation.objects.current_or_upcoming(timezone.now()).exists()
     receiver.post(f"{URL}delegations/{made.pk}/end/")
-    assert not deciders.user_can_decide(bob, asked(now=now, target_resource="b"), timezone.now())
+    assert not deciders.can_user_decide_request(bob, asked(now=now, target_resource="b"), timezone.now())
     events = AuditLog.objects.filter(target_id=f"delegation:{made.pk}").order_by("id")
     assert [(one.event_type, one.actor_id) for one in events] == [
         ("DELEGATION_MADE", "user:anna"),
@@ -252,7 +252,11 @@ def test_a_row_without_anybody_is_said_loudly_to_admins_and_by_the_doctor() -> N
     assert 'value="approved" data-key="a"' not in html_of(boss, url)
     assert "Nobody may decide this." in html_of(anna, url)
     assert "Change who decides" not in html_of(anna, "/ui/")
-    [check] = [one for one in upkeep.check_upkeep(timezone.now(), served=False) if one.name == "who decides"]
+    [check] = [
+        one
+        for one in upkeep.check_keys_jobs_and_audit_log(timezone.now(), served=False)
+        if one.name == "who decides"
+    ]
     assert check.level is CheckLevel.FAIL
 
 

@@ -12,7 +12,7 @@ from coordinator.actions import approvals
 from coordinator.actions import deciders as actions
 from coordinator.actions.approvals.always_allow import LastingAnswer
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_rule_digest
+from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_offered_rule_digest
 from coordinator.errors import Conflict, Forbidden
 from coordinator.identity.actors import person_actor as actor
 from coordinator.mcp.servers.names import PREFIX
@@ -149,7 +149,7 @@ def test_a_right_lost_since_the_page_was_opened_does_not_count() -> None:
     anna, bob = person("anna"), person("bob")
     row(ops := group("Operators", anna))
     request = asked()
-    assert deciders.user_can_decide(anna, request, NOW)
+    assert deciders.can_user_decide_request(anna, request, NOW)
     ops.user_set.set([bob])
     with pytest.raises(Forbidden):
         decide(request, anna)
@@ -378,7 +378,7 @@ def test_rows_leave_the_rules_that_an_agent_offers_to_administrators(
 ) -> None:
     anna, boss = person("anna"), person("boss", "admin")
     row(anna, boss)
-    metadata, offered = hook | {"permission_suggestions": [offer]}, compute_rule_digest(offer)
+    metadata, offered = hook | {"permission_suggestions": [offer]}, compute_offered_rule_digest(offer)
     first, second, third = (
         asked(plugin_id=plugin, metadata=metadata, session_id=f"ses_{number}") for number in range(3)
     )
@@ -417,7 +417,9 @@ def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     assert browser.post("/ui/rules/save/", trial | {"do": "save"}).status_code == 403
     assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
-        approvals.approve_permanently(asked().request_id, LastingAnswer(None, "", ()), person=anna, judged="")
+        approvals.approve_request_permanently(
+            asked().request_id, LastingAnswer(None, "", ()), person=anna, judged=""
+        )
 
 
 def test_pages_of_rules_and_grants_say_beforehand_who_may_change_them() -> None:

@@ -20,7 +20,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def test_same_seed_and_clock_tell_the_same_week() -> None:
-    one, two = (WeekPlanner(seed=7, now=NOW).plan_stories() for _time in range(2))
+    one, two = (WeekPlanner(seed=7, now=NOW).plan_week_stories() for _time in range(2))
     assert [(s.session_id, s.status, len(s.moments)) for s in one] == [
         (s.session_id, s.status, len(s.moments)) for s in two
     ]
@@ -28,7 +28,7 @@ def test_same_seed_and_clock_tell_the_same_week() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_story_reaches_beyond_now_and_every_child_has_its_parent(seed: int) -> None:
-    stories = WeekPlanner(seed=seed, now=NOW).plan_stories()
+    stories = WeekPlanner(seed=seed, now=NOW).plan_week_stories()
     ids = {story.session_id for story in stories}
     assert all(story.parent is None or story.parent.session_id in ids for story in stories)
     assert all((story.ends or story.begins) < NOW + timedelta(hours=1) for story in stories)

@@ -194,7 +194,7 @@ def test_they_stop_for_good_once_anybody_else_works_here(
 )
 def test_the_demos_own_keys_and_sessions_and_whoever_looks_stop_nothing(come: Callable[[], object]) -> None:
     come()
-    assert fill.explain_foreign_data() is None
+    assert fill.explain_why_demo_may_not_decide() is None
 
 
 @pytest.fixture
@@ -208,12 +208,12 @@ def test_a_database_that_the_demo_filled_while_empty_is_its_own(empty: None, acc
     """The set-up link's account may be there, so that the help page's way works in either order."""
     for _account in range(accounts):
         person("admin")
-    assert fill.explain_foreign_data() is not None
+    assert fill.explain_why_demo_may_not_decide() is not None
     assert not fill.is_database_in_use()
     fill.fill_demo_database(seed=7, days=1, now=NOW)
-    assert fill.explain_foreign_data() is None
+    assert fill.explain_why_demo_may_not_decide() is None
     person("viewer")
-    assert fill.explain_foreign_data() is None
+    assert fill.explain_why_demo_may_not_decide() is None
 
 
 def two_accounts() -> None:
@@ -254,7 +254,7 @@ def test_an_installation_that_people_have_set_up_is_not_the_demos_own(
 def test_a_database_that_was_filled_although_in_use_is_not_the_demos_own(empty: None) -> None:
     McpServer.objects.create(name="real", command="sh", created_at=NOW)
     fill.fill_demo_database(seed=7, days=1, now=NOW, anyway=True)
-    assert fill.explain_foreign_data() == "the demo did not fill this database while it was empty"
+    assert fill.explain_why_demo_may_not_decide() == "the demo did not fill this database while it was empty"
 
 
 def test_the_agent_that_every_installation_has_is_no_use() -> None:
@@ -265,4 +265,4 @@ def test_an_entry_that_another_program_wrote_proves_nothing(empty: None) -> None
     told = {"actor_id": str(system_actor("demo")), "result": "success", "metadata": {"in_use": False}}
     row = AuditLog.objects.create(timestamp=NOW, event_type=fill.FILLED, **told)
     assert not AuditLeaf.objects.get(pk=row.pk).by_signalbox
-    assert fill.explain_foreign_data() is not None
+    assert fill.explain_why_demo_may_not_decide() is not None

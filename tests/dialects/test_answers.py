@@ -37,7 +37,7 @@ def settled(answer: dict[str, Any]) -> dict[str, Any]:
 def test_the_model_reads_the_answer_of_a_person(program: str) -> None:
     dialect = DIALECTS[program]
     hook = AgentHook(dialect.worst_call, "s", {"tool_name": "ask_user"}, "2026-01-01T00:00:00Z")
-    asked = questions.parse_asked("ask_user", TOOL_INPUT)
+    asked = questions.parse_question_of_tool_call("ask_user", TOOL_INPUT)
     assert isinstance(asked, AskedQuestions)
     stored = questions.validate_answers(asked, [GivenAnswer((1,), "not too dark")])
     reply = dialect.reply_with_person_verdict(

@@ -24,7 +24,7 @@ def hook(dialect: Dialect, name: str, **fields: Any) -> AgentHook:
 @every_agent
 def test_it_says_a_denial_of_each_call_and_why(dialect: Dialect) -> None:
     for name in dialect.calls:
-        reply = dialect.build_reply(name, DENY, "Never.", {})
+        reply = dialect.build_decision_reply(name, DENY, "Never.", {})
         assert reply is not None
         assert reply.denial == "Never."
         assert "Never." in json.dumps(reply.answer)
@@ -35,22 +35,22 @@ def test_a_call_that_its_agent_does_not_prompt_for_is_never_let_go_where_policy_
     dialect: Dialect,
 ) -> None:
     for name in dialect.calls - dialect.prompts:
-        reply = dialect.reply_without_person(name, Ruling(ASK, "Careful.", "rule 1"), "")
+        reply = dialect.reply_when_no_person_decides(name, Ruling(ASK, "Careful.", "rule 1"), "")
         assert reply is not None
         assert reply.denial is not None or '"ask"' in json.dumps(reply.answer)
 
 
 @every_agent
 def test_a_prompt_that_stands_is_left_alone_where_policy_asks(dialect: Dialect) -> None:
-    assert [dialect.build_reply(name, ASK, "Careful.", {}) for name in dialect.prompts] == [None] * len(
-        dialect.prompts
-    )
+    assert [dialect.build_decision_reply(name, ASK, "Careful.", {}) for name in dialect.prompts] == [
+        None
+    ] * len(dialect.prompts)
 
 
 @every_agent
 def test_an_approval_denies_nothing(dialect: Dialect) -> None:
     for name in dialect.calls:
-        reply = dialect.build_reply(name, ALLOW, "Approved.", {})
+        reply = dialect.build_decision_reply(name, ALLOW, "Approved.", {})
         assert reply is not None
         assert reply.denial is None
         assert '"deny"' not in json.dumps(reply.answer)
@@ -62,7 +62,7 @@ def test_an_edited_input_is_answered_or_the_call_denied(dialect: Dialect) -> Non
     for name in dialect.calls:
         asked = hook(dialect, name)
         reply = dialect.reply_with_person_verdict(
-            asked, dialect.build_asked_call(asked, "ses_1", None), settled
+            asked, dialect.build_tool_call_request(asked, "ses_1", None), settled
         )
         assert reply is not None
         assert (reply.denial is None) == ("ls -a" in json.dumps(reply.answer)) == (name in dialect.edits)
@@ -79,13 +79,17 @@ def test_a_call_of_which_nothing_is_known_is_denied(dialect: Dialect) -> None:
 
 @every_agent
 def test_a_hook_that_nobody_knows_yet_is_a_milestone_of_its_name(dialect: Dialect) -> None:
-    [event] = dialect.build_events(hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1")
+    [event] = dialect.build_hook_and_transcript_events(
+        hook(dialect, "NewInTheNextVersion", extra="x"), "ses_1"
+    )
     assert (event.event_type, event.source) == ("NewInTheNextVersion", dialect.name)
 
 
 @every_agent
 def test_it_says_whether_it_can_be_told_to_ask(dialect: Dialect) -> None:
-    replies = [dialect.build_reply(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts]
+    replies = [
+        dialect.build_decision_reply(name, ASK, "Careful.", {}) for name in dialect.calls - dialect.prompts
+    ]
     assert dialect.can_ask == any('"ask"' in json.dumps(one.answer) for one in replies if one is not None)
 
 
@@ -96,7 +100,7 @@ def test_a_person_ends_the_turn_of_an_agent_that_can_be_stopped_and_others_are_a
     settled = {"allowed": False, "approved_by": "ann", "reason": "Loops.", "answer": {"stops_turn": True}}
     for name in dialect.calls:
         call_hook = hook(dialect, name)
-        call = dialect.build_asked_call(call_hook, "ses_1", None)
+        call = dialect.build_tool_call_request(call_hook, "ses_1", None)
         assert call.can_stop_turn == (name in dialect.stops)
         reply = dialect.reply_with_person_verdict(call_hook, call, settled)
         assert reply is not None

@@ -58,17 +58,17 @@ def test_an_odd_payload_is_refused_or_makes_events_and_never_lets_its_call_go(di
             except UnprocessableRequest:
                 assert dialect.guess_call_hook(body) is None or dialect.guess_call_hook(body) in dialect.calls
                 continue
-            for event in dialect.build_events(hook, "ses_1"):
+            for event in dialect.build_hook_and_transcript_events(hook, "ses_1"):
                 assert isinstance(event.timestamp, str)
                 assert event.tool_input is None or isinstance(event.tool_input, dict)
                 json.dumps(event.extra).encode()
             if dialect.is_call_hook(hook):
-                call = dialect.build_asked_call(hook, "ses_1", None)
+                call = dialect.build_tool_call_request(hook, "ses_1", None)
                 assert isinstance(call.about, str)
                 denied = dialect.reply_with_ruling(hook, Ruling(DENY, "Never.", "rule 1"))
                 assert denied is not None
                 assert denied.denial is not None
-                asked = dialect.reply_without_person(
+                asked = dialect.reply_when_no_person_decides(
                     hook.name, Ruling(ASK, "", "rule 1", deny_at_deadline=True), ""
                 )
                 assert asked is not None

@@ -58,4 +58,4 @@ def test_one_rule_and_one_grant_hold_for_every_agent(server: str, tool: str) -> 
         )
         assert find_called_tools(called, [server]) == [(server, name_in_calls(tool))]
         assert HOOK_AGENTS[name].tool(payload) == called
-        assert held.is_hold_required([["hold", rule.tool]], called)
+        assert held.is_tool_blocked_offline([["hold", rule.tool]], called)

@@ -325,7 +325,7 @@ def test_what_is_held_is_known_at_its_next_start_though_the_server_is_away(
     }
     drive(tmp_path, [read])
     known = known_by(tmp_path, opencode.served.url)
-    assert held.load_hold_list(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
+    assert held.load_offline_block_list(str(known), "opencode") == [["hold", "[!a]ash|w*"]]
     away = nobody()
     shutil.copytree(known, known_by(tmp_path, away))
     connect(tmp_path, away)

@@ -55,12 +55,15 @@ def test_a_rule_about_commands_holds_for_every_agent_s_tool(tool: str, verdict: 
 
 def test_what_is_held_for_certain_is_said_by_name_to_programs_that_know_no_kinds() -> None:
     rules = [rule("kind:read", ALLOW), rule("kind:read|kind:command", ASK, deny_at_deadline=True)]
-    lines = [list(line) for line in certain.list_tools_to_hold(rules, PartialCall(), grants_deny=False)]
+    lines = [
+        list(line)
+        for line in certain.list_tools_blocked_while_offline(rules, PartialCall(), grants_deny=False)
+    ]
     assert not any("kind:" in names for _, names in lines)
     for tool in KINDS["command"].tools:
-        assert held.is_hold_required(lines, tool)
+        assert held.is_tool_blocked_offline(lines, tool)
     for tool in (*KINDS["read"].tools, "Write"):
-        assert not held.is_hold_required(lines, tool)
+        assert not held.is_tool_blocked_offline(lines, tool)
 
 
 def test_a_kind_that_there_is_not_is_refused_and_never_frees_a_call() -> None:
@@ -70,11 +73,11 @@ def test_a_kind_that_there_is_not_is_refused_and_never_frees_a_call() -> None:
         assert says(rule("kind:later", verdict), "Anything") == verdict
     for verdict in (ALLOW, OBSERVE):
         assert says(rule("kind:later", verdict), "Anything") == OBSERVE
-    lines = certain.list_tools_to_hold([rule("kind:later")], PartialCall(), grants_deny=False)
-    assert held.is_hold_required([list(line) for line in lines], "Anything")
+    lines = certain.list_tools_blocked_while_offline([rule("kind:later")], PartialCall(), grants_deny=False)
+    assert held.is_tool_blocked_offline([list(line) for line in lines], "Anything")
     freed = [rule("kind:later", ALLOW), rule("*", DENY)]
-    lines = certain.list_tools_to_hold(freed, PartialCall(), grants_deny=False)
-    assert held.is_hold_required([list(line) for line in lines], "kind:later")
+    lines = certain.list_tools_blocked_while_offline(freed, PartialCall(), grants_deny=False)
+    assert held.is_tool_blocked_offline([list(line) for line in lines], "kind:later")
 
 
 def test_kinds_are_apart() -> None:

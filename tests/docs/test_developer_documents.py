@@ -134,7 +134,7 @@ def test_the_how_to_of_a_page_names_each_file_that_knows_a_small_one() -> None:
 
 def test_the_how_to_of_a_card_names_each_file_that_draws_one() -> None:
     named = paths_in(section("Change what a request's card says or offers"))
-    drawing = files_with("describe_request_act(") | files_with("class DecisionRights")
+    drawing = files_with("build_permission_request_headline(") | files_with("class DecisionRights")
     assert drawing - named == set()
 
 
@@ -149,8 +149,10 @@ def test_the_how_to_of_an_endpoint_names_each_file_that_knows_a_small_one() -> N
 
 def test_the_how_to_of_a_gateway_refusal_names_each_file_that_denies() -> None:
     named = paths_in(section("Add a refusal at the MCP gateway"))
-    denying = files_with("is_definition_unaccepted(", folders=("coordinator/mcp", "coordinator/edge"))
-    denying |= files_with("def record_server_refusal") | files_with("gateway_refusals.record_server_refusal")
+    denying = files_with("is_changed_definition_unaccepted(", folders=("coordinator/mcp", "coordinator/edge"))
+    denying |= files_with("def record_agent_refusal_at_server") | files_with(
+        "gateway_refusals.record_agent_refusal_at_server"
+    )
     denying |= files_with("definition changed since this was asked")
     assert denying - named == set()
 

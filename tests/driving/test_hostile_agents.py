@@ -28,7 +28,7 @@ def fleet() -> Fleet:
 
 
 def ask(fleet: Fleet, runner: Runner, run: Run, tool_call: dict[str, Any]) -> ToolCallRequest:
-    options = tuple(agent_options.parse_request_options(OPTIONS))
+    options = tuple(agent_options.parse_agent_answer_options(OPTIONS))
     question = permissions.PermissionQuestion(run.session_id, run.run_id, tool_call, [], options, "one")
     return permissions.record_question_call(question, runner, SPEECH, fleet.tick())
 

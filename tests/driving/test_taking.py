@@ -204,14 +204,14 @@ def test_a_run_for_an_agent_waits_for_a_runner_that_has_it_and_its_directory(fle
 def test_a_runner_without_a_free_place_gets_no_run(fleet: Fleet) -> None:
     runner = fleet.runner(executor=PERSISTENT, offers=OFFERS)
     run = fleet.start(parameters={"prompt": "hello", "agent": "codex"})
-    assert runners.take_runner_work(runner.runner_id, fleet.tick(), takes_runs=False) is None
+    assert runners.claim_runner_work(runner.runner_id, fleet.tick(), takes_runs=False) is None
     assert fleet.fresh(run).status == "pending"
 
 
 def test_a_question_ends_with_its_run(fleet: Fleet) -> None:
     runner, run = driving(fleet)
     asked = recording("claude").questions[-1]
-    options = tuple(agent_options.parse_request_options(asked["options"]))
+    options = tuple(agent_options.parse_agent_answer_options(asked["options"]))
     question = permissions.PermissionQuestion(
         run.session_id, run.run_id, asked["toolCall"], [], options, "one"
     )

@@ -36,7 +36,7 @@ def fleet() -> Fleet:
 
 def heard(fleet: Fleet, by: KeyIdentity, driven: str | None = None) -> KnownSession:
     where = SessionLocation("/home/dev", profile="claude-code", by=by, driven=driven)
-    return reported_sessions.find_or_create_session(OWN, where, fleet.tick())
+    return reported_sessions.find_or_create_reported_session(OWN, where, fleet.tick())
 
 
 @pytest.mark.django_db

@@ -30,7 +30,7 @@ class Gate:
         self.shut = False
         self.reached, self.go_on = threading.Event(), threading.Event()
         self.problem: Exception | None = None
-        self.write = module.write_events
+        self.write = module.write_prepared_events
 
     def __call__(self, prepared: Any, now: Any) -> Any:
         if self.shut and prepared:
@@ -44,7 +44,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate()
-    monkeypatch.setattr(module, "write_events", gate)
+    monkeypatch.setattr(module, "write_prepared_events", gate)
     return gate
 
 

@@ -73,14 +73,14 @@ def test_each_caller_gets_its_own_outcome() -> None:
 
 
 def test_a_job_that_poisons_its_group_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = module.write_events
+    write = module.write_prepared_events
 
     def fail_for_poison(prepared: Any, now: Any) -> Any:
         if any(one.item.reason == "poison" for one in prepared):
             raise DataError("this cannot be held")
         return write(prepared, now)
 
-    monkeypatch.setattr(module, "write_events", fail_for_poison)
+    monkeypatch.setattr(module, "write_prepared_events", fail_for_poison)
 
     async def work(writer: GroupWriter) -> Any:
         return await asyncio.gather(*(submit(writer, event(text)) for text in ("a", "poison", "b")))
@@ -149,7 +149,7 @@ def test_what_a_group_asks_after_its_commit_is_asked_once_and_sees_the_commit() 
 
 
 def test_a_group_that_has_a_bug_is_refused_and_the_writer_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = module.write_events
+    write = module.write_prepared_events
     faults = iter([RuntimeError("a bug")])
 
     def fail_once(prepared: Any, now: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_group_that_has_a_bug_is_refused_and_the_writer_lives(monkeypatch: pyt
             raise fault
         return write(prepared, now)
 
-    monkeypatch.setattr(module, "write_events", fail_once)
+    monkeypatch.setattr(module, "write_prepared_events", fail_once)
 
     async def work(writer: GroupWriter) -> Any:
         return [await submit(writer, event("lost")), await submit(writer, event("kept"))]
@@ -202,7 +202,7 @@ def test_a_lock_that_never_comes_free_is_busy_in_time(monkeypatch: pytest.Monkey
     def locked(prepared: Any, now: Any) -> Any:
         raise OperationalError("database is locked")
 
-    monkeypatch.setattr(module, "write_events", locked)
+    monkeypatch.setattr(module, "write_prepared_events", locked)
 
     async def work(writer: GroupWriter) -> Any:
         began = time.monotonic()
@@ -215,14 +215,14 @@ def test_a_lock_that_never_comes_free_is_busy_in_time(monkeypatch: pytest.Monkey
 
 def slowly(monkeypatch: pytest.MonkeyPatch, begun: threading.Event, go_on: threading.Event) -> None:
     """Let the writing of events wait, once it is begun, until it may go on."""
-    write = module.write_events
+    write = module.write_prepared_events
 
     def wait(prepared: Any, now: Any) -> Any:
         begun.set()
         go_on.wait(60)
         return write(prepared, now)
 
-    monkeypatch.setattr(module, "write_events", wait)
+    monkeypatch.setattr(module, "write_prepared_events", wait)
 
 
 def test_what_is_being_written_as_the_time_is_up_is_answered_as_it_ends(

@@ -8,9 +8,9 @@ from django.db import connection
 
 from coordinator.actions.sessions import events
 from coordinator.actions.sessions.events import (
-    adopt_all_events,
-    adopt_events,
-    adopt_new_events,
+    add_all_missing_event_contexts,
+    add_missing_event_contexts,
+    add_new_missing_event_contexts,
     record_events,
 )
 from coordinator.errors import NotFound, UnprocessableRequest
@@ -146,8 +146,8 @@ def foreign(timestamp: str) -> int:
 
 def test_events_of_other_programs_get_a_context_once() -> None:
     ids = [foreign("2026-03-01T09:00:00+01:00"), foreign("nonsense")]
-    assert adopt_events(ids[0], ids[-1], NOW) == 2
-    assert adopt_events(ids[0], ids[-1], NOW) == 0
+    assert add_missing_event_contexts(ids[0], ids[-1], NOW) == 2
+    assert add_missing_event_contexts(ids[0], ids[-1], NOW) == 0
     contexts = list(EventContext.objects.order_by("event_id"))
     assert [context.instant_us for context in contexts] == [
         instants.to_microseconds(datetime(2026, 3, 1, 8, tzinfo=UTC)),
@@ -160,7 +160,7 @@ def test_everything_written_while_no_signalbox_ran_is_adopted() -> None:
     for _ in range(7):
         foreign("x")
     record_events([event()], NOW)
-    assert adopt_all_events(NOW, step=3) == 7
+    assert add_all_missing_event_contexts(NOW, step=3) == 7
     assert EventContext.objects.count() == 8
 
 
@@ -169,8 +169,8 @@ def test_what_was_looked_at_once_is_not_looked_at_each_hour(monkeypatch: pytest.
     monkeypatch.setattr(events, "LATE", 2)
     for _ in range(7):
         foreign("x")
-    assert adopt_new_events(NOW, step=3) == 7
+    assert add_new_missing_event_contexts(NOW, step=3) == 7
     EventContext.objects.all().delete()
     foreign("x")
-    assert adopt_new_events(NOW, step=3) == 3
+    assert add_new_missing_event_contexts(NOW, step=3) == 3
     assert EventContext.objects.count() == 3

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import search
-from coordinator.actions.sessions.events import adopt_all_events, record_events
+from coordinator.actions.sessions.events import add_all_missing_event_contexts, record_events
 from coordinator.actions.upkeep import pruning
 from coordinator.models import Event, EventContext, Session
 from coordinator.sessions.events import NewEvent
@@ -36,7 +36,7 @@ def far_apart() -> None:
 
 def test_all_events_are_adopted_in_a_few_questions() -> None:
     with CaptureQueriesContext(connection) as queries:
-        assert adopt_all_events(OLD, step=1) == 1
+        assert add_all_missing_event_contexts(OLD, step=1) == 1
     assert len(queries) < 20
     assert EventContext.objects.filter(pk=FAR).exists()
 
@@ -44,7 +44,7 @@ def test_all_events_are_adopted_in_a_few_questions() -> None:
 def test_bodies_are_pruned_in_a_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning.BodyPruningProgress, "upto", 0)
     monkeypatch.setattr(pruning.BodyPruningProgress, "before", None)
-    adopt_all_events(OLD)
+    add_all_missing_event_contexts(OLD)
     rule = next(one for one in pruning.load_retention_rules(event_bodies=30) if one.name == "event-bodies")
     with CaptureQueriesContext(connection) as queries:
         assert pruning.apply_retention_rule(rule, NOW, write=True).rows == 2
@@ -52,7 +52,7 @@ def test_bodies_are_pruned_in_a_few_questions(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_words_of_deleted_events_are_forgotten_in_a_few_questions() -> None:
-    adopt_all_events(OLD)
+    add_all_missing_event_contexts(OLD)
     search.rebuild_search_index()
     Event.objects.all().delete()
     with CaptureQueriesContext(connection) as queries:

@@ -80,7 +80,7 @@ def fill() -> None:
         last = [other.write(odd.table, odd.row) for odd in sound_rows(last=True)]
     assert all(sound + last), sound
     assert sum(taken) > len(taken) // 2
-    events.adopt_all_events(timezone.now())
+    events.add_all_missing_event_contexts(timezone.now())
     search.index_new_events()
     chat_search.index_unindexed_chat_messages()
 

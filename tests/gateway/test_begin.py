@@ -76,7 +76,7 @@ def server() -> None:
 def judged(tool: str = "write") -> Ruling:
     known = servers.load_upstream_server("files")
     assert known is not None
-    return deciding.judge_from_database(known, tool, CALLER, {"path": "/a"}, NOW)[0]
+    return deciding.judge_gateway_request_from_database(known, tool, CALLER, {"path": "/a"}, NOW)[0]
 
 
 def binding(**changes: Any) -> CallBinding:
@@ -199,7 +199,7 @@ def deny_by_budget() -> None:
         changed_by="ann",
     )
     UsageDay.objects.create(
-        day=policy_budgets.budget_day(NOW),
+        day=policy_budgets.local_date_of_budgets(NOW),
         session_id="ses_2",
         model="",
         agent="agent.one",
@@ -286,7 +286,7 @@ def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     assert known is not None
 
     def read() -> str:
-        return deciding.judge_from_database(
+        return deciding.judge_gateway_request_from_database(
             known, "resources/read", CALLER, {"uri": "x:1"}, NOW, is_read=True
         )[0].decision
 
@@ -311,7 +311,10 @@ def test_a_read_is_judged_by_the_server_as_a_whole() -> None:
     assert read() == ALLOW
     off = servers.UpstreamServer("files", None, "is switched off", is_off=True)
     assert (
-        deciding.judge_from_database(off, "resources/read", CALLER, {}, NOW, is_read=True)[0].decision == DENY
+        deciding.judge_gateway_request_from_database(off, "resources/read", CALLER, {}, NOW, is_read=True)[
+            0
+        ].decision
+        == DENY
     )
 
 
@@ -323,7 +326,7 @@ def test_a_program_s_rule_holds_whatever_program_the_client_says_it_is() -> None
 
 
 def revoke(row: PermissionRequest) -> None:
-    approvals.end_approval(row.request_id, person=person("bob"), now=NOW)
+    approvals.revoke_approval(row.request_id, person=person("bob"), now=NOW)
 
 
 def deny(row: PermissionRequest) -> None:
@@ -510,24 +513,28 @@ def test_a_state_that_goes_on_is_of_its_call_and_round() -> None:
 def test_states_are_sealed_and_end() -> None:
     state = WaitState("sbx-1", "req_1", "k", time.time() + 60, 0)
     packed = states.seal_call_state(state)
-    assert states.open_call_state(packed) == state
-    assert states.open_call_state(packed[:-2]) is None
-    assert states.open_call_state(packed.removeprefix(states.PREFIX)) is None
-    assert states.open_call_state(states.seal_call_state(replace(state, until=time.time() - 1))) is None
+    assert states.unseal_call_state(packed) == state
+    assert states.unseal_call_state(packed[:-2]) is None
+    assert states.unseal_call_state(packed.removeprefix(states.PREFIX)) is None
+    assert states.unseal_call_state(states.seal_call_state(replace(state, until=time.time() - 1))) is None
 
 
 def test_a_question_is_settled_by_its_own_call_alone() -> None:
     row, this = asked(), attempt()
-    settled, _ = gateway_calls.close_allowed_question(this, row.request_id, "another key", now=NOW)
+    settled, _ = gateway_calls.close_request_allowed_by_policy(this, row.request_id, "another key", now=NOW)
     assert settled is QuestionOutcome.ANOTHER
     other = attempt(arguments_digest=hash_arguments(b"{}"))
     assert (
-        gateway_calls.close_allowed_question(other, row.request_id, this.binding.question_digest, now=NOW)[0]
+        gateway_calls.close_request_allowed_by_policy(
+            other, row.request_id, this.binding.question_digest, now=NOW
+        )[0]
         is QuestionOutcome.ANOTHER
     )
     assert PermissionRequest.objects.get().status == "pending"
     assert (
-        gateway_calls.close_allowed_question(this, row.request_id, this.binding.question_digest, now=NOW)[0]
+        gateway_calls.close_request_allowed_by_policy(
+            this, row.request_id, this.binding.question_digest, now=NOW
+        )[0]
         is QuestionOutcome.CLOSED
     )
 
@@ -536,7 +543,9 @@ def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
     row, this = asked(), attempt()
     approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
     settled = [
-        gateway_calls.close_allowed_question(this, row.request_id, this.binding.question_digest, now=NOW)[0]
+        gateway_calls.close_request_allowed_by_policy(
+            this, row.request_id, this.binding.question_digest, now=NOW
+        )[0]
         for _ in range(2)
     ]
     assert settled == [QuestionOutcome.DENIED, QuestionOutcome.OVER]
@@ -593,13 +602,13 @@ def test_a_cancelled_call_is_not_asked_about_again() -> None:
     with pytest.raises(gateway_calls.CallCancelled):
         gateway_calls.request_local_call_approval(this, Ruling(ASK, "Asks.", "rule 1"), now=NOW)
     with pytest.raises(gateway_calls.CallCancelled):
-        gateway_calls.raise_if_cancelled("sbx-1")
+        gateway_calls.raise_if_call_cancelled("sbx-1")
 
 
 def test_the_same_call_is_not_asked_about_while_it_runs() -> None:
     row = approved()
     assert gateway_calls.begin_gateway_call(attempt(), row.request_id, now=NOW) is None
-    asked_again = gateway_calls.request_unless_begun(
+    asked_again = gateway_calls.request_approval_unless_call_begun(
         binding(), Ruling(ASK, "Asks.", "rule 1"), PLACE, until=None, now=NOW
     )
     assert asked_again is None

@@ -214,7 +214,7 @@ def test_a_header_that_contradicts_its_argument_is_refused(
     ],
 )
 def test_which_texts_repeat_an_argument(text: str | None, value: Any, repeats: bool) -> None:
-    assert param_headers.is_argument_value(text, {"a": {"b": value}}, ("a", "b")) is repeats
+    assert param_headers.does_header_match_argument(text, {"a": {"b": value}}, ("a", "b")) is repeats
 
 
 def test_headers_are_declared_on_properties_alone() -> None:
@@ -227,7 +227,7 @@ def test_headers_are_declared_on_properties_alone() -> None:
         "x-mcp-header": "Root",
         "$defs": {"properties": {"x-mcp-header": "Defs"}},
     }
-    assert param_headers.find_declared_headers(schema) == (
+    assert param_headers.find_headers_declared_in_schema(schema) == (
         ("mcp-param-a", ("a",)),
         ("mcp-param-c", ("b", "c")),
     )

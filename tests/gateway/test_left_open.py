@@ -144,5 +144,5 @@ def test_an_approved_call_may_have_run_where_the_rest_is_not_told(
 def test_how_far_a_stream_was_heard_is_what_its_events_say(stream: bytes, place: tuple[bytes, float]) -> None:
     found = sse.StreamPosition()
     for event in sse.EventSplitter().feed(stream):
-        found.update_position(event)
+        found.update_position_from_event(event)
     assert (found.last_id, found.retry) == place

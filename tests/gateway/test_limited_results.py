@@ -10,9 +10,9 @@ import pytest
 from coordinator.mcp.gateway.call_limits import CallLimits
 from coordinator.mcp.gateway.limited_results import (
     MAX_STORED_CHARACTERS,
-    build_stored_part,
-    limit_response,
-    parse_stored_uri,
+    build_stored_result_page,
+    limit_response_size,
+    parse_stored_result_uri,
 )
 
 LIMIT = 4_096
@@ -21,7 +21,7 @@ LONG = "".join(f'"{number}"\n\x01ü' for number in range(3_000))
 
 def cut(result: dict[str, Any], **limits: Any) -> tuple[dict[str, Any], str | None, int]:
     raw = msgspec.json.encode({"jsonrpc": "2.0", "id": 7, "result": result})
-    limited = limit_response(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
+    limited = limit_response_size(raw, CallLimits(result_bytes=LIMIT, **limits), "abc")
     return msgspec.json.decode(limited.response)["result"], limited.rest, len(limited.response)
 
 
@@ -78,7 +78,7 @@ def test_short_results_and_errors_pass_as_the_bytes_that_came() -> None:
         b"[1]" + b" " * 9_000,
         b"{" + b"x" * 9_000,
     ):
-        limited = limit_response(raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc")
+        limited = limit_response_size(raw, CallLimits(result_bytes=LIMIT, masks_secrets=True), "abc")
         assert limited.response is raw
         assert limited.rest is None
 
@@ -92,12 +92,12 @@ def test_no_more_of_a_rest_is_kept_than_its_limit() -> None:
 def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
     text, offset = "", 0
     while True:
-        contents = build_stored_part("abc", LONG, offset, LIMIT)["contents"]
+        contents = build_stored_result_page("abc", LONG, offset, LIMIT)["contents"]
         assert len(msgspec.json.encode(contents)) <= LIMIT
         text += contents[0]["text"]
         if len(contents) == 1:
             break
-        place = parse_stored_uri(contents[1]["uri"])
+        place = parse_stored_result_uri(contents[1]["uri"])
         assert place is not None
         offset = place[1]
     assert text == LONG
@@ -109,4 +109,4 @@ def test_parts_lead_to_one_another_and_keep_the_limit() -> None:
      "signalbox://results/a b/0", "signalbox://results/a/٣", "signalbox://results/a/0/1"],
 )  # fmt: skip
 def test_other_addresses_name_no_stored_result(uri: Any) -> None:
-    assert parse_stored_uri(uri) is None
+    assert parse_stored_result_uri(uri) is None

@@ -115,7 +115,7 @@ def test_an_approved_call_whose_database_goes_before_it_is_sent_is_free_to_be_se
 ) -> None:
     none = cast(Any, None)
     runner = ApprovedCallRunner(none, none, none, none, gate=none, notes=none)
-    monkeypatch.setattr(runner, "reload_server", fails(LOCKED))
+    monkeypatch.setattr(runner, "reload_upstream_server", fails(LOCKED))
     x = exchange()
     with pytest.raises(CallNotSent, match="was not asked"):
         asyncio.run(runner.send_approved_call(x, b"{}", None))

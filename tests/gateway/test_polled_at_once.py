@@ -60,7 +60,9 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
 
 
 def _task(request_id: str) -> GatewayCall:
-    attempt = CallAttempt(gateway_calls.new_call_id(), BINDING, GatewayCaller("agent.one"), CallOrigin(None))
+    attempt = CallAttempt(
+        gateway_calls.new_gateway_call_id(), BINDING, GatewayCaller("agent.one"), CallOrigin(None)
+    )
     return gateway_calls.create_call_task(
         attempt, request_id, pack_task_request(_exchange()), now=timezone.now()
     )

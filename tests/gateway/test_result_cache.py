@@ -453,10 +453,14 @@ def test_the_newest_results_of_a_server_are_stored_each_once_and_old_ones_are_de
     store(stored_call("other"), b'{"first": 1}', now)
     store(stored_call("other"), b'{"second": 2}', now + timedelta(seconds=1))
     assert CachedResult.objects.filter(server_id="files").count() == 3
-    assert result_cache.look_up_result(stored_call(question=b"0"), now) == CacheLookup("none")
+    assert result_cache.load_cached_tool_result(stored_call(question=b"0"), now) == CacheLookup("none")
     at = now + timedelta(seconds=11)
-    assert result_cache.look_up_result(stored_call("other"), at) == CacheLookup("none", b'{"second": 2}', 10)
-    assert result_cache.look_up_result(stored_call("other", scope="later"), at) == CacheLookup("none")
+    assert result_cache.load_cached_tool_result(stored_call("other"), at) == CacheLookup(
+        "none", b'{"second": 2}', 10
+    )
+    assert result_cache.load_cached_tool_result(stored_call("other", scope="later"), at) == CacheLookup(
+        "none"
+    )
     result_cache.store_cached_result(stored_call("third"), "of ada", b"{}", answered_at=now, now=now)
     assert not CachedResult.objects.filter(server_id="third").exists()
 
@@ -483,7 +487,7 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
         result_cache.store_cached_result(cached, "none", b"{}", answered_at=now, now=now)
     gateway_upkeep.clean_gateway_tables(now)
     assert [row.scope for row in CachedResult.objects.all()] == [calls[0].scope]
-    assert result_cache.list_current_results("files", now)
+    assert result_cache.list_valid_cached_results("files", now)
     gateway_upkeep.clean_gateway_tables(now + timedelta(seconds=61))
     assert not CachedResult.objects.exists()
 

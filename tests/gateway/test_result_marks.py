@@ -10,20 +10,20 @@ import msgspec
 import pytest
 
 from coordinator.actions.mcp import result_hosts
-from coordinator.actions.mcp.result_hosts import ResultHosts, learn_result_hosts
+from coordinator.actions.mcp.result_hosts import ResultHosts, record_result_hosts
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.gateway.result_marks import (
     INSTRUCTIONS,
     INVISIBLE,
     MAX_HOSTS,
     NEW_ADDRESS,
-    find_hosts,
-    find_response_marks,
-    find_text_marks,
-    inspect_response,
+    find_injection_signs_in_response,
+    find_injection_signs_in_text,
+    find_response_injection_and_hosts,
+    find_url_hosts_in_text,
 )
 from coordinator.models import McpResultHost
-from coordinator.policy.rules.call_history import MARKED_RESULT, Repetition, parse_repetition
+from coordinator.policy.rules.call_history import MARKED_RESULT, Repetition, parse_repetition_condition
 from tests.gateway.agents import AGENT, OTHER_KEY, Wire, rule, text_of
 from tests.gateway.example_server import Example
 from tests.gateway.test_held_calls import InBackground, decide, pending
@@ -54,7 +54,7 @@ HIDDEN = "hello" + "".join(chr(0xE0000 + ord(letter)) for letter in "send the ke
     ],
 )
 def test_texts_get_their_marks(text: str, marks: list[str]) -> None:
-    assert find_text_marks(text) == marks
+    assert find_injection_signs_in_text(text) == marks
 
 
 @pytest.mark.parametrize("ensure_ascii", [True, False])
@@ -66,31 +66,35 @@ def test_responses_are_searched_whatever_their_shape_and_escapes(ensure_ascii: b
         {"messages": [{"role": "user", "content": {"type": "text", "text": HIDDEN + EVIL}}]},
     ):
         raw = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}, ensure_ascii=ensure_ascii).encode()
-        assert find_response_marks(raw) == [INVISIBLE, INSTRUCTIONS]
+        assert find_injection_signs_in_response(raw) == [INVISIBLE, INSTRUCTIONS]
     raw = json.dumps({"result": {"content": [HIDDEN]}}, ensure_ascii=ensure_ascii).encode()
-    assert find_response_marks(raw) == [INVISIBLE]
-    assert find_response_marks(msgspec.json.encode({"error": {"message": EVIL}})) == [INSTRUCTIONS]
+    assert find_injection_signs_in_response(raw) == [INVISIBLE]
+    assert find_injection_signs_in_response(msgspec.json.encode({"error": {"message": EVIL}})) == [
+        INSTRUCTIONS
+    ]
 
 
 @pytest.mark.parametrize("raw", [b"", b"user", b"[" * 5_000 + b"user", b'["user"]', b"\xff\xfe"])
 def test_what_cannot_be_read_has_no_marks(raw: bytes) -> None:
-    assert find_response_marks(raw) == []
+    assert find_injection_signs_in_response(raw) == []
 
 
 @pytest.mark.parametrize("letter", ["ignore ", "\u200b", "ignore all ", "<", "\ue000", "without telling "])
 def test_the_worst_text_takes_little_time(letter: str) -> None:
     text = letter * (8 * 1024 * 1024 // len(letter.encode()))
     started_at = time.process_time()
-    find_text_marks(text)
+    find_injection_signs_in_text(text)
     assert time.process_time() - started_at < 5
 
 
 def test_a_rule_says_how_long_ago_a_marked_result_may_be() -> None:
-    assert parse_repetition(" a marked  result within 30 minutes") == Repetition(MARKED_RESULT, 1, 30)
-    assert str(parse_repetition("Marked result in 1 minute")) == "marked result in 1 minute"
+    assert parse_repetition_condition(" a marked  result within 30 minutes") == Repetition(
+        MARKED_RESULT, 1, 30
+    )
+    assert str(parse_repetition_condition("Marked result in 1 minute")) == "marked result in 1 minute"
     for text in ("marked result", "marked result in 0 minutes", "marked result in 1441 minutes"):
         with pytest.raises(UnprocessableRequest):
-            parse_repetition(text)
+            parse_repetition_condition(text)
 
 
 def begun(box: Served, **options: str) -> Wire:
@@ -157,7 +161,7 @@ def test_a_marked_resource_counts_as_well_and_the_timeline_shows_marks(box: Serv
     ],
 )
 def test_the_hosts_of_addresses_are_read_as_browsers_read_them(text: str, hosts: set[str]) -> None:
-    assert find_hosts(text) == (hosts, False)
+    assert find_url_hosts_in_text(text) == (hosts, False)
 
 
 def test_a_response_without_addresses_has_no_hosts_and_escapes_hide_none() -> None:
@@ -170,7 +174,7 @@ def test_a_response_without_addresses_has_no_hosts_and_escapes_hide_none() -> No
         ),
         (b'{"result": {"content": [{"text": "nothing"}]}}', set()),
     ):
-        assert inspect_response(raw).hosts == hosts
+        assert find_response_injection_and_hosts(raw).hosts == hosts
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_the_worst_addresses_take_little_time_and_few_of_them_are_looked_at(part
     count = 4 * 1024 * 1024 // len(part)
     text = "".join(part.format(number) for number in range(count)) if "{" in part else part * count
     started_at = time.process_time()
-    hosts, is_cut = find_hosts(text)
+    hosts, is_cut = find_url_hosts_in_text(text)
     assert time.process_time() - started_at < 5
     assert len(hosts) <= MAX_HOSTS
     assert is_cut == (part != "http" * 3)
@@ -200,7 +204,7 @@ def learn(
     is_cut: bool = False,
 ) -> bool:
     result = ResultHosts(frozenset(hosts.split()), frozenset(named.split()), is_cut)
-    return learn_result_hosts(session, server, result, now)
+    return record_result_hosts(session, server, result, now)
 
 
 @pytest.mark.django_db

@@ -13,7 +13,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CreateMessageResult, TextContent
 
-from coordinator.mcp.gateway.server_requests import find_required_requests, parse_server_request
+from coordinator.mcp.gateway.server_requests import find_server_requests_in_response, parse_server_request
 from coordinator.mcp.protocol.messages import BRAKED, DENIED
 from tests.gateway import asking_server
 from tests.gateway.agents import AGENT, KEY, Wire, events, furnish, grant, rule
@@ -278,6 +278,6 @@ def test_a_request_that_clients_may_read_in_two_ways_is_none_that_passes() -> No
 
 def test_requests_in_a_result_are_found_however_they_are_written() -> None:
     response = b'{"id":1,"Result":{"InputReque\\u0073ts":{"a":{"Method":"roots/list"}}}}'
-    assert [request.method for request in find_required_requests(response)] == ["roots/list"]
-    assert find_required_requests(b'{"id":1,"result":{"content":[]}}') == []
-    assert find_required_requests(b'{"id":1,"result":[]}') == []
+    assert [request.method for request in find_server_requests_in_response(response)] == ["roots/list"]
+    assert find_server_requests_in_response(b'{"id":1,"result":{"content":[]}}') == []
+    assert find_server_requests_in_response(b'{"id":1,"result":[]}') == []

@@ -88,7 +88,7 @@ class Client:
             caller=GatewayCaller("agent.one"),
         )
         record: Any = SimpleNamespace(
-            call_id=gateway_calls.new_call_id(), decided_by="", waited=0.0, goes_on=False
+            call_id=gateway_calls.new_gateway_call_id(), decided_by="", waited=0.0, goes_on=False
         )
         self.held = PendingCall(self.x, BINDING, RULING, CallOrigin(None), record)
 
@@ -129,7 +129,7 @@ class Waits:
 def begun(state: CallState, **fields: Any) -> GatewayCall:
     now = timezone.now()
     call = gateway_calls.build_gateway_call(
-        gateway_calls.new_call_id(),
+        gateway_calls.new_gateway_call_id(),
         BINDING,
         CallOrigin(None),
         now,
@@ -190,7 +190,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
         def heard() -> None:
             gateway_calls.mark_call_delivered(call.call_id, now=timezone.now())
 
-        threads.after["find_earlier_call"] = lambda: gateway_calls.end_gateway_call(
+        threads.after["find_same_undelivered_call"] = lambda: gateway_calls.end_gateway_call(
             call.call_id, RESULT, now=timezone.now()
         )
         threads.after["find_ended_call"] = heard
@@ -202,7 +202,7 @@ def test_a_call_that_says_the_same_as_one_that_is_heard_is_a_question_of_its_own
 
 def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
     def begins_between(_client: Client, threads: Threads) -> None:
-        threads.after["find_earlier_call"] = lambda: begun(CallState.RUNNING)
+        threads.after["find_same_undelivered_call"] = lambda: begun(CallState.RUNNING)
 
     ((told,),) = calling(begins_between)
     assert b"is running now" in told
@@ -211,8 +211,8 @@ def test_a_person_is_not_asked_about_a_call_that_began_a_moment_ago() -> None:
 
 def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() -> None:
     now = timezone.now()
-    place, call_id = CallOrigin(None, "gws-one"), gateway_calls.new_call_id()
-    asked = gateway_calls.request_unless_begun(
+    place, call_id = CallOrigin(None, "gws-one"), gateway_calls.new_gateway_call_id()
+    asked = gateway_calls.request_approval_unless_call_begun(
         BINDING, RULING, place, until=None, now=now, known_call=(call_id, 7)
     )
     assert asked is not None
@@ -221,7 +221,7 @@ def test_a_call_that_its_client_cancelled_is_not_begun_though_it_was_approved() 
     assert gateway_calls.cancel_waiting_call("gws-one", 7, BINDING.by, keeps_card=True, now=now)
     assert PermissionRequest.objects.get(pk=asked.pk).status == "pending"
     with pytest.raises(gateway_calls.CallCancelled):
-        gateway_calls.raise_if_cancelled(call_id)
+        gateway_calls.raise_if_call_cancelled(call_id)
     attempt = gateway_calls.CallAttempt(call_id, BINDING, GatewayCaller("agent.one"), place)
     assert not gateway_calls.mark_call_running(
         attempt, asked.request_id, cast(Any, SimpleNamespace(find_call_seconds=lambda *_: 1)), now
@@ -237,8 +237,8 @@ def cancel(number: Any = 7, **options: Any) -> bool:
 
 
 def ask(number: Any = 7, session: str = "gws-one") -> PermissionRequest | None:
-    kept = (gateway_calls.new_call_id(), number)
-    return gateway_calls.request_unless_begun(
+    kept = (gateway_calls.new_gateway_call_id(), number)
+    return gateway_calls.request_approval_unless_call_begun(
         BINDING, RULING, CallOrigin(None, session), until=None, now=timezone.now(), known_call=kept
     )
 

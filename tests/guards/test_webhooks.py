@@ -82,7 +82,9 @@ def test_one_address_inside_among_others_is_enough_to_refuse(monkeypatch: pytest
 @pytest.mark.parametrize("address", INTERNAL)
 def test_an_address_inside_is_refused_when_it_is_typed(address: str) -> None:
     with pytest.raises(webhooks.WebhookAddressRefused):
-        webhooks.check_literal_address(f"http://[{address}]/" if ":" in address else f"http://{address}/")
+        webhooks.require_allowed_literal_url_host(
+            f"http://[{address}]/" if ":" in address else f"http://{address}/"
+        )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +92,7 @@ def test_an_address_inside_is_refused_when_it_is_typed(address: str) -> None:
 )
 def test_what_only_looks_like_a_public_url_is_refused_when_it_is_typed(url: str) -> None:
     with pytest.raises(webhooks.WebhookAddressRefused):
-        webhooks.check_literal_address(url)
+        webhooks.require_allowed_literal_url_host(url)
 
 
 @pytest.mark.usefixtures("no_connection")

@@ -15,10 +15,10 @@ from coordinator.actions.agents import runners
 from coordinator.actions.sessions import tool_calls, writers
 from coordinator.actions.sessions.events import record_events
 from coordinator.actions.sessions.reported_sessions import (
-    find_or_create_session,
-    find_session_id,
+    find_or_create_reported_session,
+    find_or_create_telemetry_session,
+    find_session_id_by_executor_id,
     reopen_or_create_session,
-    resolve_observed_session,
 )
 from coordinator.errors import Forbidden, NotFound
 from coordinator.identity import ownership
@@ -64,7 +64,7 @@ def send(client: Client, method: str, path: str, body: Any = None) -> tuple[int,
 
 def test_a_bound_agent_writes_into_its_agents_sessions_and_into_those_it_made(session: Session) -> None:
     Session.objects.create(session_id="ses_made", status="running", created_at=timezone.now())
-    writers.record_session_maker("ses_made", key_actor("bert"))
+    writers.record_session_creator_key("ses_made", key_actor("bert"))
     assert set(ownership.find_session_write_refusals(ANNA, ["ses_anna", "ses_made", "ses_none"])) == {
         "ses_made",
         "ses_none",
@@ -120,18 +120,20 @@ def test_an_agents_key_with_the_scope_read_reads_all(session: Session) -> None:
 
 def test_a_hook_with_another_agents_session_id_gets_a_session_of_its_own() -> None:
     now = timezone.now()
-    annas = find_or_create_session(
+    annas = find_or_create_reported_session(
         "claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now
     ).session_id
     later = now + timedelta(seconds=1)
-    berts = find_or_create_session(
+    berts = find_or_create_reported_session(
         "claude-1", SessionLocation(agent_name="agent.bert", by=BERT), later
     ).session_id
     assert annas != berts
-    assert find_or_create_session("claude-1", SessionLocation(by=ANNA), now).session_id == annas
-    assert find_or_create_session("claude-1", SessionLocation(by=BERT), now).session_id == berts
+    assert find_or_create_reported_session("claude-1", SessionLocation(by=ANNA), now).session_id == annas
+    assert find_or_create_reported_session("claude-1", SessionLocation(by=BERT), now).session_id == berts
     assert (
-        find_or_create_session("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id
+        find_or_create_reported_session(
+            "claude-1", SessionLocation(by=caller("any", "agent")), now
+        ).session_id
         == annas
     )
 
@@ -168,9 +170,9 @@ def test_a_driven_session_is_found_by_keys_that_may_write_into_it(
     DrivenSession.objects.update(agent_session_id=agents_own_id)
     where = SessionLocation(agent_name=by.agent_id, by=by, driven=header)
     now = timezone.now()
-    for find in (find_or_create_session, reopen_or_create_session):
+    for find in (find_or_create_reported_session, reopen_or_create_session):
         assert (find(executor_id, where, now).session_id == driven.pk) is is_let_in
-    observed = resolve_observed_session(executor_id, where, now, now, now)
+    observed = find_or_create_telemetry_session(executor_id, where, now, now, now)
     assert (observed.session_id == driven.pk, observed.driven) == (is_let_in, is_let_in)
 
 
@@ -179,7 +181,7 @@ def test_a_runner_whose_session_another_has_taken_finds_it_neither(driven: Sessi
     now = timezone.now()
     for name, is_let_in in (("one", True), ("two", False)):
         where = SessionLocation(by=caller(name, "runner"), driven=driven.pk)
-        assert (find_or_create_session("anything", where, now).session_id == driven.pk) is is_let_in
+        assert (find_or_create_reported_session("anything", where, now).session_id == driven.pk) is is_let_in
 
 
 def test_two_driven_agents_with_one_id_are_each_their_own(driven: Session) -> None:
@@ -192,13 +194,15 @@ def test_two_driven_agents_with_one_id_are_each_their_own(driven: Session) -> No
     DrivenSession.objects.create(session=berts, runner_id="r", run_id="run_0")
     DrivenSession.objects.update(agent_session_id="claude-1")
     for by, session_id in ((ANNA, "ses_anna"), (BERT, "ses_0")):
-        assert find_or_create_session("claude-1", SessionLocation(by=by), now).session_id == session_id
+        assert (
+            find_or_create_reported_session("claude-1", SessionLocation(by=by), now).session_id == session_id
+        )
 
 
 def test_telemetry_of_known_sessions_knows_the_keys_own_alone(driven: Session) -> None:
     Session.objects.update(executor_session_id="claude-1")
-    assert find_session_id("claude-1", ANNA) == driven.pk
-    assert find_session_id("claude-1", BERT) is None
+    assert find_session_id_by_executor_id("claude-1", ANNA) == driven.pk
+    assert find_session_id_by_executor_id("claude-1", BERT) is None
 
 
 def test_nobody_claims_what_is_told_in_a_session_of_others() -> None:
@@ -239,15 +243,17 @@ def test_a_session_made_for_claudes_id_comes_before_an_older_one_that_was_given_
     Session.objects.create(
         session_id="ses_bert", status="running", created_at=now - timedelta(days=1), agent_name="agent.bert"
     )
-    annas = find_or_create_session(
+    annas = find_or_create_reported_session(
         "claude-1", SessionLocation(agent_name="agent.anna", by=ANNA), now
     ).session_id
     Session.objects.filter(pk="ses_bert").update(executor_session_id="claude-1")
     assert (
-        find_or_create_session("claude-1", SessionLocation(by=caller("any", "agent")), now).session_id
+        find_or_create_reported_session(
+            "claude-1", SessionLocation(by=caller("any", "agent")), now
+        ).session_id
         == annas
     )
-    assert find_session_id("claude-1") == annas
+    assert find_session_id_by_executor_id("claude-1") == annas
 
 
 @pytest.fixture
@@ -262,7 +268,7 @@ def taken(session: Session) -> Run:
         status="pending",
     )
     register("one")
-    runners.take_runner_work(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
+    runners.claim_runner_work(Runner.objects.get().pk, timezone.now(), key=caller("one", "runner"))
     run.refresh_from_db()
     assert run.status == "claimed"
     return run
@@ -288,7 +294,7 @@ def test_only_the_key_that_a_runner_registered_with_speaks_for_it(taken: Run) ->
     ]
     assert {send(other, *door, report)[0] for door in doors} == {403}
     with pytest.raises(Forbidden):
-        runners.take_runner_work(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
+        runners.claim_runner_work(str(taken.runner_id), timezone.now(), key=caller("two", "runner"))
     taken.refresh_from_db()
     assert (taken.status, Runner.objects.count()) == ("claimed", 1)
 
@@ -426,7 +432,7 @@ def test_a_verdict_on_a_call_answers_for_what_was_judged_alone(
     asks = ToolCallRequest(
         "PermissionRequest", session.pk, None, 0, tool, tool_input, "", "claude-code", True, call_id="toolu_1"
     )
-    settled = tool_calls.take_earlier_answer(asks, timezone.now(), actor=key_actor("anna"))
+    settled = tool_calls.consume_earlier_answer_to_call(asks, timezone.now(), actor=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is answered
 
 
@@ -447,5 +453,5 @@ def test_a_verdict_on_a_call_answers_for_where_it_was_said_to_run_alone(
         "PermissionRequest", session.pk, place["agent_id"], 0, "Bash", {"command": "ls"}, "", "claude-code", True,
         call_id="toolu_1", folder=place["folder"], host=place["host"],
     )  # fmt: skip
-    settled = tool_calls.take_earlier_answer(asks, timezone.now(), actor=key_actor("anna"))
+    settled = tool_calls.consume_earlier_answer_to_call(asks, timezone.now(), actor=key_actor("anna"))
     assert (settled is not None and settled["status"] == "approved") is (lie is None)

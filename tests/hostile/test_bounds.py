@@ -58,7 +58,7 @@ OPENED = {
 @pytest.mark.parametrize("text", OPENED.values(), ids=OPENED)
 def test_tags_that_are_never_closed_are_read_once(text: str) -> None:
     for tag in ("command-name", "tool_use_error", "bash-input"):
-        assert took(lambda tag=tag: claude_code.split_at_tag(text, tag)) < 0.1
+        assert took(lambda tag=tag: claude_code.split_text_at_xml_tag(text, tag)) < 0.1
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:

@@ -17,7 +17,7 @@ import pytest
 import re2
 from django.http.cookie import parse_cookie
 
-from coordinator.actions.sessions.tool_calls import parse_edited_input
+from coordinator.actions.sessions.tool_calls import parse_edited_tool_input
 from coordinator.api.application import JsonParser
 from coordinator.api.chat import parse_body_json as chat_json
 from coordinator.calls.descriptions import describe_call
@@ -180,8 +180,8 @@ def read_mcp_tools() -> None:
 
 
 def read_pasted_tools() -> None:
-    refused(RequestTooLarge, tools.parse_listing, " " * 3_000_000)
-    refused(UnprocessableRequest, tools.parse_listing, "[" * 1_000_000)
+    refused(RequestTooLarge, tools.parse_pasted_tool_listing, " " * 3_000_000)
+    refused(UnprocessableRequest, tools.parse_pasted_tool_listing, "[" * 1_000_000)
 
 
 def ask_program() -> None:
@@ -195,10 +195,10 @@ def read_authorization_answer() -> None:
     """An answer as large as one may be: deep, and with a number for each token."""
     deep = b"[" * (oauth.MOST_ANSWER // 2) + b"]" * (oauth.MOST_ANSWER // 2)
     with pytest.raises(oauth.AuthorizationFailed):
-        oauth.OAuthAnswer(200, {}, deep).decode_object()
+        oauth.OAuthAnswer(200, {}, deep).decode_json_object_body()
     answered = oauth.OAuthAnswer(200, {}, b'{"token_type":"bearer","expires_in":1e308,"access_token":7}')
     with pytest.raises(oauth.AuthorizationFailed):
-        oauth.read_issued_tokens(answered.decode_object())
+        oauth.parse_issued_tokens(answered.decode_json_object_body())
 
 
 def read_server_question() -> None:
@@ -294,7 +294,7 @@ def read_form() -> None:
 
 def read_edited_input() -> None:
     edited = SimpleNamespace(edited="[" * 2 * MIB, edited_field=None)
-    refused(UnprocessableRequest, parse_edited_input, {}, edited)
+    refused(UnprocessableRequest, parse_edited_tool_input, {}, edited)
 
 
 def read_provider() -> None:

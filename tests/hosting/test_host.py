@@ -195,9 +195,9 @@ def test_the_host_is_needed_as_long_as_a_client_has_a_session(client: Begun, hos
     hosted.pool._idle = -1
     hosted.run(hosted.pool.stop_idle_backends())
     until(lambda: not os.path.exists(f"/proc/{pid}"))
-    assert hosted.pool.is_needed
+    assert hosted.pool.is_any_backend_in_use
     one.http.delete(one.path, headers={"mcp-session-id": one.session})
-    assert not hosted.pool.is_needed
+    assert not hosted.pool.is_any_backend_in_use
 
 
 def test_changed_settings_start_it_anew(client: Begun, hosted: Hosted) -> None:
@@ -379,9 +379,9 @@ def test_what_looks_like_a_secret_is_masked_in_what_a_server_says_when_it_refuse
 
 def test_no_half_of_a_secret_is_kept() -> None:
     said = b"password hunter22\n" * 1_000
-    assert process.keep_output_tail(said).startswith(b"password")
-    assert len(process.keep_output_tail(said)) <= process.KEPT_WORDS
-    assert process.keep_output_tail(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
+    assert process.cut_output_to_last_bytes(said).startswith(b"password")
+    assert len(process.cut_output_to_last_bytes(said)) <= process.KEPT_WORDS
+    assert process.cut_output_to_last_bytes(said.replace(b"\n", b" ")).startswith((b"password", b"hunter22"))
 
 
 def test_a_server_that_was_stopped_is_started_again_only_where_there_is_room(

@@ -51,13 +51,15 @@ def host(served: Served, settings: object) -> httpx.Client:
 
 def begun(client: httpx.Client) -> httpx.Response:
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
-    return client.post(stdio_host.build_server_path("double"), content=message("initialize", 0, **params))
+    return client.post(
+        stdio_host.build_hosted_server_url_path("double"), content=message("initialize", 0, **params)
+    )
 
 
 def echoed(client: httpx.Client, session: str) -> httpx.Response:
     raw = message("tools/call", 1, name="echo")
     return client.post(
-        stdio_host.build_server_path("double"), content=raw, headers={"mcp-session-id": session}
+        stdio_host.build_hosted_server_url_path("double"), content=raw, headers={"mcp-session-id": session}
     )
 
 

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.one_engine
 @pytest.mark.parametrize("sign", ["\n", "\r", "\x85", "\u2028", "\u2029"])
 def test_no_text_ends_the_line_of_a_message(sign: str) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"text": f"a{sign}b"}}
-    line = envelopes.parse_envelope(json.dumps(message, ensure_ascii=False, indent=1).encode()).encode_line()
+    line = envelopes.parse_envelope(
+        json.dumps(message, ensure_ascii=False, indent=1).encode()
+    ).encode_as_jsonrpc_line()
     assert line.decode().splitlines() == [line.decode()]
     assert json.loads(line) == message

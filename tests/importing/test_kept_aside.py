@@ -128,7 +128,7 @@ def test_a_servers_variables_are_sealed_and_stand_on_its_page_by_name(path: Path
         file, "mcp_servers", {"name": "files", "command": "x", "created_at": 1, "env": env, "auth_token": "t"}
     )
     done = brought(path)
-    rows = {row.name: credentials.read_credential_value(row) for row in McpCredential.objects.all()}
+    rows = {row.name: credentials.decrypt_credential_value(row) for row in McpCredential.objects.all()}
     assert rows == json.loads(env)
     assert kept(done, table="mcp_servers")[0]["values"] == {"auth_token": "t"}
     page = signed_in("viewer").get(reverse("mcp:server", args=["files"])).content.decode()

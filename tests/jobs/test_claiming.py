@@ -98,7 +98,7 @@ def test_a_job_of_a_worker_that_was_killed_is_done_by_another_once_its_lease_is_
     jobs.enqueue_jobs("x", ["a", "b"], now=NOW)
 
     def work_until_killed(tell: object) -> None:
-        with LEASE_RENEWER.keep_renewed(jobs.claim_jobs(["x"], now=NOW, limit=1)):
+        with LEASE_RENEWER.renew_leases_during_block(jobs.claim_jobs(["x"], now=NOW, limit=1)):
             tell(b"begun")  # type: ignore[operator]
             signal.pause()
 
@@ -152,7 +152,7 @@ def test_a_claim_from_before_is_told_from_a_later_one_of_the_same_number() -> No
 def test_a_job_that_this_process_does_is_not_begun_a_second_time_however_late_it_is() -> None:
     jobs.enqueue_jobs("x", now=NOW)
     held = claim()
-    with LEASE_RENEWER.keep_renewed(held):
+    with LEASE_RENEWER.renew_leases_during_block(held):
         assert claim(NOW + DAY) == []
     assert len(claim(NOW + DAY)) == 1
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions.upkeep.jobs import JobAttemptFailed
 from coordinator.models import Job
 from coordinator.operations import jobs as running
-from coordinator.operations.jobs import JOBS, PeriodicJob, run_due_jobs, run_in_own_thread
+from coordinator.operations.jobs import JOBS, PeriodicJob, run_due_jobs, run_job_in_new_thread
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +62,7 @@ def test_a_job_keeps_its_lease_while_it_works_and_is_due_again_as_if_it_had_been
         assert go_on.wait(PATIENCE)
 
     slow, threads = PeriodicJob("slow", 2 * seconds, work, alone=True), []
-    assert run_due_jobs(now, [slow], start=lambda do: threads.append(run_in_own_thread(do))) == ["slow"]
+    assert run_due_jobs(now, [slow], start=lambda do: threads.append(run_job_in_new_thread(do))) == ["slow"]
     assert begun.wait(PATIENCE)
     assert Job.objects.get().leased_until is not None
     assert run_due_jobs(now + 60 * seconds, [slow]) == []

@@ -15,7 +15,7 @@ from django.test import Client
 from coordinator.actions.agents import agents
 from coordinator.actions.people import connecting, key_binding, keys
 from coordinator.actions.sessions import writers
-from coordinator.api.access import resolve_asked_agent
+from coordinator.api.access import resolve_agent_for_access_check
 from coordinator.errors import Conflict, Forbidden, Unauthorized, UnprocessableRequest
 from coordinator.identity import ownership
 from coordinator.identity.actors import key_actor_by_name as key_actor
@@ -51,7 +51,7 @@ def with_key(raw: str) -> Client:
 
 def made_session(session_id: str, agent_name: str, by: str) -> None:
     Session.objects.create(session_id=session_id, status="running", created_at=NOW, agent_name=agent_name)
-    writers.record_session_maker(session_id, key_actor(by))
+    writers.record_session_creator_key(session_id, key_actor(by))
 
 
 def spoke(row: ApiKey) -> None:
@@ -241,9 +241,9 @@ def test_a_key_of_several_says_for_which_it_asks() -> None:
     assert ask("/api/permission-requests", **question) == 403
     assert PermissionContext.objects.get().agent_id == "agent.a"
     caller = keys.authenticate_api_key(raw, NOW)
-    assert resolve_asked_agent(caller, "agent.b") == "agent.b"
+    assert resolve_agent_for_access_check(caller, "agent.b") == "agent.b"
     with pytest.raises(Forbidden):
-        resolve_asked_agent(caller, "agent.c")
+        resolve_agent_for_access_check(caller, "agent.c")
     for path in ("/api/agents/agent.c/heartbeat", "/api/chat/agent.c/messages"):
         assert ask(path, text="hi") == 403, path
 

@@ -208,7 +208,7 @@ def test_what_goes_wrong_is_said(source: str, says: str) -> None:
 def test_a_server_that_ended_before_it_was_asked_is_told_from_one_that_refuses(tmp_path: Path) -> None:
     from coordinator.mcp.servers import stdio as mcp_stdio  # it brings the kit along, half a second
 
-    process = discovery.start_discovered_server(
+    process = discovery.start_server_for_tool_discovery(
         tmp_path, sys.executable, ["-c", "import sys; sys.exit('no licence')"], Isolation()
     )
     try:

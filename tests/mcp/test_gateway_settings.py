@@ -79,7 +79,9 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     mcp_servers.update_mcp_server("s", {"description": "An edit of something else."}, actor=ALICE, now=NOW)
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
         configured.load_stdio_configuration("s")
-    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "commands"] == ["warn"]
+    assert [
+        one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
+    ] == ["warn"]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     assert "This server is not started" in page
@@ -94,7 +96,9 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     )
     configured.load_stdio_configuration("s")
     assert AuditLog.objects.filter(event_type="MCP_COMMAND_ACCEPTED").count() == 1
-    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "commands"] == ["ok"]
+    assert [
+        one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
+    ] == ["ok"]
 
 
 def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> None:
@@ -120,9 +124,9 @@ def test_what_nobody_has_seen_is_not_accepted_by_switching_it_on() -> None:
 def test_what_a_person_edits_here_stays_accepted() -> None:
     switch_on()
     mcp_servers.update_mcp_server("s", {"args": ["-m", "server"]}, actor=ALICE, now=NOW)
-    mcp_credentials.set_credential("s", "env", "TOKEN", "t", actor=ALICE, now=NOW)
+    mcp_credentials.save_server_credential("s", "env", "TOKEN", "t", actor=ALICE, now=NOW)
     assert configured.load_stdio_configuration("s").environment == {"TOKEN": "t"}
-    mcp_credentials.remove_credential("s", "env", "TOKEN", actor=ALICE, now=NOW)
+    mcp_credentials.remove_server_credential("s", "env", "TOKEN", actor=ALICE, now=NOW)
     assert configured.load_stdio_configuration("s").command == ("python3", "-m", "server")
     mcp_servers.update_mcp_server("s", {"args": []}, actor=key_actor_by_name("ci"), now=NOW)
     with pytest.raises(configured.ServerNotOffered, match="accept it"):
@@ -230,7 +234,7 @@ def test_the_page_shows_errors_and_within_which_time_most_calls_end() -> None:
             server_id="s", tool_name="read", hour=NOW, outcome=outcome, calls=calls,
             upstream=upstream, own=[calls] + [0] * 22,
         )  # fmt: skip
-    (row,) = figures.find_server_figures("s", NOW)
+    (row,) = figures.load_server_tool_statistics("s", NOW)
     assert (row.outcomes["error"], row.upstream_p50, row.upstream_p95) == (6, 7, 1_000)
     page = " ".join(signed_in("viewer").get("/ui/mcp/servers/s/").text.split())
     assert "p50 · p95 · p99" in page
@@ -269,9 +273,11 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
     switch_on()
     with pytest.raises(isolation.IsolationUnavailable):
         configured.load_stdio_configuration("s")
-    assert [one.level for one in upkeep.check_upkeep(NOW, served=False) if one.name == "isolation"] == [
-        "warn"
-    ]
+    assert [
+        one.level
+        for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False)
+        if one.name == "isolation"
+    ] == ["warn"]
     admin = signed_in("admin")
     page = admin.get("/ui/mcp/servers/s/").text
     assert "Nothing isolates it." in page
@@ -288,7 +294,9 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
         configured.load_stdio_configuration("s")
     assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
     assert configured.load_stdio_configuration("s").isolation.is_off
-    (check,) = [one for one in upkeep.check_upkeep(NOW, served=False) if one.name == "isolation"]
+    (check,) = [
+        one for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "isolation"
+    ]
     assert (check.level, "s can read the keys" in check.message) == ("warn", True)
     turn_isolation(admin, "on")
     with pytest.raises(isolation.IsolationUnavailable):

@@ -72,9 +72,9 @@ def test_an_odd_tool_is_left_out_and_the_others_are_not(odd: bytes) -> None:
 
 def test_what_a_person_pastes_is_refused_with_the_reason_instead() -> None:
     with pytest.raises(UnprocessableRequest, match="larger than 128 KiB"):
-        mcp_tools.parse_listing("[" + ODD["too large"].decode() + "]")
+        mcp_tools.parse_pasted_tool_listing("[" + ODD["too large"].decode() + "]")
     with pytest.raises(UnprocessableRequest, match="a number that JSON has no form for"):
-        mcp_tools.parse_listing('[{"name": "a", "inputSchema": {"maximum": 1e400}}]')
+        mcp_tools.parse_pasted_tool_listing('[{"name": "a", "inputSchema": {"maximum": 1e400}}]')
 
 
 def test_the_same_is_audited_once_a_day() -> None:

@@ -126,16 +126,16 @@ def test_no_admin_gives_a_server_a_network_in_which_it_could_decide(
             mcp_upstreams.save_upstream_config("s", MACHINE, actor=ADMIN, now=NOW)
         McpUpstream.objects.update(network="machine")  # as another program does it
         with pytest.raises(UnprocessableRequest, match="no password"):
-            mcp_upstreams.accept_changed_command(
+            mcp_upstreams.accept_changed_server_command(
                 "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
             )
-        (check,) = upkeep.check_open_database()
+        (check,) = upkeep.check_servers_reaching_database()
         assert (check.level, check.message.endswith("could decide: s.")) == ("warn", True)
         monkeypatch.setattr(isolation, "find_isolation_mechanism", lambda: IsolationMechanism.SECOND_USER)
-        mcp_upstreams.accept_changed_command(
+        mcp_upstreams.accept_changed_server_command(
             "s", seen_version=commands.hash_server_command(server), actor=ADMIN, now=NOW
         )
-    (check,) = upkeep.check_open_database()
+    (check,) = upkeep.check_servers_reaching_database()
     assert check.level == "ok"
 
 

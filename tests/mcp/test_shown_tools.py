@@ -32,12 +32,12 @@ def _world() -> None:
 
 
 def choose(listed: str, *tools: tuple[str, str], by: Actor = ALICE) -> None:
-    shown_tools.set_shown_tools("agent.a", listed, tools, actor=by, now=timezone.now())
+    shown_tools.set_tools_visible_to_agent("agent.a", listed, tools, actor=by, now=timezone.now())
 
 
 def shorten(text: str, seen: str | None = None, by: Actor = ALICE) -> None:
     seen = McpTool.objects.get(name="t").definition_hash if seen is None else seen
-    shown_tools.shorten_tool_description("s", "t", text, seen_version=seen, actor=by, now=timezone.now())
+    shown_tools.set_tool_description_override("s", "t", text, seen_version=seen, actor=by, now=timezone.now())
 
 
 def test_a_choice_is_saved_with_its_audit_row_and_changes_what_the_agent_sees() -> None:
@@ -90,7 +90,9 @@ def test_a_description_is_shortened_for_the_definition_that_was_read() -> None:
     with pytest.raises(UnprocessableRequest):
         shorten("x" * 2_001)
     with pytest.raises(NotFound):
-        shown_tools.shorten_tool_description("s", "no", "x", seen_version="", actor=ALICE, now=timezone.now())
+        shown_tools.set_tool_description_override(
+            "s", "no", "x", seen_version="", actor=ALICE, now=timezone.now()
+        )
     shorten("  ")
     assert not McpTool.objects.get(name="t").is_shortened
     assert [row.metadata["after"] for row in AuditLog.objects.filter(event_type="MCP_TOOL_DESCRIBED")] == [

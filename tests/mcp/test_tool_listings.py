@@ -30,7 +30,7 @@ def text(*tools: Any, **more: Any) -> str:
 
 def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.ToolChanges:
     return actions.store_tool_listing(
-        "s", mcp_tools.parse_listing(text(*tools, **more)), actor=ALICE, now=now
+        "s", mcp_tools.parse_pasted_tool_listing(text(*tools, **more)), actor=ALICE, now=now
     )
 
 
@@ -38,7 +38,7 @@ def take(*tools: Any, now: Any = NOW, **more: Any) -> actions.ToolChanges:
     "form", [lambda t: {"jsonrpc": "2.0", "result": {"tools": t}}, lambda t: {"tools": t}, list]
 )
 def test_all_forms_of_a_listing_are_read(form: Any) -> None:
-    listing = mcp_tools.parse_listing(json.dumps(form([READ, WRITE])))
+    listing = mcp_tools.parse_pasted_tool_listing(json.dumps(form([READ, WRITE])))
     assert [tool.name for tool in listing.tools] == ["read", "write"]
 
 
@@ -58,12 +58,12 @@ def test_all_forms_of_a_listing_are_read(form: Any) -> None:
 )
 def test_what_cannot_be_read_is_said(pasted: str, says: str) -> None:
     with pytest.raises(UnprocessableRequest, match=says):
-        mcp_tools.parse_listing(pasted)
+        mcp_tools.parse_pasted_tool_listing(pasted)
 
 
 def test_an_endless_listing_is_refused() -> None:
     with pytest.raises(RequestTooLarge):
-        mcp_tools.parse_listing(" " * (mcp_tools.LARGEST_LISTING + 1))
+        mcp_tools.parse_pasted_tool_listing(" " * (mcp_tools.LARGEST_LISTING + 1))
 
 
 def test_the_order_of_keys_changes_no_definition() -> None:
@@ -148,4 +148,6 @@ class TestTaking:
 
     def test_an_unknown_server_takes_no_tools(self) -> None:
         with pytest.raises(NotFound):
-            actions.store_tool_listing("nowhere", mcp_tools.parse_listing(text(READ)), actor=ALICE, now=NOW)
+            actions.store_tool_listing(
+                "nowhere", mcp_tools.parse_pasted_tool_listing(text(READ)), actor=ALICE, now=NOW
+            )

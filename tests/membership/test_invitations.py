@@ -76,8 +76,8 @@ def test_a_link_works_once(ada: User) -> None:
 
 def test_of_two_at_once_only_one_gets_in(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     token = invite(ada)
-    stale = invitations.find_invitation(token, NOW)
-    monkeypatch.setattr(invitations, "find_invitation", lambda *_: stale)
+    stale = invitations.find_invitation_by_token(token, NOW)
+    monkeypatch.setattr(invitations, "find_invitation_by_token", lambda *_: stale)
     for name in ("grace", "eve"):
         user = invitations.users.build_user(name, GOOD)
         if name == "grace":

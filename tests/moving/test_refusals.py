@@ -26,7 +26,7 @@ def leave_half_a_move() -> str:
         if is_sqlite():
             cursor.execute(f"CREATE TRIGGER {moved.TRIGGER}x BEFORE INSERT ON leases BEGIN SELECT 1; END")
             return "was moved to PostgreSQL by an older version and refuses writes"
-    target.note_incomplete_move()
+    target.record_incomplete_move()
     return "is incomplete: a move to it from SQLite was interrupted"
 
 

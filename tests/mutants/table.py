@@ -105,8 +105,8 @@ MUTANTS = (
     Mutant(
         "begin: approval not asked for",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if ruling.decision == ASK and (\n            stale := take_approval_or_explain(",
-        "if ruling.decision == DENY and (stale := take_approval_or_explain(",
+        "if ruling.decision == ASK and (\n            stale := consume_approval_or_explain(",
+        "if ruling.decision == DENY and (stale := consume_approval_or_explain(",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
@@ -126,21 +126,21 @@ MUTANTS = (
     Mutant(
         "begin: not approved",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not take_call_approval(attempt, request_id, now):",
-        "if not take_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
+        "if not consume_call_approval(attempt, request_id, now):",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_without_an_approval_in_force",),
     ),
     Mutant(
         "begin: approval not taken",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not take_call_approval(attempt, request_id, now):",
+        "if not rules.current_request_state(\n        rules.find_permission_request(request_id), now\n    ).allowed or not consume_call_approval(attempt, request_id, now):",
         "if not rules.current_request_state(rules.find_permission_request(request_id), now).allowed:",
         ("tests/gateway/test_begin.py::test_an_approved_call_begins_once",),
     ),
     Mutant(
         "begin: approval left for another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "            take_call_approval(attempt, request_id, now)\n        if not mark_call_running",
+        "            consume_call_approval(attempt, request_id, now)\n        if not mark_call_running",
         "            pass\n        if not _note",
         ("tests/gateway/test_begin.py::test_a_call_that_is_allowed_by_now_uses_its_approval_up",),
     ),
@@ -196,14 +196,14 @@ MUTANTS = (
     Mutant(
         "go on: twice",
         "coordinator/actions/mcp/gateway_calls.py",
-        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
-        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id), binding)",
+        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
+        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id), binding)",
         ("tests/gateway/test_begin.py::test_a_call_goes_on_once_for_each_question",),
     ),
     Mutant(
         "go on: another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
+        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
         "asking = GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_)",
         ("tests/gateway/test_begin.py::test_another_call_does_not_go_on_in_its_place",),
     ),
@@ -280,7 +280,7 @@ MUTANTS = (
     Mutant(
         "state of another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "return request is not None and restore_original_binding(binding, request).question_digest == state.key",
+        "return request is not None and restore_original_call_binding(binding, request).question_digest == state.key",
         "return request is not None",
         ("tests/gateway/test_begin.py::test_a_state_is_of_its_own_call_alone",),
     ),
@@ -301,7 +301,7 @@ MUTANTS = (
     Mutant(
         "asked about while it runs",
         "coordinator/actions/mcp/gateway_calls.py",
-        "and find_begun_calls(binding, now).exists()\n        ):",
+        "and filter_same_undelivered_calls(binding, now).exists()\n        ):",
         "and False\n        ):",
         ("tests/gateway/test_begin.py::test_the_same_call_is_not_asked_about_while_it_runs",),
     ),
@@ -364,14 +364,14 @@ MUTANTS = (
     Mutant(
         "tool with another server's name",
         "coordinator/mcp/gateway/policy.py",
-        "if (other := server.find_tool_shadow(tool)) is not None:",
-        "if (other := server.find_tool_shadow(tool)) is not None and not tool:",
+        "if (other := server.find_server_shadowing_own_tool(tool)) is not None:",
+        "if (other := server.find_server_shadowing_own_tool(tool)) is not None and not tool:",
         ("tests/gateway/test_begin.py::test_a_tool_whose_name_in_calls_is_another_server_s_is_denied",),
     ),
     Mutant(
         "changed tool is not held back",
         "coordinator/mcp/gateway/policy.py",
-        "if is_definition_unaccepted(server, verdict, known_tool):",
+        "if is_changed_definition_unaccepted(server, verdict, known_tool):",
         "if False:",
         (
             "tests/gateway/test_begin.py::test_a_changed_tool_is_held_back_though_the_grants_in_memory_do_not_know_of_it",
@@ -569,7 +569,7 @@ MUTANTS = (
     Mutant(
         "read: approval of other bytes",
         "coordinator/edge/gateway/reads.py",
-        "        hash_arguments(exchange.message.raw_own_params),\n",
+        "        hash_arguments(exchange.message.raw_params_without_meta),\n",
         '        hash_arguments(b""),\n',
         ("tests/gateway/test_held_reads.py::test_the_approval_of_a_read_is_bound_to_its_bytes",),
     ),
@@ -1223,7 +1223,7 @@ MUTANTS = (
     Mutant(
         "server requests: an error that has a person open an address passes",
         "coordinator/mcp/gateway/server_requests.py",
-        "            required += list_required_addresses(raw)\n",
+        "            required += parse_url_elicitations_in_error(raw)\n",
         "            pass\n",
         (
             "tests/gateway/test_odd_server_requests.py::test_an_error_that_has_a_person_open_an_address_is_a_question",
@@ -1232,7 +1232,7 @@ MUTANTS = (
     Mutant(
         "server requests: one with a member twice passes",
         "coordinator/mcp/gateway/server_requests.py",
-        " in FREE_METHODS and not has_repeated_member(data):",
+        " in FREE_METHODS and not has_repeated_json_key(data):",
         " in FREE_METHODS:",
         (
             "tests/gateway/test_odd_server_requests.py::test_an_odd_request_on_a_stream_does_not_reach_the_client",
@@ -1276,7 +1276,7 @@ MUTANTS = (
     Mutant(
         "decide: by whom",
         "coordinator/actions/approvals/deciding.py",
-        "find_decider_refusal(row, person, book)\n        or ",
+        "find_decider_permission_error(row, person, book)\n        or ",
         "",
         (
             "tests/approvals/test_deciding.py::test_without_the_role_nobody_decides_and_the_attempt_is_audited",
@@ -1285,7 +1285,7 @@ MUTANTS = (
     Mutant(
         "decide: for good",
         "coordinator/actions/approvals/deciding.py",
-        "        or find_policy_refusal(row, person, vote, now)\n",
+        "        or find_policy_permission_error(row, person, vote, now)\n",
         "",
         ("tests/deciders/test_who_may_decide.py::test_rows_leave_access_without_an_end_to_administrators",),
     ),
@@ -1308,7 +1308,7 @@ MUTANTS = (
     Mutant(
         "decide: under a brake",
         "coordinator/actions/approvals/deciding.py",
-        '        or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)\n',
+        '        or (find_brake_error_for_approval(row) if vote.verdict == "approved" else None)\n',
         "",
         (
             "tests/brakes/test_brake.py::TestInTheDatabase::test_nothing_is_approved_while_it_is_on_but_denied_it_can_be",
@@ -1482,15 +1482,15 @@ MUTANTS = (
     Mutant(
         "cover: who asked",
         "coordinator/policy/requests/approval_coverage.py",
-        '"cover", call, requester.covered_identity, scope.value,',
+        '"cover", call, requester.identity_covered_by_approval, scope.value,',
         '"cover", call, scope.value,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_agent_does_not_cover_another",),
     ),
     Mutant(
         "cover: the call",
         "coordinator/policy/requests/approval_coverage.py",
-        '"cover", call, requester.covered_identity,',
-        '"cover", requester.covered_identity,',
+        '"cover", call, requester.identity_covered_by_approval,',
+        '"cover", requester.identity_covered_by_approval,',
         ("tests/approvals/test_asking.py::test_an_approval_for_one_input_does_not_cover_another",),
     ),
     Mutant(
@@ -1505,7 +1505,7 @@ MUTANTS = (
     Mutant(
         "deciders: one's own request",
         "coordinator/policy/deciders/book.py",
-        "        if user.get_username() == find_barred_owner(request):\n            return OWN",
+        "        if user.get_username() == find_requester_barred_from_deciding(request):\n            return OWN",
         "        if False:\n            return OWN",
         ("tests/approvals/test_deciding.py::test_people_may_be_kept_from_deciding_what_their_own_key_asked",),
     ),
@@ -1604,7 +1604,7 @@ MUTANTS = (
     Mutant(
         "rule: a link out of what is denied",
         "coordinator/policy/rules/tool_rules.py",
-        "calls = [text.describe_call(tool), text.describe_real_call(tool)]",
+        "calls = [text.describe_call(tool), text.describe_call_on_real_paths(tool)]",
         "calls = [text.describe_call(tool)]",
         ("tests/calls/test_links.py::test_a_denial_of_the_real_path_holds",),
     ),
@@ -1666,8 +1666,8 @@ MUTANTS = (
     Mutant(
         "calls: a host behind an option that nobody knows",
         "coordinator/calls/uses.py",
-        "    return None if is_uncertain and not is_like_host(text) else read_bare_host(item.word)\n",
-        "    return None if item.may_be_value else read_bare_host(item.word)\n",
+        "    return None if is_uncertain and not is_host_like(text) else parse_bare_host(item.word)\n",
+        "    return None if item.may_be_value else parse_bare_host(item.word)\n",
         ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
     ),
     Mutant(
@@ -1690,8 +1690,8 @@ MUTANTS = (
     Mutant(
         "rule: a new host of a denied call",
         "coordinator/actions/approvals/deciding.py",
-        "    if approved:\n        known_hosts.record_known_hosts(row, now)\n",
-        "    known_hosts.record_known_hosts(row, now)\n    if approved:\n",
+        "    if approved:\n        known_hosts.save_hosts_of_approved_request(row, now)\n",
+        "    known_hosts.save_hosts_of_approved_request(row, now)\n    if approved:\n",
         (
             "tests/calls/test_new_hosts.py::test_a_host_is_new_until_a_person_approves_a_call_to_it_in_the_project",
         ),
@@ -1706,7 +1706,7 @@ MUTANTS = (
     Mutant(
         "ready-made: asks about what is denied",
         "coordinator/policy/rules/ready_made.py",
-        "if added.is_allowing else count_first_denials(listed)",
+        "if added.is_allowing else count_leading_deny_rules(listed)",
         "if added.is_allowing else 0",
         (
             "tests/calls/test_ready_made_rules.py"
@@ -1726,7 +1726,7 @@ MUTANTS = (
     Mutant(
         "rule: a working directory that the call chooses",
         "coordinator/policy/rules/terms.py",
-        "    if call.leaves_folder and not terms.folders:\n        return False",
+        "    if call.runs_outside_agent_folder and not terms.folders:\n        return False",
         "    if False:\n        return False",
         (
             "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
@@ -1735,14 +1735,14 @@ MUTANTS = (
     Mutant(
         "rule: a home folder as a project",
         "coordinator/policy/rules/terms.py",
-        "is_folder_chosen = bool(terms.folders) or call.folder is None or not is_wide_folder(call.folder)",
+        "is_folder_chosen = bool(terms.folders) or call.folder is None or not is_home_or_system_folder(call.folder)",
         "is_folder_chosen = True",
         ("tests/calls/test_allowing_rules.py::test_nothing_is_allowed_in_a_folder_that_is_no_project",),
     ),
     Mutant(
         "rule: a file of arguments",
         "coordinator/policy/rules/terms.py",
-        "    if any(is_argument_file(program, text) for text in texts[len(term.words) :]):\n",
+        "    if any(is_at_sign_argument_file(program, text) for text in texts[len(term.words) :]):\n",
         "    if False:\n",
         (
             "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
@@ -1751,7 +1751,7 @@ MUTANTS = (
     Mutant(
         "rule: options that are passed on",
         "coordinator/policy/rules/terms.py",
-        "            *list_passed_options(program, parsed),\n",
+        "            *list_options_passed_after_dashes(program, parsed),\n",
         "",
         (
             "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
@@ -1778,7 +1778,7 @@ MUTANTS = (
     Mutant(
         "rule: a pattern that can stand for a key file",
         "coordinator/policy/rules/terms.py",
-        "        if may_glob_meet(use, pattern, base):\n            return Match.YES\n",
+        "        if can_shell_glob_match_pattern(use, pattern, base):\n            return Match.YES\n",
         "",
         (
             "tests/calls/test_allowing_rules.py::test_no_call_that_does_more_than_it_seems_to_is_allowed_by_all_of_them_together",
@@ -1866,8 +1866,8 @@ MUTANTS = (
     Mutant(
         "rule: every command covered",
         "coordinator/policy/rules/terms.py",
-        "all(is_command_covered(terms.commands, command) for command in call.commands)",
-        "any(is_command_covered(terms.commands, command) for command in call.commands)",
+        "all(do_command_terms_cover_command(terms.commands, command) for command in call.commands)",
+        "any(do_command_terms_cover_command(terms.commands, command) for command in call.commands)",
         ("tests/calls/test_rules_in_terms.py::test_allow_never_widens_by_appending",),
     ),
     Mutant(
@@ -1887,14 +1887,14 @@ MUTANTS = (
     Mutant(
         "rule: guarded paths",
         "coordinator/policy/rules/terms.py",
-        "    if is_guarded(use, folder):\n",
+        "    if is_guarded_path_use(use, folder):\n",
         "    if False:\n",
         ("tests/calls/test_rules_in_terms.py::test_allow_never_covers_more",),
     ),
     Mutant(
         "rule: where an allowed call is made",
         "coordinator/policy/rules/terms.py",
-        "    if terms.folders and not are_folders_covered(terms.folders, call):\n",
+        "    if terms.folders and not do_folder_terms_cover_call(terms.folders, call):\n",
         "    if False:\n",
         ("tests/calls/test_rules_in_terms.py::test_an_allow_rule_holds_in_its_folders_alone",),
     ),
@@ -2009,7 +2009,7 @@ MUTANTS = (
         "budget: all days of the period",
         "coordinator/policy/limits/budgets.py",
         "rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat())",
-        "rows.filter(day=budget_day(now))",
+        "rows.filter(day=local_date_of_budgets(now))",
         ("tests/budgets/test_periods_and_places.py::test_a_week_and_a_month_have_all_their_days",),
     ),
     Mutant(
@@ -2134,8 +2134,8 @@ MUTANTS = (
     Mutant(
         "sdk: langgraph",
         "coordinator/client/sdk/signalbox_sdk/langgraph.py",
-        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved(request, verdict))\n            if verdict.is_approved\n           ",
-        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved(request, verdict))\n            if verdict\n           ",
+        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved_request(request, verdict))\n            if verdict.is_approved\n           ",
+        "        verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)\n        return (\n            execute(build_approved_request(request, verdict))\n            if verdict\n           ",
         ("tests/sdks/test_adapters.py::test_a_denied_call_does_not_run_and_the_model_reads_why",),
     ),
     Mutant(
@@ -2227,7 +2227,7 @@ MUTANTS = (
     Mutant(
         "client: what a result asks of its client passes unjudged",
         "coordinator/client/mcp_guard.py",
-        "        if mcp_server_requests.has_required_requests(message):\n",
+        "        if mcp_server_requests.has_requests_to_client(message):\n",
         "        if False:\n",
         ("tests/client/test_mcp_guard_requests.py::test_what_a_result_asks_of_the_client_is_judged",),
     ),
@@ -2243,7 +2243,7 @@ MUTANTS = (
     Mutant(
         "client: an answer to a server passes unjudged",
         "coordinator/client/mcp_server_requests.py",
-        "        refusal = self.find_refusal(request)\n        if refusal is None:\n            self._forward_to_server(line)\n",
+        "        refusal = self.request_policy_refusal(request)\n        if refusal is None:\n            self._forward_to_server(line)\n",
         "        refusal = None\n        if refusal is None:\n            self._forward_to_server(line)\n",
         (
             "tests/client/test_mcp_guard_requests.py::test_an_answer_does_not_reach_the_server_once_a_brake_is_on",
@@ -2268,7 +2268,7 @@ MUTANTS = (
     Mutant(
         "client: unknown members",
         "coordinator/client/mcp_guard.py",
-        "        line = mcp_lines.drop_unknown_members(line, message)\n",
+        "        line = mcp_lines.drop_unknown_message_members(line, message)\n",
         "",
         ("tests/client/test_mcp_guard_attacks.py::test_members_that_nobody_judged_reach_no_server",),
     ),
@@ -2383,15 +2383,15 @@ MUTANTS = (
     Mutant(
         "messages: odd ids of calls",
         "coordinator/mcp/protocol/messages.py",
-        "if (odd := mcp_methods.find_call_id_problem(value)) is not None:",
-        "if (odd := mcp_methods.find_call_id_problem({})) is not None:",
+        "if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:",
+        "if (odd := mcp_methods.find_tool_call_id_problem({})) is not None:",
         ("tests/gateway/test_bound_calls.py::test_a_call_with_an_odd_id_is_refused",),
     ),
     Mutant(
         "network: database without a password",
         "coordinator/actions/mcp/mcp_upstreams.py",
-        "if (address := open_database.find_open_database_address(network)) is not None:",
-        "if (address := open_database.find_open_database_address(network)) is False:",
+        "if (address := open_database.find_passwordless_database_address(network)) is not None:",
+        "if (address := open_database.find_passwordless_database_address(network)) is False:",
         ("tests/mcp/test_open_database.py::test_no_admin_gives_a_server_a_network_in_which_it_could_decide",),
     ),
     Mutant(
@@ -2441,8 +2441,8 @@ MUTANTS = (
     Mutant(
         "usage: sums by day of what is known",
         "coordinator/actions/usage/recording.py",
-        "        for key in new:\n            add_row_to_sums",
-        "        for key in requests:\n            add_row_to_sums",
+        "        for key in new:\n            add_usage_row_to_sums",
+        "        for key in requests:\n            add_usage_row_to_sums",
         (
             "tests/usage/test_filling.py::test_a_session_that_is_imported_again_after_its_deletion_counts_once",
         ),
@@ -2479,14 +2479,14 @@ MUTANTS = (
     Mutant(
         "usage: a span below another in the same export",
         "coordinator/dialects/otlp_traces.py",
-        'if role == "model" and not tree.is_covered(span):',
+        'if role == "model" and not tree.are_tokens_counted_below_span(span):',
         'if role == "model":',
         ("tests/usage/test_telemetry.py::test_three_requests_of_a_framework_over_a_client_are_three",),
     ),
     Mutant(
         "usage: a span below another in another export",
         "coordinator/dialects/otlp_traces.py",
-        "        unless=tree.list_counted_origins(span),\n",
+        "        unless=tree.list_origins_counting_span_tokens(span),\n",
         "",
         ("tests/usage/test_telemetry.py::test_a_model_span_below_another_counts_once",),
     ),

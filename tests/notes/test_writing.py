@@ -75,14 +75,16 @@ def test_nothing_is_written_to_what_nobody_reads(session: Session) -> None:
 
 def test_it_is_taken_once_and_only_so_much_at_a_time(session: Session) -> None:
     written = [write(session, f"Note {number}") for number in range(MOST_AT_ONCE + 1)]
-    first = notes.deliver_notes(session.pk, "its hook", NOW, given_to="h1")
+    first = notes.claim_notes_for_delivery(session.pk, "its hook", NOW, given_to="h1")
     assert [note.pk for note in first] == [note.pk for note in written[:MOST_AT_ONCE]]
-    assert [note.pk for note in notes.deliver_notes(session.pk, "its hook", NOW)] == [written[-1].pk]
-    assert notes.deliver_notes(session.pk, "its hook", NOW) == []
+    assert [note.pk for note in notes.claim_notes_for_delivery(session.pk, "its hook", NOW)] == [
+        written[-1].pk
+    ]
+    assert notes.claim_notes_for_delivery(session.pk, "its hook", NOW) == []
     assert sessions_with_waiting_notes(NOW) == {session.pk}
     assert sessions_with_waiting_notes(NOW + timedelta(hours=1)) == frozenset()
     assert format_notes_for_agent(
-        notes.deliver_notes(session.pk, "its hook", NOW, given_to="h1")
+        notes.claim_notes_for_delivery(session.pk, "its hook", NOW, given_to="h1")
     ) == format_notes_for_agent(first)
 
 
@@ -97,7 +99,7 @@ def test_one_whose_session_has_ended_is_said_to_be_lost_and_closed(session: Sess
     note.refresh_from_db()
     assert note.closed_at is not None
     assert "Not delivered" in client.get(address).content.decode()
-    assert notes.deliver_notes(session.pk, "its hook", NOW) == []
+    assert notes.claim_notes_for_delivery(session.pk, "its hook", NOW) == []
     told = Event.objects.filter(session=session).order_by("id").values_list("event_type", flat=True)
     assert list(told) == ["note", "note_not_delivered"]
     assert AuditLog.objects.filter(event_type="NOTE_NOT_DELIVERED").count() == 1
@@ -157,7 +159,10 @@ def test_of_two_arrivals_of_one_hook_at_once_both_get_the_same_notes() -> None:
             try:
                 start.wait(PATIENCE)
                 return [
-                    one.pk for one in notes.deliver_notes(made.pk, "its hook", NOW, given_to=f"hook-{round_}")
+                    one.pk
+                    for one in notes.claim_notes_for_delivery(
+                        made.pk, "its hook", NOW, given_to=f"hook-{round_}"
+                    )
                 ]
             finally:
                 connection.close()

@@ -45,7 +45,7 @@ def listening(user: User, **columns: Any) -> NotificationTarget:
 
 def deliver(now: datetime) -> None:
     """Send all that is due, as housekeeping does."""
-    for pk in notifications.find_due_messages(now).order_by("id").values_list("pk", flat=True):
+    for pk in notifications.find_due_notifications(now).order_by("id").values_list("pk", flat=True):
         notifications.deliver_notification(pk, now)
 
 

@@ -233,7 +233,7 @@ def test_an_administrator_gives_up_a_message_that_waits(alice: User) -> None:
     listening(alice)
     asked()
     job = Job.objects.get()
-    delivering.give_up_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
+    delivering.cancel_notification_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
     message = Notification.objects.get()
     assert (message.state, message.outcome) == ("failed", "given up by ada")
     assert AuditLog.objects.get(event_type="NOTIFICATION_GIVEN_UP").actor_id == "user:ada"
@@ -243,5 +243,5 @@ def test_an_administrator_gives_up_a_message_that_waits(alice: User) -> None:
 def test_other_work_is_not_given_up() -> None:
     job = Job.objects.create(name="audit:seal", next_at=NOW, chosen_at=NOW)
     with pytest.raises(Conflict):
-        delivering.give_up_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
+        delivering.cancel_notification_delivery(job.pk, actor=Actor("user", "ada"), now=NOW)
     assert Job.objects.exists()

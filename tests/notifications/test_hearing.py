@@ -49,17 +49,17 @@ def test_an_address_for_marked_calls_hears_of_a_deletion(alice: User, told: Told
 def test_a_request_without_a_tool_is_for_no_list_of_tools(alice: User) -> None:
     target = listening(alice, about="tools", patterns="*")
     row = stored()
-    notifications.announce_request(row, now=NOW)
+    notifications.announce_waiting_request(row, now=NOW)
     assert not target.notifications.exists()
 
 
 def test_only_its_owner_chooses_and_lists_are_not_empty(alice: User) -> None:
     target = listening(alice)
     with pytest.raises(NotFound):
-        notifications.set_address_filter(target.pk, user=person("bob"), about="marked")
+        notifications.set_notification_filter(target.pk, user=person("bob"), about="marked")
     for wrong in ({"about": "types"}, {"about": "x"}, {"about": "tools", "patterns": " , "}):
         with pytest.raises(UnprocessableRequest):
-            notifications.set_address_filter(target.pk, user=alice, **wrong)
+            notifications.set_notification_filter(target.pk, user=alice, **wrong)
 
 
 def test_the_choice_is_made_on_the_page(signed_in) -> None:

@@ -85,7 +85,7 @@ def test_during_quiet_hours_nothing_is_sent_and_at_their_end_what_still_waits(
         early.request_id, person=User.objects.get(username="bob"), verdict="denied", now=NOW
     )
     deliver(NOW)
-    assert not notifications.find_due_messages(
+    assert not notifications.find_due_notifications(
         asleep - timedelta(seconds=1)
     ).exists()  # nothing turns meanwhile
     deliver(asleep)

@@ -25,7 +25,7 @@ def test_a_row_of_another_program_leaves_without_its_secrets(alice: User) -> Non
 
 def test_a_line_shows_what_an_eye_would_miss() -> None:
     assert (
-        messages.clean_text_line("mind.x\u202ecod.exe\r\nBcc: eve\x1b[0m")
+        messages.clean_foreign_text_to_one_line("mind.x\u202ecod.exe\r\nBcc: eve\x1b[0m")
         == "mind.x\ufffdcod.exe Bcc: eve\ufffd[0m"
     )
 
@@ -34,5 +34,5 @@ def test_what_is_cut_shows_no_half_of_a_secret() -> None:
     """A mask is shorter than what it stands for: what stood far beyond the end moves into it."""
     text = " ".join(["github_pat_" + "a1B2" * 20 + "aa"] * 1000)
     for beginning in range(93):
-        assert "a1B2" not in messages.clean_text_paragraph("x" * beginning + " " + text)
-    assert len(messages.clean_text_line(text)) == messages.LONGEST_TITLE
+        assert "a1B2" not in messages.clean_foreign_text_keeping_lines("x" * beginning + " " + text)
+    assert len(messages.clean_foreign_text_to_one_line(text)) == messages.LONGEST_TITLE

@@ -362,10 +362,10 @@ def test_a_restore_that_fails_half_way_is_undone(made: Path, idle: Served) -> No
 
 def test_what_a_second_restore_replaces_is_kept_beside_what_the_first_one_did(tmp_path: Path) -> None:
     folders = [tmp_path / "data", tmp_path / "disk"]
-    assert restoring.find_free_name("replaced-1", folders) == "replaced-1"
+    assert restoring.find_unused_name_in_folders("replaced-1", folders) == "replaced-1"
     for name in ("replaced-1", "replaced-1-2"):
         (folders[1] / name).mkdir(parents=True)
-    assert restoring.find_free_name("replaced-1", folders) == "replaced-1-3"
+    assert restoring.find_unused_name_in_folders("replaced-1", folders) == "replaced-1-3"
 
 
 def test_every_disk_is_asked_for_the_room_that_it_needs(

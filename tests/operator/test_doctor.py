@@ -115,7 +115,9 @@ def test_jobs_that_are_not_done() -> None:
     now = timezone.now()
 
     def named(*, served: bool = True) -> CheckResult:
-        return {check.name: check for check in upkeep.check_upkeep(now, served=served)}["jobs"]
+        return {check.name: check for check in upkeep.check_keys_jobs_and_audit_log(now, served=served)}[
+            "jobs"
+        ]
 
     def job(name: str, minutes: int, **columns: Any) -> None:
         Job.objects.create(
@@ -140,7 +142,7 @@ def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch
     (tmp_path / "secret_key").write_text("x")
 
     def permissions() -> CheckResult:
-        return list(machine.check_machine(0))[1]
+        return list(machine.check_data_folder_and_isolation(0))[1]
 
     for folder, key, level in (
         (0o755, 0o600, CheckLevel.WARN),
@@ -155,7 +157,7 @@ def test_who_may_look_into_the_data_folder(tmp_path: Path, settings, monkeypatch
 def test_a_disk_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
     def disk(free: int, database: int = 0) -> CheckLevel:
         monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil_usage(10**12, 10**12 - free, free))
-        return next(iter(machine.check_machine(database))).level
+        return next(iter(machine.check_data_folder_and_isolation(database))).level
 
     shutil_usage = machine.shutil._ntuple_diskusage  # type: ignore[attr-defined]
     assert disk(10**8) is CheckLevel.FAIL

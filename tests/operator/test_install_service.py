@@ -134,7 +134,10 @@ def test_removing_keeps_the_data_unless_asked(wanted: SystemdService) -> None:
     for _says, act in list(service.generate_removal_steps(wanted, delete_data=True)):
         act()
     assert not wanted.data.exists()
-    assert [service.find_system_user(name) for name in (wanted.name, wanted.mcp_user)] == [None, None]
+    assert [service.find_system_user(name) for name in (wanted.name, wanted.mcp_server_user_name)] == [
+        None,
+        None,
+    ]
     assert list(service.generate_removal_steps(wanted, delete_data=True)) == []
 
 
@@ -180,7 +183,7 @@ def test_mcp_servers_of_a_service_see_neither_its_data_nor_what_listens_on_the_m
     for network, reach in (("none", "PrivateNetwork=yes"), ("machine", "IPAddressDeny=localhost link-local")):
         text = units[f"{wanted.name}-mcp-{network}@.service"].splitlines()
         for line in (
-            reach, f"User={wanted.mcp_user}", f"InaccessiblePaths=-{wanted.data} -{wanted.settings}",
+            reach, f"User={wanted.mcp_server_user_name}", f"InaccessiblePaths=-{wanted.data} -{wanted.settings}",
             "TemporaryFileSystem=/run:ro /var:ro", "ProtectHome=tmpfs", "NoNewPrivileges=yes",
         ):  # fmt: skip
             assert line in text
@@ -195,7 +198,7 @@ def test_mcp_servers_of_a_service_see_neither_its_data_nor_what_listens_on_the_m
 
 def test_a_dry_run_says_everything_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
+    monkeypatch.setattr(service, "explain_who_can_replace_folder", lambda _place: None)
     out, place = io.StringIO(), {"data_dir": tmp_path / "data", "env_file": tmp_path / "box.env"}
     call_command("install_service", name="sbx-dry", dry_run=True, stdout=out, **place)
     assert "ListenStream=127.0.0.1:8765" in out.getvalue()
@@ -228,14 +231,14 @@ def test_a_program_that_a_login_user_may_change_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["root", "a b", "x\nUser=root", "Ümlaut"])
 def test_a_name_that_is_no_users_own_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
+    monkeypatch.setattr(service, "explain_who_can_replace_folder", lambda _place: None)
     with pytest.raises(CommandError, match=r"users? of its own|cannot be a user's name|one of its own"):
         service.require_installable(SystemdService(name))
 
 
 def test_a_unit_of_somebody_elses_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "HIDDEN", ())
-    monkeypatch.setattr(service, "explain_changeable_by_others", lambda _place: None)
+    monkeypatch.setattr(service, "explain_who_can_replace_folder", lambda _place: None)
     wanted = SystemdService("sbx-none", tmp_path / "data", tmp_path / "box.env", units=tmp_path)
     wanted.unit_path.write_text("[Service]\nExecStart=/bin/true\n")
     with pytest.raises(CommandError, match="was not made by this command"):

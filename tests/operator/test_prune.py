@@ -127,11 +127,13 @@ def test_sessions_go_once_they_are_ended_old_and_nothing_happens_in_them() -> No
 
 def test_a_large_session_goes_in_small_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_primary_key_pages, "__defaults__", (50,))
     session("ses_large", events=230)
     deleted: list[int] = []
-    plain = pruning.run_step_and_rest
-    monkeypatch.setattr(pruning, "run_step_and_rest", lambda work: deleted.append(plain(work)) or deleted[-1])
+    plain = pruning.run_pruning_step_and_sleep
+    monkeypatch.setattr(
+        pruning, "run_pruning_step_and_sleep", lambda work: deleted.append(plain(work)) or deleted[-1]
+    )
     assert pruned("sessions").rows == 231
     assert deleted == [50, 50, 50, 50]
     assert "200 events were removed earlier" in AuditLog.objects.get(event_type="SESSION_DELETED").reason
@@ -157,7 +159,7 @@ def test_a_session_that_comes_alive_while_old_ones_go_stays(
     monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_primary_key_pages, "__defaults__", (50,))
     sizes = {"ses_large": 120, "ses_small": 2}
     for name, events in sizes.items():
         session(name, events=events)
@@ -181,16 +183,16 @@ def test_a_session_that_comes_alive_between_two_steps_keeps_what_it_has_left(
     monkeypatch: pytest.MonkeyPatch, come_alive: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr(pruning, "STEP", 50)
-    monkeypatch.setattr(pruning.iterate_key_pages, "__defaults__", (50,))
+    monkeypatch.setattr(pruning.iterate_primary_key_pages, "__defaults__", (50,))
     session("ses_large", events=120)
-    plain = pruning.run_step_and_rest
+    plain = pruning.run_pruning_step_and_sleep
 
     def step(work: Callable[[], int]) -> int:
         done = plain(work)
         come_alive("ses_large")
         return done
 
-    monkeypatch.setattr(pruning, "run_step_and_rest", step)
+    monkeypatch.setattr(pruning, "run_pruning_step_and_sleep", step)
     assert pruned("sessions").rows == 50
     assert Event.objects.filter(session_id="ses_large", role="user").count() == 70
 

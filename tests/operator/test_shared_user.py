@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from coordinator.operations.doctor import CheckLevel, shared_user
-from coordinator.operations.doctor.machine import check_agents_apart
+from coordinator.operations.doctor.machine import check_agents_use_another_user
 from tests.people import signed_in
 
 
@@ -19,15 +19,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shared_user, "find_user_home", lambda _uid: tmp_path)
     monkeypatch.setattr(shared_user, "find_agent_processes", lambda _uid: iter(()))
     monkeypatch.setattr(shared_user, "is_login_user", lambda _uid: False)
-    shared_user.find_problem_for_period.cache_clear()
+    shared_user.find_shared_user_problem_in_period.cache_clear()
     return tmp_path
 
 
 @pytest.mark.parametrize("trace", [".claude", ".codex", ".gemini", ".config/opencode"])
 def test_traces_of_agents_in_the_users_home_are_told(home: Path, trace: str) -> None:
-    assert check_agents_apart().level is CheckLevel.OK
+    assert check_agents_use_another_user().level is CheckLevel.OK
     (home / trace).mkdir(parents=True)
-    check = check_agents_apart()
+    check = check_agents_use_another_user()
     assert check.level is CheckLevel.WARN
     assert trace in check.message
     assert "install_service" in check.remedy

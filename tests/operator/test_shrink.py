@@ -92,7 +92,7 @@ def test_the_file_shrinks_while_others_write_and_no_write_is_lost(path: Path) ->
 
 
 def test_what_takes_too_long_is_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = shrinking.measure_file_room()
+    room = shrinking.measure_sqlite_file_space()
     with pytest.raises(Conflict, match="Nothing was changed"):
         shrinking.shrink_sqlite_file(room.wait_seconds / 2)
     raw = cast(Any, shrinking).connection.connection
@@ -102,7 +102,7 @@ def test_what_takes_too_long_is_undone(path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Conflict, match="nothing was changed: interrupted"):
         shrinking.shrink_sqlite_file(60)
     raw.set_progress_handler(None, 1)
-    assert shrinking.measure_file_room() == room
+    assert shrinking.measure_sqlite_file_space() == room
     assert count_rows(path) == ROWS // 5
 
 

@@ -257,7 +257,7 @@ def test_a_known_browser_is_not_slowed_by_its_network(with_passkey: Make) -> Non
     stranger = Browser()
     with time_machine.travel(timezone.now(), tick=False):
         for _ in range(300):
-            actions.REFUSED.count_refusal(
+            actions.REFUSED.record_refusal_for_limit(
                 "127.0.0.1", actor=actions.system_actor("sign-in"), target=None, now=timezone.now()
             )
         stranger.authenticator = owner.authenticator

@@ -50,7 +50,7 @@ def alice() -> User:
 
 def subscribed(service: PushService, by: User, **changes: str) -> NotificationTarget:
     given = {"address": service.address, **service.device.keys, "device": "Alice's phone"}
-    return push.subscribe_device(user=by, now=NOW, **given | changes)
+    return push.subscribe_push_device(user=by, now=NOW, **given | changes)
 
 
 def deliver(target: NotificationTarget) -> Notification:
@@ -91,7 +91,7 @@ def test_what_a_notification_shows_hides_nothing_and_fits_whatever_a_row_holds(
         target_resource="rm\u200b -rf /" + "\N{GREEK SMALL LETTER ALPHA}" * 900,
         justification=" ",
     )
-    notifications.announce_request(fresh(row), now=NOW)
+    notifications.announce_waiting_request(fresh(row), now=NOW)
     assert deliver(target).state == "sent"
     _, _, told = service.next()
     assert told["body"].startswith("Asked by mind.x\N{REPLACEMENT CHARACTER}cod.exe 😀")
@@ -104,7 +104,7 @@ def test_what_was_decided_is_told_by_whom(service: PushService, alice: User) -> 
     subscribed(service, alice)
     row = asked()
     approvals.decide_request(row.request_id, person=alice, verdict="denied", now=NOW)
-    told = channel.build_push_payload(fresh(row), 0, NOW)
+    told = channel.build_push_payload_of_request(fresh(row), 0, NOW)
     assert (told["kind"], told["id"], told["waiting"]) == ("closed", row.request_id, 0)
     assert told["beside"] == "Alice denied it just now."
     assert "judged" not in told
@@ -148,7 +148,7 @@ def test_a_device_is_silent_after_its_person_changed_the_password(service: PushS
     assert (message.state, message.outcome) == ("dropped", push.SIGNED_OUT)
     assert service.came.empty()
     assert (
-        push.renew_device_sign_in(user=alice, address=service.address, now=NOW) == target
+        push.renew_push_device_sign_in(user=alice, address=service.address, now=NOW) == target
     )  # signed in there again
     asked(target_resource="other")
     assert deliver(target).state == "sent"
@@ -159,7 +159,7 @@ def test_a_device_goes_with_its_person_and_to_the_next_who_signs_in_there(
 ) -> None:
     person("root", role="admin")
     target, bob = subscribed(service, alice), person("bob")
-    assert push.renew_device_sign_in(user=bob, address=service.address, now=NOW) is None
+    assert push.renew_push_device_sign_in(user=bob, address=service.address, now=NOW) is None
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, bob)
     assert own.pk != target.pk
@@ -174,7 +174,9 @@ def test_a_device_ends_where_somebody_signs_in_who_decides_nothing(service: Push
     assert PushSubscription.objects.get(pk=target.pk).why_ended == push.MOVED_ON
     own = subscribed(service, person("bob", role="viewer"))
     assert (
-        push.renew_device_sign_in(user=User.objects.get(username="bob"), address=service.address, now=NOW)
+        push.renew_push_device_sign_in(
+            user=User.objects.get(username="bob"), address=service.address, now=NOW
+        )
         is None
     )
     assert PushSubscription.objects.get(pk=own.pk).why_ended == push.NO_LONGER_DECIDES
@@ -242,9 +244,9 @@ def test_a_lost_keyring_is_told_and_not_replaced(
     service: PushService, alice: User, settings, tmp_path
 ) -> None:
     subscribed(service, alice)
-    assert push.find_unusable_push_keys() == []
+    assert push.find_undecryptable_push_keys() == []
     settings.DATA_DIR = tmp_path / "other"
-    key, device = push.find_unusable_push_keys()
+    key, device = push.find_undecryptable_push_keys()
     assert key.startswith("The key for push messages: ")
     assert device.startswith("The device Alice's phone of alice: ")
     with pytest.raises(Conflict, match="credential_keys"):
@@ -263,7 +265,7 @@ def test_the_audit_log_knows_of_a_device_but_not_its_address(service: PushServic
 
 def test_a_request_of_another_program_is_told_too(service: PushService) -> None:
     row = stored(target_resource=None, justification="")
-    told = channel.build_push_payload(PermissionRequest.objects.get(pk=row.pk), 1, NOW)
+    told = channel.build_push_payload_of_request(PermissionRequest.objects.get(pk=row.pk), 1, NOW)
     assert (told["title"], told["body"]) == ("Allow NetworkAccess", "Asked by mind.x")
 
 

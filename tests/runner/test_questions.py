@@ -112,6 +112,6 @@ def test_an_option_that_shares_its_id_with_another_is_never_chosen() -> None:
         {"optionId": "c", "name": "Only this call", "kind": "allow_always"},
         {"optionId": "a", "name": "Twice", "kind": "allow_always"},
     ]
-    options = agent_options.parse_request_options(offered)
+    options = agent_options.parse_agent_answer_options(offered)
     assert [option["optionId"] for option in options] == ["c"]
     assert agent_options.choose_allow_option(options)["cancelled"]

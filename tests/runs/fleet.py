@@ -49,7 +49,7 @@ class Fleet:
 
     def poll(self, runner: Runner) -> dict[str, Any] | None:
         """Ask once for work."""
-        return runners.take_runner_work(runner.runner_id, self.tick())
+        return runners.claim_runner_work(runner.runner_id, self.tick())
 
     def running(self, runner: Runner, run: Run) -> Run:
         """Have the runner take the run and start it."""

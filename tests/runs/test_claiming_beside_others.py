@@ -94,5 +94,5 @@ def test_a_broken_poll_whose_run_was_deleted_is_only_a_broken_poll(fleet: Fleet)
     run, runner = fleet.start(), fleet.runner()
     answer = fleet.poll(runner)
     Session.objects.filter(pk=run.session_id).delete()
-    runners.abandon_poll(runner.runner_id, answer, fleet.tick())
+    runners.abandon_runner_poll(runner.runner_id, answer, fleet.tick())
     assert fleet.poll(runner) is None

@@ -54,7 +54,7 @@ def test_a_claimed_run_that_is_never_started_waits_again(fleet: Fleet) -> None:
 def test_a_poll_that_broke_off_gives_its_run_back_at_once(fleet: Fleet) -> None:
     gone, run = fleet.runner("a"), fleet.start()
     answer = fleet.poll(gone)
-    runners.abandon_poll(gone.runner_id, answer, fleet.tick())
+    runners.abandon_runner_poll(gone.runner_id, answer, fleet.tick())
     fleet.running(fleet.runner("b"), run)
 
 
@@ -126,7 +126,7 @@ def test_a_stale_identity_is_taken_up_again_and_its_former_runs_are_recovered(fl
 
 def test_a_runner_whose_poll_broke_off_may_come_back_at_once(fleet: Fleet) -> None:
     runner = fleet.runner()
-    runners.abandon_poll(runner.runner_id, None, fleet.tick())
+    runners.abandon_runner_poll(runner.runner_id, None, fleet.tick())
     assert fleet.runner().runner_id == runner.runner_id
 
 

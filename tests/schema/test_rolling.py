@@ -170,11 +170,11 @@ def test_a_new_version_does_not_break_the_servers_at_work(
     broken.operations = [migrations.RemoveField("apikey", "name"), MADE]
     found = migrating.judge_migrations([broken], loader.project_state(), migrating.MigrationJudge())
     monkeypatch.setattr(migrating, "judge_pending_migrations", lambda: found)
-    startup.require_safe_migrations()  # nobody is there
+    startup.require_rolling_upgrade_migrations()  # nobody is there
     monkeypatch.setattr(health, "count_server_processes", lambda: 2)
     monkeypatch.setattr(startup, "LET_GO_WITHIN", 0.0)
     with pytest.raises(CommandError, match=r"9999_next.*still reads and writes the column.*--migrate-anyway"):
-        startup.require_safe_migrations()
+        startup.require_rolling_upgrade_migrations()
     with pytest.raises(SystemExit, match="3"):
         call_command("check_migrations", stdout=told)
     assert "UNSAFE  9999_next: Remove field name from apikey" in told.getvalue()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from signalbox_sdk import Connection, NotApproved, ToolQuestion, ask, session
-from signalbox_sdk.asking import read_verdict
+from signalbox_sdk.asking import parse_verdict_answer
 
 from tests.agents.asking import decide
 from tests.served import KEYS, Served
@@ -57,8 +57,8 @@ def connect(served: Served) -> Connection:
     ],
 )
 def test_what_is_not_clearly_a_yes_is_none(changes: dict[str, Any]) -> None:
-    assert read_verdict(YES, {"path": "a"}).is_approved
-    verdict = read_verdict(YES | changes, {"path": "a"})
+    assert parse_verdict_answer(YES, {"path": "a"}).is_approved
+    verdict = parse_verdict_answer(YES | changes, {"path": "a"})
     assert not verdict.is_approved
     assert verdict.arguments == {}
     with pytest.raises(NotApproved):
@@ -66,7 +66,7 @@ def test_what_is_not_clearly_a_yes_is_none(changes: dict[str, Any]) -> None:
 
 
 def test_what_a_person_edited_is_what_may_run() -> None:
-    assert read_verdict(YES | EDITED, {"path": "a"}).require_approval() == {"path": "b"}
+    assert parse_verdict_answer(YES | EDITED, {"path": "a"}).require_approval() == {"path": "b"}
 
 
 def test_a_server_that_is_away_approves_nothing() -> None:

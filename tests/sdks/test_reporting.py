@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from signalbox_sdk import Connection, reporting
 from signalbox_sdk.connection import ServerUnavailable
-from signalbox_sdk.reporting import RunReporter, ToolCallReport, log_failures
+from signalbox_sdk.reporting import RunReporter, ToolCallReport, log_reporting_failures
 
 from tests.patience import until
 from tests.served import ROOT
@@ -102,7 +102,7 @@ def test_a_run_waits_for_the_first_failure_alone(
         reporter.send_report(report(str(number)))
     assert report_server.attempts == 1
     report_server.status = 200
-    reporter._send_rest_at_exit()  # as at the end of the program
+    reporter._send_queued_reports_at_exit()  # as at the end of the program
     assert report_server.keys == ["7", "8", "9"]
 
 
@@ -164,8 +164,8 @@ def test_a_program_whose_server_stays_away_ends_soon(report_server: ReportServer
 
 def test_what_an_sdk_lacks_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     missing: Any = object()
-    with caplog.at_level(logging.WARNING), log_failures():
+    with caplog.at_level(logging.WARNING), log_reporting_failures():
         missing.usage_metadata  # noqa: B018
     assert "usage_metadata" in caplog.text
-    with pytest.raises(ServerUnavailable), log_failures(ServerUnavailable):
+    with pytest.raises(ServerUnavailable), log_reporting_failures(ServerUnavailable):
         raise ServerUnavailable

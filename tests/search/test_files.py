@@ -130,7 +130,7 @@ def test_a_batch_of_many_calls_looks_their_beginnings_up(session: Session) -> No
         return execute(sql, params, many, context)
 
     with without_statistics(), connection.execute_wrapper(explain_calls):
-        file_touches.record_touches([row.pk for row in rows])
+        file_touches.record_file_touches([row.pk for row in rows])
     (plan,) = plans
     assert [word for word in ("hashed SubPlan", "Hash", "Seq Scan") if word in plan] == []
     assert "sbx_event_context_tool_use" in plan

@@ -83,7 +83,7 @@ def test_what_changed_is_masked_in_the_audit_log(db: None) -> None:
 
 def test_a_hooks_folder_is_masked_and_the_same_folder_reads_alike(db: None) -> None:
     for claude_id in ("one", "two"):
-        reported_sessions.find_or_create_session(
+        reported_sessions.find_or_create_reported_session(
             claude_id, SessionLocation(f"/srv/{TOKEN}/app", "host"), BEGAN
         )
     [folder] = set(Session.objects.values_list("project_dir", flat=True))

@@ -50,7 +50,7 @@ def test_masked_arguments_that_come_back_stay_what_they_are(argument: str) -> No
 
 
 def set_value(name: str = "TOKEN", value: str = SECRET, kind: str = "env") -> McpCredential:
-    return mcp_credentials.set_credential("gh", kind, name, value, actor=ALICE, now=NOW)
+    return mcp_credentials.save_server_credential("gh", kind, name, value, actor=ALICE, now=NOW)
 
 
 def client(*scopes: str, name: str = "") -> Client:
@@ -109,7 +109,7 @@ def test_what_would_steer_the_process_or_the_request_is_refused(kind: str, name:
 
 def test_no_key_sets_one_and_the_audit_log_tells_of_it_without_the_value() -> None:
     with pytest.raises(Forbidden):
-        mcp_credentials.set_credential("gh", "env", "A", "b", actor=key_actor_by_name("ci"), now=NOW)
+        mcp_credentials.save_server_credential("gh", "env", "A", "b", actor=key_actor_by_name("ci"), now=NOW)
     set_value()
     row = AuditLog.objects.get(event_type="MCP_CREDENTIAL_SET")
     assert (row.target_id, row.metadata) == ("gh env TOKEN", {"source": "sealed", "replaced": False})
@@ -144,7 +144,7 @@ def test_rotating_seals_everything_anew_and_forgets_the_old_key() -> None:
 def test_where_the_keys_are_lost_doctor_says_so_and_rotating_keeps_what_is_there() -> None:
     set_value()
     keyring.keyring_path().unlink()
-    found = upkeep.check_credentials()
+    found = upkeep.check_credentials_can_be_decrypted()
     assert (found.level, "credential_keys" in found.remedy) == (CheckLevel.FAIL, True)
     with pytest.raises(CommandError, match="old keys stay"):
         call_command("credentials", "rotate-key")

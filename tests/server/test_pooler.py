@@ -38,10 +38,10 @@ def test_a_pooler_is_for_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db
 def test_a_session_of_our_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    startup.require_database_sessions()
+    startup.require_compatible_pooler()
     monkeypatch.setattr(pooling, "is_pooled_by_transaction", lambda: True)
     with pytest.raises(CommandError, match=r"transaction mode.*DATABASE_URL must lead to PostgreSQL itself"):
-        startup.require_database_sessions()
+        startup.require_compatible_pooler()
 
 
 @contextlib.contextmanager

@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
 
-from coordinator.actions.notifications import set_unguarded_choice
-from coordinator.actions.notifications.delivering import find_drop_reason
+from coordinator.actions.notifications import set_unguarded_call_notifications
+from coordinator.actions.notifications.delivering import find_notification_drop_reason
 from coordinator.actions.notifications.removed_people import rename_notification_person
 from coordinator.actions.sessions import guards
 from coordinator.actions.sessions.events import record_events
@@ -211,7 +211,7 @@ def test_the_mode_is_what_the_newest_hook_says(session: Session) -> None:
             "tool_use_id": f"toolu_{number}",
         }
         hook = claude_code.DIALECT.read_hook(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
-        record_events([*claude_code.DIALECT.build_events(hook, session.pk)], BEGAN)
+        record_events([*claude_code.DIALECT.build_hook_and_transcript_events(hook, session.pk)], BEGAN)
     report = load_guard_report(session)
     assert report is not None
     assert (report.mode, report.mode_note) == ("bypassPermissions", guarding.APPROVES_ALL)
@@ -358,7 +358,7 @@ def test_what_has_just_come_is_counted_a_minute_later(session: Session) -> None:
 def test_who_switched_it_off_or_hears_of_some_requests_alone_is_not_told(session: Session) -> None:
     listening("anna")
     listening("ben", about="marked")
-    set_unguarded_choice(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
+    set_unguarded_call_notifications(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
     assert "NOTIFICATION_CHOICE_SET" in AuditLog.objects.values_list("event_type", flat=True)
     add_events(session, [hook_came(), *call("a", before=None)])
     guards.count_unguarded_calls(LATER)
@@ -371,14 +371,14 @@ def test_a_message_that_waits_is_dropped_where_its_person_switches_it_off(sessio
     add_events(session, [hook_came(), *call("a", before=None)])
     guards.count_unguarded_calls(LATER)
     message = Notification.objects.get()
-    assert find_drop_reason(message, None, LATER) is None
-    set_unguarded_choice(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
-    assert find_drop_reason(message, None, LATER) == "it was switched off"
+    assert find_notification_drop_reason(message, None, LATER) is None
+    set_unguarded_call_notifications(user=User.objects.get(username="anna"), notify=False, now=BEGAN)
+    assert find_notification_drop_reason(message, None, LATER) == "it was switched off"
     assert target.person == "anna"
 
 
 def test_the_choice_follows_a_person_to_a_new_name() -> None:
-    set_unguarded_choice(user=person("approver", "cleo"), notify=False, now=BEGAN)
+    set_unguarded_call_notifications(user=person("approver", "cleo"), notify=False, now=BEGAN)
     rename_notification_person("cleo", "dora", actor=ANNA, now=BEGAN)
     assert NotificationChoice.objects.get().person == "dora"
 

@@ -90,13 +90,13 @@ def test_a_viewer_cannot_tag_or_archive(viewer):
     [("a, B ,a", ["a", "b"]), ("  two   words ", ["two words"]), (", ,", []), ("Ü", ["ü"])],
 )
 def test_tags_are_read_in_one_form(text, expected):
-    assert session_lists.parse_tags(text) == expected
+    assert session_lists.parse_session_tags(text) == expected
 
 
 def test_too_long_and_too_many_tags_are_refused_whole(approver):
     make_session("ses_a")
     with pytest.raises(BadRequest):
-        session_lists.parse_tags("x" * 41)
+        session_lists.parse_session_tags("x" * 41)
     answer = keep(approver, "tag", "ses_a", tags=",".join(f"t{number}" for number in range(21)))
     assert "at most 20 tags" in message_of(answer)[0]
     assert not SessionTag.objects.exists()

@@ -130,7 +130,7 @@ def test_the_door_hears_it_again(serve: Callable[..., Any]) -> None:
 
 
 def test_silence_ends_the_session_of_calls_of_which_nobody_knows_the_agent_s(db: None) -> None:
-    made = reported_sessions.find_or_create_session(
+    made = reported_sessions.find_or_create_reported_session(
         "mcp-gateway:gws-1", SessionLocation(profile=GATEWAY), BEGAN
     )
     assert inactivity.find_silent_session_ids(LATE - MINUTE) == []

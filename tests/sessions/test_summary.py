@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordinator.actions.search.file_touches import record_touches
+from coordinator.actions.search.file_touches import record_file_touches
 from coordinator.models import (
     Note,
     PermissionContext,
@@ -109,7 +109,7 @@ def test_what_it_changed_comes_from_its_runner_or_else_from_its_calls():
             *called("Write", {"file_path": "/etc/hosts"}, use="e", error="Permission denied"),
         ],
     )
-    record_touches([row.pk for row in rows])
+    record_file_touches([row.pk for row in rows])
     changes = summary_of(session).changes
     assert changes is not None
     assert (changes.files, changes.paths, changes.is_complete) == (2, ["/srv/b.py", "/srv/a.py"], False)

@@ -43,7 +43,7 @@ def report_title(session: Session, title: Any) -> None:
     """Have Claude Code's SessionStart tell how it calls the session."""
     body = {"hook_event_name": "SessionStart", "session_id": "c1", "source": "resume", "session_title": title}
     hook = claude_code.AgentHook("SessionStart", "c1", body, "2026-11-20T09:00:00+00:00")
-    record_events([*claude_code.DIALECT.build_events(hook, session.pk)], BEGAN)
+    record_events([*claude_code.DIALECT.build_hook_and_transcript_events(hook, session.pk)], BEGAN)
 
 
 # --- what is known before anything is kept ----------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_persons_title_stands_for_good(session: Session) -> None:
     add_events(session, [said("user", "Fix the build, please")])
     naming.save_person_title(session.pk, "  My   title ", actor=ANNA, now=BEGAN)
     report_title(session, "Another")
-    naming.save_reported_titles({session.pk: "A third"}, BEGAN)
+    naming.save_titles_from_agents({session.pk: "A third"}, BEGAN)
     naming.update_session_titles(BEGAN)
     naming.assign_session_titles([session.pk], BEGAN)
     assert kept(session) == ("My title", "person")
@@ -185,7 +185,7 @@ def test_with_nothing_typed_it_gets_its_own_title_back(session: Session) -> None
 
 
 def test_secrets_stay_masked_in_every_title(session: Session) -> None:
-    naming.save_reported_titles({session.pk: f"Agent's {TOKEN}"}, BEGAN)
+    naming.save_titles_from_agents({session.pk: f"Agent's {TOKEN}"}, BEGAN)
     assert TOKEN not in str(kept(session))
     naming.save_person_title(session.pk, f"Person's {TOKEN}", actor=ANNA, now=BEGAN)
     assert str(kept(session)).startswith("(\"Person's [masked: GitHub token ")
@@ -193,7 +193,7 @@ def test_secrets_stay_masked_in_every_title(session: Session) -> None:
 
 
 def test_a_title_goes_with_its_session_and_none_comes_without(session: Session) -> None:
-    naming.save_reported_titles({session.pk: "Here", "ses_nowhere": "There"}, BEGAN)
+    naming.save_titles_from_agents({session.pk: "Here", "ses_nowhere": "There"}, BEGAN)
     assert list(SessionTitle.objects.values_list("pk", flat=True)) == [session.pk]
     Session.objects.filter(pk=session.pk).delete()
     assert not SessionTitle.objects.exists()

@@ -122,7 +122,7 @@ def test_a_batch_that_tells_of_a_refusal_makes_it_the_calls_error(session: Sessi
         {"session_id": "c1", "hook_event_name": "PostToolBatch", "tool_calls": [call | {"tool_response": APPROVAL}]},
     ):  # fmt: skip
         hook = claude_code.DIALECT.read_hook(json.dumps(body).encode(), "2026-11-20T09:00:00+00:00")
-        record_events([*claude_code.DIALECT.build_events(hook, session.pk)], BEGAN)
+        record_events([*claude_code.DIALECT.build_hook_and_transcript_events(hook, session.pk)], BEGAN)
     timeline = SessionTimeline(session.pk)
     (row,) = (
         one

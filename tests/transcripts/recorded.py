@@ -23,12 +23,12 @@ from django.utils import timezone
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.client.transcript_lines import add_transcript_lines
+from coordinator.client.transcript_lines import add_transcript_lines_to_hook
 from coordinator.dialects.contract import Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.dialects.loaded import DIALECTS
-from coordinator.dialects.otlp_logs import read_otlp_logs
-from coordinator.dialects.otlp_traces import read_otlp_traces
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
+from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.lib import instants
@@ -109,7 +109,7 @@ def told_by_hooks_one_by_one(
         body = json.dumps(told).encode()
         words = HOOK_AGENTS[agent].words
         if transcript is not None and words is not None and told["hook_event_name"] in words.hooks:
-            body = add_transcript_lines(body, told | {"transcript_path": str(transcript)}, words)
+            body = add_transcript_lines_to_hook(body, told | {"transcript_path": str(transcript)}, words)
         hook = dialect.read_hook(body, instants.format_canonical_instant(at))
         hook = dataclasses.replace(hook, sent_as=f"{agent} {at}")
         yield functools.partial(_record, dialect, hook)
@@ -117,8 +117,8 @@ def told_by_hooks_one_by_one(
 
 def _record(dialect: Dialect, hook: AgentHook) -> None:
     place = SessionLocation("/home/dev/project", profile=dialect.name, agent_name=dialect.name)
-    made = reported_sessions.find_or_create_session(hook.session, place, timezone.now()).session_id
-    record_events(dialect.build_events(hook, made), timezone.now())
+    made = reported_sessions.find_or_create_reported_session(hook.session, place, timezone.now()).session_id
+    record_events(dialect.build_hook_and_transcript_events(hook, made), timezone.now())
 
 
 def _moment(text: str) -> Any:
@@ -140,7 +140,7 @@ def told_by_telemetry(agent: str) -> None:
 
 def sent(kind: str, body: Any, now: datetime) -> list[NewEvent]:
     """Record one export as the door of telemetry does; return the events that it made."""
-    reports = (read_otlp_logs if kind == "logs" else read_otlp_traces)(body, now)
+    reports = (convert_otlp_logs_to_reports if kind == "logs" else convert_otlp_traces_to_reports)(body, now)
     events = assign_session_events(reports, LOCAL_PROGRAM, now)
     record_events(events, now)
     return events

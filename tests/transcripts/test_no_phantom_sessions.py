@@ -11,7 +11,7 @@ from django.utils import timezone
 from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.dialects import codex
-from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.edge.ingest.otlp import assign_session_events
 from coordinator.identity.keys import KeyIdentity
 from coordinator.models import Event, EventContext, Session
@@ -97,7 +97,7 @@ def hook(name: str, **fields: Any) -> None:
     known = reported_sessions.reopen_or_create_session(
         PARENT, SessionLocation(profile="codex"), timezone.now()
     )
-    record_events([*codex.DIALECT.build_events(read, known.session_id)], timezone.now())
+    record_events([*codex.DIALECT.build_hook_and_transcript_events(read, known.session_id)], timezone.now())
 
 
 def test_a_sub_agent_of_codex_is_told_in_the_session_that_started_it_with_its_tokens() -> None:
@@ -116,7 +116,7 @@ def test_a_sub_agent_of_codex_is_told_in_the_session_that_started_it_with_its_to
 def test_nobody_draws_another_s_telemetry_into_their_session() -> None:
     """Whoever claims a thread that is not theirs gets nothing of it."""
     hook("UserPromptSubmit", prompt="Say hi.", turn_id="t2", agent_id=THREAD, agent_type="default")
-    reports = read_otlp_logs(export(prompt(THREAD, "Mine.")), timezone.now())
+    reports = convert_otlp_logs_to_reports(export(prompt(THREAD, "Mine.")), timezone.now())
     stranger = KeyIdentity(id=9, name="other", scopes=frozenset({"agent"}), agent_id="other")
     events = assign_session_events(reports, stranger, timezone.now())
     assert {event.session_id for event in events} == {Session.objects.get(executor_session_id=THREAD).pk}

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.edge.http import grpc_refusal
 from coordinator.models import Event, EventContext, Run, Session
 from coordinator.usage import reading as usage
@@ -275,7 +275,7 @@ def log_record(sequence: int, second: int) -> dict[str, Any]:
 def origins_of(*records: dict[str, Any]) -> list[str | None]:
     """Return by what these records' events are known when they come again."""
     request = {"resourceLogs": [{"resource": {}, "scopeLogs": [{"logRecords": list(records)}]}]}
-    return [event.origin for report in read_otlp_logs(request, NOW) for event in report.events]
+    return [event.origin for report in convert_otlp_logs_to_reports(request, NOW) for event in report.events]
 
 
 def test_records_of_a_program_that_counts_from_the_beginning_again_are_new_and_resent_ones_are_not() -> None:

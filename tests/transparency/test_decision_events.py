@@ -72,11 +72,11 @@ def decide(verdict: Any, command: str) -> str:
 
 def test_decisions_are_told_with_who_and_what_once(collector: Collector) -> None:
     decide("approved", "before anybody listened")
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert collector.records == []
     first, second = decide("approved", "make"), decide("denied", "rm -rf /")
-    decision_events.send_due_decisions(timezone.now())
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert collector.names == ["gen_ai.tool.call.decision"] * 2
     told = [(one["gen_ai.tool.call.decision"], one["signalbox.request_id"]) for one in collector.records]
     assert told == [("approved", first), ("denied", second)]
@@ -88,14 +88,14 @@ def test_decisions_are_told_with_who_and_what_once(collector: Collector) -> None
 
 
 def test_a_receiver_that_is_away_gets_them_later(collector: Collector) -> None:
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     collector.status = 503
     decide("approved", "make")
     with pytest.raises(JobAttemptFailed, match="answered 503"):
-        decision_events.send_due_decisions(timezone.now())
+        decision_events.export_new_decision_logs(timezone.now())
     collector.status = 200
     decide("denied", "rm")
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert [one["gen_ai.tool.call.decision"] for one in collector.records] == ["approved", "denied"]
 
 
@@ -120,12 +120,12 @@ def test_a_receiver_that_stays_away_is_asked_less_and_less_often(collector: Coll
 def test_without_an_address_nothing_is_done(settings: Any) -> None:
     settings.OTLP_ENDPOINT = ""
     decide("approved", "make")
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert not AuditDelivery.objects.exists()
 
 
 def test_what_another_program_wrote_is_not_told_as_a_decision(collector: Collector) -> None:
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     AuditLog.objects.create(
         timestamp=timezone.now(),
         event_type="PERMISSION_REQUEST_APPROVED",
@@ -133,37 +133,37 @@ def test_what_another_program_wrote_is_not_told_as_a_decision(collector: Collect
         result="allowed",
     )
     decide("denied", "rm")
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert [one["gen_ai.tool.call.decision"] for one in collector.records] == ["denied"]
 
 
 def test_a_redirect_is_not_followed(collector: Collector, settings: Any) -> None:
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     collector.status = 302
     decide("approved", "make")
     with pytest.raises(JobAttemptFailed, match="answered 302"):
-        decision_events.send_due_decisions(timezone.now())
+        decision_events.export_new_decision_logs(timezone.now())
 
 
 def test_a_worker_that_was_overtaken_moves_no_place_back(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     decide("approved", "make")
     post = decision_events.export_decision_logs
 
     def post_slowly(records: Any) -> None:
         post(records)
         monkeypatch.setattr(decision_events, "export_decision_logs", post)
-        decision_events.send_due_decisions(timezone.now())  # another worker, meanwhile
+        decision_events.export_new_decision_logs(timezone.now())  # another worker, meanwhile
         decide("denied", "rm -rf /")
-        decision_events.send_due_decisions(timezone.now())
+        decision_events.export_new_decision_logs(timezone.now())
 
     monkeypatch.setattr(decision_events, "export_decision_logs", post_slowly)
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     place = AuditDelivery.objects.get()
     sent = len(collector.records)
-    decision_events.send_due_decisions(timezone.now())
+    decision_events.export_new_decision_logs(timezone.now())
     assert len(collector.records) == sent
     assert AuditDelivery.objects.get().tree_size == place.tree_size
     assert collector.records[-1]["gen_ai.tool.call.decision"] == "denied"

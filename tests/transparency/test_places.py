@@ -102,7 +102,7 @@ def witness() -> Iterator[Witness]:
 
 def sealed_and_sent(write: Write, number: int = 3) -> AuditCheckpoint:
     write(number)
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     return AuditCheckpoint.objects.order_by("-tree_size")[0]
 
 
@@ -110,7 +110,7 @@ def test_a_file_gets_each_note(write: Write, settings: Any, tmp_path: Path) -> N
     settings.AUDIT_CHECKPOINTS = [f"file:{tmp_path}/kept"]
     notes = [sealed_and_sent(write).note for _ in range(2)]
     assert split_signed_notes((tmp_path / "kept").read_text()) == notes
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert split_signed_notes((tmp_path / "kept").read_text()) == notes, "nothing new, and it was sent again"
     assert findings(*notes) == []
 
@@ -162,9 +162,9 @@ def test_a_witness_signs_and_its_signature_is_in_every_later_proof(
     (row, *_) = write(3)
     sealing.sign_audit_checkpoint(timezone.now())
     witness.log_key = keys.load_audit_signer().public_verifier
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     write(4)
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     newest = AuditCheckpoint.objects.order_by("-tree_size")[0]
     assert witness.known == (7, bytes(newest.root_hash))
     log_key = keys.load_audit_signer().public_verifier
@@ -180,10 +180,10 @@ def test_a_witness_that_knows_more_than_we_thought_is_asked_from_there(
     write(3)
     sealing.sign_audit_checkpoint(timezone.now())
     witness.log_key = keys.load_audit_signer().public_verifier
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     AuditDelivery.objects.all().delete()
     write(2)
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert [body.split("\n")[0] for body in witness.received] == ["old 0", "old 0", "old 3"]
     assert AuditDelivery.objects.get().tree_size == 5
 
@@ -196,7 +196,7 @@ def test_a_signature_that_is_not_the_witness_s_is_no_signature(
     sealing.sign_audit_checkpoint(timezone.now())
     witness.log_key = keys.load_audit_signer().public_verifier
     witness.private = Ed25519PrivateKey.generate()
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert "is wrong" in (Job.objects.get(name=state.SEND_CHECKPOINT).error or "")
     assert witness.key.name not in AuditCheckpoint.objects.get().note
 
@@ -222,9 +222,9 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
     told = {check.name: check for check in upkeep.check_audit_log(timezone.now())}
     assert "do not reach" in told["audit checkpoints"].message
     witness.status, received = 0, len(witness.received)
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert len(witness.received) == received, "it was not given time to come back"
-    sealing.seal_and_send_log(timezone.now() + timedelta(seconds=10))
+    sealing.seal_and_send_audit_log(timezone.now() + timedelta(seconds=10))
     errors = {place.place: place.error for place in state.list_deliveries()}
     assert [name for name, error in errors.items() if error is not None] == [f"file:{tmp_path}/no/folder"]
     assert Job.objects.get(name=state.SEND_CHECKPOINT).attempts == 2
@@ -235,7 +235,7 @@ def test_a_place_that_is_set_no_more_is_forgotten(write: Write, settings: Any, t
     sealed_and_sent(write)
     assert Job.objects.filter(name=state.SEND_CHECKPOINT).count() == 1
     settings.AUDIT_CHECKPOINTS = []
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert not Job.objects.filter(name=state.SEND_CHECKPOINT).exists()
 
 
@@ -262,14 +262,14 @@ def test_a_worker_that_was_killed_while_it_sent_is_made_up_for(
             return ""
 
         places.append_note_to_file = append
-        sealing.seal_and_send_log(now)
+        sealing.seal_and_send_audit_log(now)
 
     with worker_process(send_until_killed) as (pid, told):
         assert os.read(told, 5) == b"begun"
         kill_worker(pid)
-    sealing.seal_and_send_log(now + LEASE / 2)
+    sealing.seal_and_send_audit_log(now + LEASE / 2)
     assert not (tmp_path / "kept").exists()
-    sealing.seal_and_send_log(now + LEASE)
+    sealing.seal_and_send_audit_log(now + LEASE)
     assert len(split_signed_notes((tmp_path / "kept").read_text())) == 1
 
 

@@ -144,7 +144,7 @@ def test_inner_nodes_that_are_kept_are_those_that_follow_from_the_leaves(write: 
 
 def test_the_job_seals_what_the_log_has(write: Write) -> None:
     write(2)
-    sealing.seal_and_send_log(timezone.now())
+    sealing.seal_and_send_audit_log(timezone.now())
     assert AuditCheckpoint.objects.get().tree_size == 2
 
 

@@ -53,13 +53,13 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
     spend(10)
     assert find_fill_progress() == 0
     steps = 0
-    while filling.fill_next_slice(2) is not None:
+    while filling.fill_next_usage_slice(2) is not None:
         spend(100)
         steps += 1
         assert steps < 20
         if steps == 2:
             break
-    while filling.fill_next_slice(10_000) is not None:  # PostgreSQL's numbers go on from test to test
+    while filling.fill_next_usage_slice(10_000) is not None:  # PostgreSQL's numbers go on from test to test
         pass
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.requests, usage.output) == (6, 1 + 2 + 3 + 10 + 200)

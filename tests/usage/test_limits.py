@@ -91,18 +91,20 @@ def test_codex_s_windows_are_read() -> None:
 )
 def test_what_cannot_be_read_is_left_out(wrong: Any) -> None:
     assert parse_codex_limits(wrong, NOW) == []
-    assert status_line.find_limits({"rate_limits": wrong}) == []
+    assert status_line.extract_subscription_limits({"rate_limits": wrong}) == []
 
 
 def test_claude_s_status_line_has_both_windows_and_shows_them() -> None:
-    limits = status_line.find_limits(DOCUMENT)
+    limits = status_line.extract_subscription_limits(DOCUMENT)
     assert limits == [
         {"window_minutes": 300, "used_percent": 23.5, "resets_at": 1795618800},
         {"window_minutes": 10080, "used_percent": 81.0, "resets_at": 1795910400},
     ]
-    assert status_line.format_line(DOCUMENT, limits) == "Opus 4.6 · context 42 % · 5 h 24 % · week 81 %"
+    assert (
+        status_line.format_status_line(DOCUMENT, limits) == "Opus 4.6 · context 42 % · 5 h 24 % · week 81 %"
+    )
     hostile = {"model": {"display_name": "\x1b]0;x\x07Opus\n\u202e"}}
-    assert status_line.format_line(hostile, []) == "]0;xOpus"
+    assert status_line.format_status_line(hostile, []) == "]0;xOpus"
 
 
 @pytest.mark.django_db
@@ -165,7 +167,7 @@ def test_a_person_is_told_once_a_window_at_the_level_that_they_set() -> None:
     )
     record(reading(99))
     assert not Notification.objects.exists()
-    notifications.set_address_filter(target.pk, user=anna, about="everything", limit_percent=80, now=NOW)
+    notifications.set_notification_filter(target.pk, user=anna, about="everything", limit_percent=80, now=NOW)
     record(reading(79.9))
     assert not Notification.objects.exists()
     record(reading(80))
@@ -174,9 +176,11 @@ def test_a_person_is_told_once_a_window_at_the_level_that_they_set() -> None:
     text = build_message_text(message, None, NOW)
     assert text.title == "Signalbox: claude-code has used 95 % of its limit for 5 hours"
     assert text.text == "It resets on Wednesday, 14:00 (UTC). Reported by build."
-    assert delivering.find_drop_reason(message, None, NOW) is None
+    assert delivering.find_notification_drop_reason(message, None, NOW) is None
     later = NOW + timedelta(hours=6)
-    assert delivering.find_drop_reason(message, None, later) == "the window of the limit has ended"
+    assert (
+        delivering.find_notification_drop_reason(message, None, later) == "the window of the limit has ended"
+    )
     record(reading(85, hours=7), at=later, now=later)
     assert Notification.objects.count() == 2
 
@@ -200,7 +204,7 @@ def test_a_level_that_is_none_is_refused(level: int) -> None:
         person="anna", kind="email", address="anna@example.org", created_at=NOW
     )
     with pytest.raises(UnprocessableRequest, match="from 1 to 100"):
-        notifications.set_address_filter(target.pk, user=anna, about="everything", limit_percent=level)
+        notifications.set_notification_filter(target.pk, user=anna, about="everything", limit_percent=level)
 
 
 @pytest.mark.django_db
@@ -313,7 +317,7 @@ def test_the_status_line_posts_once_a_minute(monkeypatch: pytest.MonkeyPatch, tm
     )
     clock = [1_000_000.0]
     monkeypatch.setattr(status_line.time, "time", lambda: clock[0])
-    limits = status_line.find_limits(DOCUMENT)
+    limits = status_line.extract_subscription_limits(DOCUMENT)
     changed = [{**limits[0], "used_percent": 50.0}]
     numbers = []
     for seconds, reported in (
@@ -325,7 +329,7 @@ def test_the_status_line_posts_once_a_minute(monkeypatch: pytest.MonkeyPatch, tm
         (600, changed),
     ):
         clock[0] += seconds
-        status_line.report_limits(reported)
+        status_line.post_subscription_limits(reported)
         numbers.append(len(posted))
     # Nothing within a minute, the same again only after ten minutes.
     assert numbers == [1, 1, 1, 2, 2, 3]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator.actions.sessions.omissions import MAX_OF_EXPORT, MAX_OF_SENDER, record_omissions
+from coordinator.actions.sessions.omissions import MAX_OF_EXPORT, MAX_OF_SENDER, record_telemetry_omissions
 from coordinator.models import TelemetryOmission
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
 from dashboard.connections.omissions import SHOWN_FOR, list_recent_omissions
@@ -23,7 +23,7 @@ BOT = TelemetryEmitter("helpdesk-bot", "some.library")
 def record(
     *names: str, sender: str = "laptop", at: datetime = NOW, kind: OmissionKind = OmissionKind.SPAN
 ) -> None:
-    record_omissions(sender, Counter((BOT, kind, name) for name in names), now=at)
+    record_telemetry_omissions(sender, Counter((BOT, kind, name) for name in names), now=at)
 
 
 def test_an_export_that_is_understood_in_part_is_shown_with_its_emitter_and_what_to_do(

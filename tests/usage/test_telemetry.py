@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from coordinator.actions.sessions.events import record_events
-from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_reading import ReadingNotes
-from coordinator.dialects.otlp_traces import read_otlp_traces
+from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.ingest.otlp import JSON, PROTOBUF, assign_session_events, encode_partial_success
 from coordinator.identity.keys import LOCAL_PROGRAM
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay
@@ -37,7 +37,7 @@ TALK = {"gen_ai__conversation__id": "talk-1"}
 def take(request: Any, kind: str = "traces") -> ReadingNotes:
     """Take an export as the endpoint does; return what was left out of it."""
     notes = ReadingNotes()
-    reader = read_otlp_traces if kind == "traces" else read_otlp_logs
+    reader = convert_otlp_traces_to_reports if kind == "traces" else convert_otlp_logs_to_reports
     record_events(assign_session_events(reader(request, NOW, notes), LOCAL_PROGRAM, NOW), NOW)
     return notes
 

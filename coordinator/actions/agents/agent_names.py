@@ -14,7 +14,7 @@ from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AgentName
-from coordinator.models.agent_names import find_linked_agent, list_known_names
+from coordinator.models.agent_names import find_linked_agent, list_all_agent_names
 
 
 def link_agent_name(name: str, agent_id: str, *, actor: Actor, now: datetime) -> None:
@@ -29,7 +29,7 @@ def link_agent_name(name: str, agent_id: str, *, actor: Actor, now: datetime) ->
         linked = find_linked_agent(name)
         if linked is not None and linked.agent_id != agent_id:
             raise Conflict(f"{name} is linked to {linked.agent_id}. Unlink it there first.")
-        if name not in list_known_names():
+        if name not in list_all_agent_names():
             raise NotFound(f"No session and no blueprint has the name {name!r}.")
         if linked is not None:
             return

@@ -129,7 +129,7 @@ def lock_agent(agent_id: str, seen_version: str | None = None) -> Agent:
     return row
 
 
-def assignment_version(row: AgentPlugin) -> str:
+def plugin_assignment_version(row: AgentPlugin) -> str:
     return versions.values_version([row.pos_x, row.pos_y])
 
 
@@ -156,7 +156,7 @@ def assign_plugin(
     return row
 
 
-def move_plugin(
+def move_plugin_on_board(
     agent_id: str,
     plugin_id: str,
     *,
@@ -179,7 +179,7 @@ def move_plugin(
     return row
 
 
-def withdraw_plugin(
+def unassign_plugin(
     agent_id: str,
     plugin_id: str,
     *,
@@ -200,7 +200,9 @@ def lock_plugin_assignment(agent_id: str, plugin_id: str, seen_version: str | No
     row = AgentPlugin.objects.select_for_update().filter(pk=(agent_id, plugin_id)).first()
     if row is None:
         raise NotFound(f"{agent_id} no longer uses {plugin_id}. Reload the page.")
-    versions.require_current_version(assignment_version(row), seen_version, f"{plugin_id} of {agent_id}")
+    versions.require_current_version(
+        plugin_assignment_version(row), seen_version, f"{plugin_id} of {agent_id}"
+    )
     return row
 
 
@@ -220,7 +222,7 @@ def count_agent_dependents(agent_ids: Iterable[str]) -> dict[str, int]:
         "chat attachments": ChatAttachment.objects.filter(message__agent__in=ids).count(),
         "grants": Grant.objects.filter(agent_id__in=ids).count(),
         "assigned plugins": AgentPlugin.objects.filter(agent__in=ids).count(),
-        "API keys to be revoked": active_agent_keys(ids).count(),
+        "API keys to be revoked": active_agent_api_keys(ids).count(),
     }
 
 
@@ -239,11 +241,11 @@ def delete_agent_with_data(
     with transaction.atomic():
         row = lock_agent(agent_id)
         deleted_counts = count_agent_dependents([agent_id])
-        for key in active_agent_keys([agent_id]):
+        for key in active_agent_api_keys([agent_id]):
             keys.invalidate_api_key(
                 key.pk, actor=actor, now=moment, reason=f"The agent {agent_id} was deleted."
             )
-        keys.unbind_deleted_agent(agent_id, actor=actor, now=moment)
+        keys.unbind_deleted_agent_from_keys(agent_id, actor=actor, now=moment)
         chat.purge_chat_messages(ChatMessage.objects.filter(agent=agent_id))
         McpAgentPerson.objects.filter(pk=agent_id).delete()
         ReadMark.objects.filter(agent_id=agent_id).delete()
@@ -268,5 +270,5 @@ def delete_agent_with_data(
     return row
 
 
-def active_agent_keys(agent_ids: Iterable[str]) -> Any:
+def active_agent_api_keys(agent_ids: Iterable[str]) -> Any:
     return ApiKey.objects.filter(agent_id__in=list(agent_ids), revoked_at__isnull=True)

@@ -104,7 +104,7 @@ def is_agent_in_pattern(agent_id: str, pattern: str) -> bool:
     return agent_id in {name.strip() for name in re.split(r"[|,]", pattern or "")}
 
 
-def find_refused_agent_ids(agent_ids: Iterable[str]) -> dict[str, str]:
+def find_reserved_agent_ids(agent_ids: Iterable[str]) -> dict[str, str]:
     """Return which of the ids no new agent may have, each with the reason."""
     refused = {}
     for agent_id in DeletedAgent.objects.filter(pk__in=list(agent_ids)).values_list("pk", flat=True):

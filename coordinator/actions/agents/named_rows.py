@@ -51,8 +51,8 @@ class NamedRows(Generic[Row]):
 
     def create_named_row(self, name: str, fields: Mapping[str, Any], *, actor: Actor, now: datetime) -> Row:
         """Add a row. Raises BadRequest for a bad name, Invalid for a masked value, Conflict for one that exists."""
-        self.validate_row_name(name)
-        row_fields = self.seal_row_fields(drop_none_fields(fields), name)
+        self.validate_blueprint_name(name)
+        row_fields = self.encrypt_mcp_server_fields(drop_none_fields(fields), name)
         values = {key: value for key, value in row_fields.items() if value or key not in self.removable}
         try:
             with transaction.atomic():
@@ -74,7 +74,7 @@ class NamedRows(Generic[Row]):
             row = self.lock_named_row(name)
             changes: dict[str, Any] = {
                 key: (value or None) if key in self.removable else value
-                for key, value in self.seal_row_fields(row_fields, name, row.mcp_servers).items()
+                for key, value in self.encrypt_mcp_server_fields(row_fields, name, row.mcp_servers).items()
             }
             before = {key: getattr(row, key) for key in changes}
             for key, value in changes.items():
@@ -87,14 +87,16 @@ class NamedRows(Generic[Row]):
                 target=name,
                 result="success",
                 metadata={
-                    "before": describe_audited_fields(before),
-                    "after": describe_audited_fields(changes),
+                    "before": mask_server_secrets_for_audit(before),
+                    "after": mask_server_secrets_for_audit(changes),
                 },
                 now=now,
             )
         return row
 
-    def seal_row_fields(self, values: dict[str, Any], name: str, stored: Any = None) -> dict[str, Any]:
+    def encrypt_mcp_server_fields(
+        self, values: dict[str, Any], name: str, stored: Any = None
+    ) -> dict[str, Any]:
         """Return fields as they are stored."""
         if "mcp_servers" not in values:
             return values
@@ -104,7 +106,7 @@ class NamedRows(Generic[Row]):
             "mcp_servers": sealed_servers.seal_server_values(values["mcp_servers"], owner, stored),
         }
 
-    def validate_row_name(self, name: str) -> None:
+    def validate_blueprint_name(self, name: str) -> None:
         """Raise BadRequest for a name that could not stand in a path or a file name."""
         if len(name) > MAX_NAME:
             raise BadRequest(f"{self.noun} name must be {MAX_NAME} characters or less")
@@ -115,7 +117,7 @@ class NamedRows(Generic[Row]):
             )
 
 
-def describe_audited_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def mask_server_secrets_for_audit(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields as the audit log may hold them."""
     return {
         name: mask_server_secrets(value) if name == "mcp_servers" else value for name, value in fields.items()

@@ -14,8 +14,8 @@ from django.db import IntegrityError, transaction
 
 from coordinator.actions import runs
 from coordinator.actions.audit import audit
-from coordinator.actions.driving.commands import take_due_commands
-from coordinator.actions.driving.holding import prepare_driven_poll
+from coordinator.actions.driving.commands import claim_due_session_commands
+from coordinator.actions.driving.holding import build_driven_session_state
 from coordinator.actions.driving.offers import save_runner_offers
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identity.actors import Actor
@@ -50,7 +50,7 @@ class RunnerRegistration:
         value = (self.executor or {}).get("command")
         return value if isinstance(value, str) else None
 
-    def choose_runner_id(self, now: datetime) -> str:
+    def derive_new_runner_id(self, now: datetime) -> str:
         """Return the id that follows from host, directory and profile; with another command beside, from that too.
 
         Two runners that differ in nothing but their command are two.
@@ -74,20 +74,20 @@ def enroll_runner(
 ) -> Runner:
     """Register a runner, or register it again after it was gone; the runs of its earlier process are recovered.
 
-    From then on only `key` may poll and report for it (`record_sign_of_life`).
+    From then on only `key` may poll and report for it (`record_runner_contact_by_id`).
     Raises Conflict while a runner of the same identity is alive.
     """
-    runner_id = registration.choose_runner_id(now)
+    runner_id = registration.derive_new_runner_id(now)
     known_runner = Runner.objects.filter(pk=runner_id).first()
     if known_runner is not None and is_runner_alive(known_runner, now):
-        raise build_duplicate_error(known_runner)
+        raise build_duplicate_runner_error(known_runner)
     if known_runner is not None:
         runs.recover_runner_runs(known_runner.runner_id, "Runner restarted during execution", now)
     with transaction.atomic():
         known_runner = Runner.objects.select_for_update().filter(pk=runner_id).first()
         if known_runner is not None and is_runner_alive(known_runner, now):
-            raise build_duplicate_error(known_runner)
-        runner = save_runner_row(runner_id, registration, known_runner, now, find_registering_key(key))
+            raise build_duplicate_runner_error(known_runner)
+        runner = save_runner_row(runner_id, registration, known_runner, now, registering_api_key_name(key))
         save_runner_offers(runner, registration.offers)
         return runner
 
@@ -120,10 +120,10 @@ def save_runner_row(
         with transaction.atomic():
             return Runner.objects.create(runner_id=runner_id, **values)
     except IntegrityError:  # the same runner, started twice, in the same instant
-        raise build_duplicate_error(Runner.objects.get(pk=runner_id)) from None
+        raise build_duplicate_runner_error(Runner.objects.get(pk=runner_id)) from None
 
 
-def build_duplicate_error(runner: Runner) -> Conflict:
+def build_duplicate_runner_error(runner: Runner) -> Conflict:
     identity = f"({runner.hostname}, {runner.project_dir}, {runner.executor_profile})"
     return Conflict(
         {
@@ -137,18 +137,18 @@ def build_duplicate_error(runner: Runner) -> Conflict:
     )
 
 
-def record_sign_of_life(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
+def record_runner_contact_by_id(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> Runner:
     """Note a sign of life and return the runner.
 
     Raises Unauthorized for one that is not registered, Forbidden where it registered with another key than `key`.
     """
-    return record_runner_sign(Runner.objects.filter(pk=runner_id).first(), now, key)
+    return record_runner_contact(Runner.objects.filter(pk=runner_id).first(), now, key)
 
 
-def record_runner_sign(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
+def record_runner_contact(runner: Runner | None, now: datetime, key: KeyIdentity | None) -> Runner:
     if runner is None:
         raise Unauthorized("Runner not registered")
-    name = find_registering_key(key)
+    name = registering_api_key_name(key)
     require_runner_key(runner, key)
     adopted = name is not None and runner.registered_by is None
     if adopted or runner.gone_at is not None or abs(runner.time_since_heartbeat(now)) >= HEARD_EVERY:
@@ -160,7 +160,7 @@ def record_runner_sign(runner: Runner | None, now: datetime, key: KeyIdentity | 
     return runner
 
 
-def find_registering_key(key: KeyIdentity | None) -> str | None:
+def registering_api_key_name(key: KeyIdentity | None) -> str | None:
     """Return under which key a runner is known; none where keys are switched off, so that they can be turned on."""
     return None if key is None or key == LOCAL_PROGRAM else key.name
 
@@ -172,37 +172,37 @@ def require_runner_key(runner: Runner, key: KeyIdentity | None) -> None:
 
 
 def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity | None = None) -> None:
-    """The runner says that it is there. Raises as `record_sign_of_life` does."""
-    record_sign_of_life(runner_id, now, key=key)
+    """The runner says that it is there. Raises as `record_runner_contact_by_id` does."""
+    record_runner_contact_by_id(runner_id, now, key=key)
 
 
-def take_runner_work(
+def claim_runner_work(
     runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
 ) -> dict[str, Any] | None:
-    """Look once for something to tell the runner; None where there is nothing. Raises as `record_sign_of_life` does.
+    """Look once for something to tell the runner; None where there is nothing. Raises as `record_runner_contact_by_id` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
     `{"run": {…}}`, which is claimed then; one that drives agents is also told `{"cancel_runs": […]}` and
     `{"commands": […]}`. Whoever holds a poll asks again when the feed reports one of
-    `poll_topics(runner_id)`, and gives an answer that could not be sent back with `abandon_poll`. A run
+    `poll_topics(runner_id)`, and gives an answer that could not be sent back with `abandon_runner_poll`. A run
     that was sent but is never reported as started falls back to pending by itself (actions.housekeeping).
     """
-    runner = record_runner_sign(Runner.load_runner_with_work(runner_id), now, key)
+    runner = record_runner_contact(Runner.load_runner_with_work(runner_id), now, key)
     if runner.deregistered_at is not None:
         remove_runner(runner_id, "Runner was deregistered", now)
         return {"deregistered": True}
-    if runner.has_stops and (stops := take_due_stops(runner_id, now)):
-        return build_stop_message(stops)
-    if runner.has_commands and (commands := take_due_commands(runner_id, now)):
+    if runner.has_stops and (stops := claim_due_stop_commands(runner_id, now)):
+        return build_runner_stop_message(stops)
+    if runner.has_commands and (commands := claim_due_session_commands(runner_id, now)):
         return {"commands": commands}
     run = runs.claim_next_run(runner, now) if takes_runs and runner.has_work else None
     if run is None:
         return None
-    driven = prepare_driven_poll(run)
+    driven = build_driven_session_state(run)
     return {"run": polled_run_as_json(run) | ({} if driven is None else {"driven": driven})}
 
 
-def build_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
+def build_runner_stop_message(stops: list[StopCommand]) -> dict[str, Any]:
     """Return what a runner is told: whose processes to end, and whose turns alone."""
     ends = [stop for stop in stops if not stop.keeps_process]
     stopped_turns = [stop.run_id for stop in stops if stop.keeps_process]
@@ -218,13 +218,15 @@ def list_runner_poll_topics(runner_id: str) -> list[str]:
     return ["runs", "brakes", "budgets", f"runners:{runner_id}"]
 
 
-def take_due_stops(runner_id: str, now: datetime) -> list[StopCommand]:
+def claim_due_stop_commands(runner_id: str, now: datetime) -> list[StopCommand]:
     """Mark the runner's open stop commands as told and return them; those of ended runs are told once."""
-    if not [stop for stop in StopCommand.objects.filter(runner_id=runner_id) if is_stop_due(stop, now)]:
+    if not [
+        stop for stop in StopCommand.objects.filter(runner_id=runner_id) if is_stop_command_due(stop, now)
+    ]:
         return []
     with transaction.atomic():
         pending_commands = StopCommand.objects.select_for_update().filter(runner_id=runner_id).order_by("id")
-        stops = [stop for stop in pending_commands if is_stop_due(stop, now)]
+        stops = [stop for stop in pending_commands if is_stop_command_due(stop, now)]
         delivered = StopCommand.objects.filter(pk__in=[stop.pk for stop in stops])
         delivered.update(delivered_at=now)
         stopping = Run.objects.filter(status=Run.Status.STOPPING).values("run_id")
@@ -233,13 +235,13 @@ def take_due_stops(runner_id: str, now: datetime) -> list[StopCommand]:
     return stops
 
 
-def is_stop_due(stop: StopCommand, now: datetime) -> bool:
+def is_stop_command_due(stop: StopCommand, now: datetime) -> bool:
     """Say whether the runner has not been told yet, or was told long ago without an answer."""
     delivered_at = stop.delivered_at
     return not isinstance(delivered_at, datetime) or now - delivered_at >= STOP_AGAIN_AFTER
 
 
-def abandon_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
+def abandon_runner_poll(runner_id: str, answer: dict[str, Any] | None, now: datetime) -> None:
     """The client of a poll went away: take back what it was not told, and take the runner for gone."""
     Runner.objects.filter(pk=runner_id).update(gone_at=now)
     answer = answer or {}

@@ -7,14 +7,14 @@ is `coordinator.policy.requests.approvals` and `coordinator.policy.requests.appr
 
 from __future__ import annotations
 
-from coordinator.actions.approvals.always_allow import approve_permanently
+from coordinator.actions.approvals.always_allow import approve_request_permanently
 from coordinator.actions.approvals.answering import RequestAnswer, answer_request
 from coordinator.actions.approvals.deciding import decide_request
 from coordinator.actions.approvals.expiry import (
-    end_approval,
     expire_due_requests,
     limit_approvals_to_own_request,
     record_requests_seen,
+    revoke_approval,
     revoke_unused_approvals,
     withdraw_request,
 )
@@ -22,7 +22,7 @@ from coordinator.actions.approvals.pending_calls import consume_request_verdict,
 from coordinator.actions.approvals.requesting import (
     NewPermissionRequest,
     PermissionRequestResult,
-    deny_request_by_rules,
+    create_request_denied_by_rules,
     find_request_by_key,
     request_permission,
 )
@@ -40,12 +40,11 @@ __all__ = [
     "PermissionRequestResult",
     "RequestAnswer",
     "answer_request",
-    "approve_permanently",
+    "approve_request_permanently",
     "assign_requests",
     "consume_request_verdict",
+    "create_request_denied_by_rules",
     "decide_request",
-    "deny_request_by_rules",
-    "end_approval",
     "expire_due_requests",
     "find_final_answer",
     "find_request_by_key",
@@ -54,6 +53,7 @@ __all__ = [
     "mark_request_deferred",
     "record_requests_seen",
     "request_permission",
+    "revoke_approval",
     "revoke_unused_approvals",
     "snooze_requests",
     "unassign_requests",

@@ -35,7 +35,7 @@ class LastingAnswer:
     edits: Sequence[GrantEdit] = ()
 
 
-def approve_permanently(
+def approve_request_permanently(
     request_id: str, answer: LastingAnswer, *, person: Person, judged: str, now: datetime | None = None
 ) -> PermissionRequest:
     """Save the rules and the grant, and approve the request that was judged.
@@ -47,19 +47,19 @@ def approve_permanently(
         raise Forbidden("You need the role approver to write rules and grants.")
     try:
         with transaction.atomic():
-            return save_policy_and_approve(request_id, answer, person, judged, now)
+            return save_policy_and_approve_request(request_id, answer, person, judged, now)
     except SignalboxError as refusal:
         record_failed_permanent_approval(request_id, person, refusal, now or timezone.now())
         raise
 
 
-def save_policy_and_approve(
+def save_policy_and_approve_request(
     request_id: str, answer: LastingAnswer, person: Person, judged: str, now: datetime | None
 ) -> PermissionRequest:
     deciders.lock_decision_rights()  # before the request, as deciding does
     if not who_decides.can_user_edit_policy(person):
         raise Forbidden(who_decides.ADMINS_EDIT)
-    row, actor = rows.lock_permission_request(request_id), rows.resolve_actor(person)
+    row, actor = rows.lock_permission_request(request_id), rows.resolve_decider_actor(person)
     now = now or timezone.now()  # read under the lock: it may have taken a while
     justification = f"Always allowed from request {request_id}"
     if answer.rules is not None:
@@ -93,4 +93,4 @@ def record_failed_permanent_approval(
     with transaction.atomic():
         row = PermissionRequest.objects.filter(request_id=request_id).first()
         if row is not None:
-            rows.record_refused_attempt(row, person, "always allowed", refusal, now)
+            rows.record_refused_request_action(row, person, "always allowed", refusal, now)

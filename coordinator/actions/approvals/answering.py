@@ -56,22 +56,22 @@ def answer_request(
     a request that is no question, and what `decide_request` raises.
     """
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
-    question = question_requests.find_asked(row) if row is not None else None
-    chosen = find_chosen_option(question, answer.option) if isinstance(question, AskedOptions) else None
+    question = question_requests.parse_question_of_request(row) if row is not None else None
+    chosen = find_agent_option(question, answer.option) if isinstance(question, AskedOptions) else None
     return decide_request(
         request_id,
         person=person,
         verdict="denied" if chosen is not None and not chosen.allows else "approved",
         judged=judged,
         reason=reason,
-        added=functools.partial(collect_answer, answer),
+        added=functools.partial(build_stored_answer, answer),
         is_answer=True,
     )
 
 
-def collect_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
+def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, Any]:
     """Return the answer as it is stored with the decision."""
-    asked_question = question_requests.find_asked(row)
+    asked_question = question_requests.parse_question_of_request(row)
     if asked_question is None:
         raise BadRequest("This request is not a question. Approve or deny it.")
     if rules.required_approver_count(row) > 1:
@@ -79,20 +79,20 @@ def collect_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[str, A
     if isinstance(asked_question, AskedPlan):
         return {MODE: check_plan_mode(asked_question, answer.mode)}
     if isinstance(asked_question, AskedOptions):
-        chosen = find_chosen_option(asked_question, answer.option)
+        chosen = find_agent_option(asked_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
     if isinstance(asked_question, AskedQuestions):
         stored = questions.validate_answers(asked_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
-                seal_secret_text(question, stored_answer)
+                encrypt_secret_answer(question, stored_answer)
                 for question, stored_answer in zip(asked_question.questions, stored, strict=True)
             ]
         return {ANSWERED: stored}
     return {ANSWERED: []}  # an address that the person opened
 
 
-def find_chosen_option(options: AskedOptions, option_id: str) -> AgentOption:
+def find_agent_option(options: AskedOptions, option_id: str) -> AgentOption:
     chosen = next((option for option in options.options if option.option_id == option_id), None)
     if chosen is None:
         raise UnprocessableRequest("Choose one of the options that the agent offers.")
@@ -107,7 +107,7 @@ def check_plan_mode(plan: AskedPlan, mode: str) -> str:
     return PlanMode(mode).value
 
 
-def seal_secret_text(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
+def encrypt_secret_answer(question: Question, stored_answer: dict[str, Any]) -> dict[str, Any]:
     """Return a form's answer as it is stored: a text that is, or may be, a secret can be read by its asker alone."""
     text = stored_answer["text"]
     if not text or not (question.is_secret or mask_secrets(text) != text):
@@ -116,7 +116,7 @@ def seal_secret_text(question: Question, stored_answer: dict[str, Any]) -> dict[
     return stored_answer | {"text": HIDDEN_TEXT, SEALED_TEXT: sealed}
 
 
-def unseal_answers(stored: Any) -> Any:
+def decrypt_stored_answers(stored: Any) -> Any:
     """Return stored answers as their asker needs them. Raises ValueError where one cannot be opened any more."""
     if not isinstance(stored, list):
         return stored

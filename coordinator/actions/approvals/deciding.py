@@ -25,7 +25,7 @@ from coordinator.policy.requests import approval_coverage, policy_in_force, ques
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import judged_card_digest, judged_content_for_audit
-from coordinator.policy.requests.questions import remove_sealed_texts
+from coordinator.policy.requests.questions import remove_secret_answer_texts
 from coordinator.policy.requests.tool_calls import STOPS_TURN
 from coordinator.secrets.masking import find_masks
 
@@ -124,29 +124,31 @@ def lock_and_decide_request(
         hour = vote.validity is Validity.ONCE
         vote = replace(vote, scope=Scope.EVERYWHERE, validity=Validity.HOUR if hour else vote.validity)
     refusal = (
-        find_decider_refusal(row, person, book)
-        or find_policy_refusal(row, person, vote, now)
+        find_decider_permission_error(row, person, book)
+        or find_policy_permission_error(row, person, vote, now)
         or rows.find_decision_conflict(row, now)
-        or find_mismatch_refusal(row, vote)
-        or find_unanswered_refusal(row, vote)
-        or find_turn_stop_refusal(row, vote)
-        or (find_approval_brake_refusal(row) if vote.verdict == "approved" else None)
+        or find_vote_mismatch_error(row, vote)
+        or find_missing_answer_error(row, vote)
+        or find_turn_stop_error(row, vote)
+        or (find_brake_error_for_approval(row) if vote.verdict == "approved" else None)
     )
     if refusal is not None:
-        return rows.record_refused_attempt(row, person, vote.verdict, refusal, now)
-    update_needed_votes(row, book)
+        return rows.record_refused_request_action(row, person, vote.verdict, refusal, now)
+    update_required_vote_counts(row, book)
     if vote.verdict == "approved" and rules.required_approver_count(row) > 1:
         return add_approval_vote(row, person, vote, book)
-    vote = replace(vote, right_of=find_deciding_right(row, person, book, used=()))
+    vote = replace(vote, right_of=find_decision_right_owner(row, person, book, used=()))
     return close_decided_request(row, person, vote, [vote], now)
 
 
-def find_decider_refusal(row: PermissionRequest, person: Person, book: DeciderBook) -> SignalboxError | None:
+def find_decider_permission_error(
+    row: PermissionRequest, person: Person, book: DeciderBook
+) -> SignalboxError | None:
     why_not = book.explain_cannot_decide(person, row)
     return Forbidden(why_not) if why_not else None
 
 
-def find_policy_refusal(
+def find_policy_permission_error(
     row: PermissionRequest, person: Person, vote: DecisionVote, now: datetime
 ) -> SignalboxError | None:
     """Refuse to allow anything for good to whoever may not change grants: others' requests would end with it.
@@ -163,7 +165,7 @@ def find_policy_refusal(
     return None if rights.can_user_edit_policy(person) else Forbidden(rights.ADMINS_EDIT)
 
 
-def update_needed_votes(row: PermissionRequest, book: DeciderBook) -> None:
+def update_required_vote_counts(row: PermissionRequest, book: DeciderBook) -> None:
     """Write down where rows want more people by now than when it was asked; that they want fewer changes nothing."""
     needed = book.required_approval_count(row)
     if needed > rules.required_approver_count(row):
@@ -173,7 +175,7 @@ def update_needed_votes(row: PermissionRequest, book: DeciderBook) -> None:
         row.context = context
 
 
-def find_deciding_right(
+def find_decision_right_owner(
     row: PermissionRequest, person: Person, book: DeciderBook, used: Collection[str]
 ) -> str | None:
     """Return by whose right the person decides: their own where they have it, else one that was handed to them.
@@ -189,14 +191,14 @@ def find_deciding_right(
     return next((right for right in rights if right not in used), None)
 
 
-def find_approval_brake_refusal(row: PermissionRequest) -> SignalboxError | None:
+def find_brake_error_for_approval(row: PermissionRequest) -> SignalboxError | None:
     """Return why nothing is approved while a brake holds the asker: its calls stay waiting."""
     if not brakes.is_request_braked(row):
         return None
     return Conflict("Nothing was approved: the brake is on. Release it first, or deny the request.")
 
 
-def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
+def find_vote_mismatch_error(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
     """Return why the vote does not fit the request that is held: it is not what was seen, or has no such scope."""
     if vote.judged is not None and vote.judged != judged_card_digest(row):
         return Conflict(
@@ -218,7 +220,7 @@ def find_mismatch_refusal(row: PermissionRequest, vote: DecisionVote) -> Signalb
     return None
 
 
-def find_unanswered_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
+def find_missing_answer_error(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
     """Return why a question is not approved: it has no answer yet, or one that would count for more than itself."""
     if vote.verdict == "denied" or not question_requests.is_question_request(row):
         return None
@@ -227,7 +229,7 @@ def find_unanswered_refusal(row: PermissionRequest, vote: DecisionVote) -> Signa
     return BadRequest(ANSWERS_ONCE) if vote.scope is not Scope.CALL or vote.grant else None
 
 
-def find_turn_stop_refusal(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
+def find_turn_stop_error(row: PermissionRequest, vote: DecisionVote) -> SignalboxError | None:
     """Return why the vote does not end the agent's turn: only a denial does, of an agent that can be stopped."""
     if not vote.stops_turn or (vote.verdict == "denied" and rules.can_stop_turn(row)):
         return None
@@ -245,14 +247,14 @@ def add_approval_vote(
     earlier = book.filter_valid_votes(row, PermissionVote.objects.filter(request=row).order_by("id"))
     vote = replace(
         vote,
-        right_of=find_deciding_right(
+        right_of=find_decision_right_owner(
             row, person, book, [earlier_vote.right_of or earlier_vote.voter for earlier_vote in earlier]
         ),
     )
     judged = judged_card_digest(row)
-    refusal = find_vote_refusal(vote, earlier, judged)
+    refusal = find_conflicting_vote_error(vote, earlier, judged)
     if refusal is not None:
-        return rows.record_refused_attempt(row, person, vote.verdict, refusal, now)
+        return rows.record_refused_request_action(row, person, vote.verdict, refusal, now)
     if vote.added is not None:
         vote.added(row)  # raises for an edit: one vote of several must not lose it unsaid
     PermissionVote.objects.filter(request=row, voter=vote.voter).delete()  # one that does not count any more
@@ -269,11 +271,11 @@ def add_approval_vote(
         at=now,
     )
     if len(earlier) + 1 < rules.required_approver_count(row):
-        rows.touch_request(row)
+        rows.notify_request_changed(row)
         rows.record_request_event(
             "PERMISSION_REQUEST_VOTED",
             row,
-            rows.resolve_actor(person),
+            rows.resolve_decider_actor(person),
             "allowed",
             now,
             reason=vote.reason,
@@ -283,7 +285,7 @@ def add_approval_vote(
     return close_decided_request(row, person, combine_votes(vote, earlier, now), [*earlier, vote], now)
 
 
-def find_vote_refusal(
+def find_conflicting_vote_error(
     vote: DecisionVote, earlier: list[PermissionVote], judged: str
 ) -> SignalboxError | None:
     """Return why the vote does not count beside the earlier ones."""
@@ -340,7 +342,7 @@ def close_decided_request(
     added = dict(vote.added(row) or {}) if vote.added is not None and is_sent else {}
     if vote.stops_turn:
         added[STOPS_TURN] = True
-    cover_key = compute_approval_cover_key(row, vote.scope, added) if approved else None
+    cover_key = compute_approval_reuse_key(row, vote.scope, added) if approved else None
     before = rows.snapshot_request(row)
     won = rows.update_pending_request(
         row,
@@ -350,7 +352,7 @@ def close_decided_request(
         expires_at=rules.approval_end(vote.validity, now, vote.until) if approved else None,
     )
     if not won:
-        return rows.record_refused_attempt(
+        return rows.record_refused_request_action(
             row,
             person,
             vote.verdict,
@@ -360,7 +362,7 @@ def close_decided_request(
     rows.close_request_context(
         row,
         closed_at=now,
-        closed_by=str(rows.resolve_actor(person)),
+        closed_by=str(rows.resolve_decider_actor(person)),
         reason=vote.reason,
         validity=vote.validity if approved else None,
         scope=vote.scope if approved else Scope.CALL,
@@ -371,16 +373,22 @@ def close_decided_request(
     )
     notifications.announce_request_end(row, now=now)
     if approved:
-        known_hosts.record_known_hosts(row, now)
-        access_requests.create_grant(row, actor=rows.resolve_actor(person), now=now, reason=vote.reason)
+        known_hosts.save_hosts_of_approved_request(row, now)
+        access_requests.create_grant_for_access_request(
+            row, actor=rows.resolve_decider_actor(person), now=now, reason=vote.reason
+        )
     if vote.grant:
         plugin_permissions.add_plugin_permission(
-            row.plugin_id, row.permission_type, actor=rows.resolve_actor(person), now=now, reason=vote.reason
+            row.plugin_id,
+            row.permission_type,
+            actor=rows.resolve_decider_actor(person),
+            now=now,
+            reason=vote.reason,
         )
     rows.record_request_event(
         f"PERMISSION_REQUEST_{vote.verdict.upper()}",
         row,
-        rows.resolve_actor(person),
+        rows.resolve_decider_actor(person),
         "allowed" if approved else "denied",
         now,
         reason=vote.reason,
@@ -388,7 +396,7 @@ def close_decided_request(
         | describe_delegated_votes(votes)
         | collect_decision_evidence(row, now)
         | ({"scope": vote.scope.value} if approved else {})
-        | ({"answer": remove_sealed_texts(added)} if added else {}),
+        | ({"answer": remove_secret_answer_texts(added)} if added else {}),
     )
     return row
 
@@ -407,12 +415,12 @@ def collect_decision_evidence(row: PermissionRequest, now: datetime) -> dict[str
     """Return what the decision's audit entry says of its grounds: what was judged, and the policy at that time."""
     context = rules.request_context(row)
     agent_id = context.agent_id if context else None
-    return judged_content_for_audit(row) | policy_in_force.policy_state_at_decision(
+    return judged_content_for_audit(row) | policy_in_force.rules_and_grants_at_decision(
         rules.request_subject(row).tool_name, agent_id, now
     )
 
 
-def compute_approval_cover_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:
+def compute_approval_reuse_key(row: PermissionRequest, scope: Scope, added: Mapping[str, Any]) -> str | None:
     """Return the digest by which later requests find this approval. An edited one is of the edited input only."""
     call = rules.request_call_digest(row)
     if "updated_input" in added:

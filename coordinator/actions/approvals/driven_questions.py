@@ -15,7 +15,7 @@ from coordinator.policy.requests.agent_options import is_driven_agent_request
 RUNNER = system_actor("runner")
 
 
-def find_open_questions(
+def find_open_agent_questions(
     session_id: str, call_id: str | None = None, ask: str | None = None
 ) -> list[PermissionRequest]:
     """Return what the session's driven agent asks just now; with `call_id`, about this call; `ask` names one."""
@@ -33,7 +33,7 @@ def withdraw_open_questions(
     session_id: str, reason: str, *, now: datetime, call_id: str | None = None, ask: str | None = None
 ) -> int:
     """Take back the questions that nobody waits for any more, saying why; return how many those were."""
-    open_questions = find_open_questions(session_id, call_id, ask)
+    open_questions = find_open_agent_questions(session_id, call_id, ask)
     for row in open_questions:
         with suppress(Conflict, NotFound):  # a person was faster
             ending.withdraw_request(row.request_id, actor=RUNNER, may_all=True, reason=reason, now=now)

@@ -76,13 +76,13 @@ def lock_and_withdraw_request(
         refusal: SignalboxError = Forbidden(
             "Only the key that asked, or a key of scope operator, may withdraw a request."
         )
-        return rows.record_refused_attempt(row, actor, "withdrawn", refusal, now)
+        return rows.record_refused_request_action(row, actor, "withdrawn", refusal, now)
     if row.status == RequestStatus.WITHDRAWN or (
         unless_held and context is not None and context.held_at is not None
     ):
         return row
     if (conflict := rows.find_decision_conflict(row, now)) is not None:
-        return rows.record_refused_attempt(row, actor, "withdrawn", conflict, now)
+        return rows.record_refused_request_action(row, actor, "withdrawn", conflict, now)
     before = rows.snapshot_request(row)
     if not rows.update_pending_request(row, status=RequestStatus.WITHDRAWN):
         return Conflict(f"Nothing was changed: {rules.describe_request_outcome(row, now)}")
@@ -131,7 +131,7 @@ def expire_request(row: PermissionRequest, now: datetime) -> bool:
     return True
 
 
-def end_approval(
+def revoke_approval(
     request_id: str, *, person: Person, reason: str | None = None, now: datetime | None = None
 ) -> PermissionRequest:
     """End an approval now, and take back the plugin's permission where this decision had granted it.
@@ -149,12 +149,12 @@ def lock_and_revoke_approval(
 ) -> PermissionRequest | SignalboxError:
     row = rows.lock_permission_request(request_id)
     if not has_role(person, APPROVER):
-        return rows.record_refused_attempt(
+        return rows.record_refused_request_action(
             row, person, "revoked", Forbidden("You need the role approver to revoke approvals."), now
         )
     if not rules.can_revoke(row, now):
         story = rules.describe_request_outcome(row, now)
-        return rows.record_refused_attempt(
+        return rows.record_refused_request_action(
             row, person, "revoked", Conflict(f"There is nothing to revoke: {story}"), now
         )
     before = rows.snapshot_request(row)
@@ -162,16 +162,22 @@ def lock_and_revoke_approval(
         row.expires_at = now
         row.save(update_fields=["expires_at"])
     context = mark_approval_revoked(row, person.get_username(), reason, now)
-    access_requests.end_grant(row, actor=rows.resolve_actor(person), now=now, reason=reason)
+    access_requests.end_grant_of_access_request(
+        row, actor=rows.resolve_decider_actor(person), now=now, reason=reason
+    )
     if context.granted and plugin_permissions.has_plugin_permission(row.plugin_id, row.permission_type):
         plugin_permissions.remove_plugin_permission(
-            row.plugin_id, row.permission_type, actor=rows.resolve_actor(person), now=now, reason=reason
+            row.plugin_id,
+            row.permission_type,
+            actor=rows.resolve_decider_actor(person),
+            now=now,
+            reason=reason,
         )
     changes = {"before": before, "after": rows.snapshot_request(row)}
     rows.record_request_event(
         "PERMISSION_APPROVAL_REVOKED",
         row,
-        rows.resolve_actor(person),
+        rows.resolve_decider_actor(person),
         "success",
         now,
         reason=reason,
@@ -186,7 +192,7 @@ def mark_approval_revoked(
     context = rules.request_context(row) or rows.create_missing_request_context(row)
     context.revoked_at, context.revoked_by, context.revoke_reason = now, by, reason
     context.save(update_fields=["revoked_at", "revoked_by", "revoke_reason"])
-    known_hosts.forget_known_hosts(row)
+    known_hosts.delete_hosts_of_revoked_request(row)
     return context
 
 

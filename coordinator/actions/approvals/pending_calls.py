@@ -29,7 +29,7 @@ ANSWERS_AGAIN = timedelta(minutes=2)
 MOST_CANDIDATES = 20  # requests looked at for one call
 
 
-def compute_repeat_key(actor: Actor, requester: Requester, call: str) -> str:
+def compute_repeated_call_key(actor: Actor, requester: Requester, call: str) -> str:
     """Return the digest that a call shares with itself made again: the same key, agent, call, folder and host."""
     return keyed_digest("repeat", str(actor), requester.agent_id, requester.folder, requester.host, call)
 
@@ -37,7 +37,7 @@ def compute_repeat_key(actor: Actor, requester: Requester, call: str) -> str:
 def find_request_for_call(
     key: str, requester: Requester, now: datetime, *, waited_by: str | None = None
 ) -> PermissionRequest | None:
-    """Return the request that answers a call with this `compute_repeat_key`: the newest untold verdict, else one
+    """Return the request that answers a call with this `compute_repeated_call_key`: the newest untold verdict, else one
     that waits.
 
     It is one of the same session or, where the folder and the host are known, of a session that is over: the
@@ -50,7 +50,7 @@ def find_request_for_call(
         same_session |= Q(context__session_id__in=over.values("session_id"))
     # A client of the gateway has a session of its own for each time that it connects.
     same_session |= Q(plugin_id=GATEWAY)
-    requests = PermissionRequest.objects.without_bodies().filter(
+    requests = PermissionRequest.objects.defer_large_columns().filter(
         same_session,
         Q(status=RequestStatus.PENDING, expires_at__gt=now)
         | Q(status__in=rules.DECIDED, context__closed_at__gt=now - pending_call_lifetime()),
@@ -65,10 +65,10 @@ def find_request_for_call(
     if decided:
         return max(decided, key=lambda row: row.context.closed_at)
     waiting = (row for row in candidates if row.status == RequestStatus.PENDING)
-    return next((row for row in waiting if not is_awaited_by_equal_call(row, waited_by, now)), None)
+    return next((row for row in waiting if not is_request_awaited_by_other_call(row, waited_by, now)), None)
 
 
-def is_awaited_by_equal_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
+def is_request_awaited_by_other_call(row: PermissionRequest, waited_by: str | None, now: datetime) -> bool:
     """Say whether another call than that of `waited_by` waits by the request just now, as far as both are known."""
     process, _, call_id = (row.context.waited_by or "").partition(" ")
     own_id = (waited_by or "").partition(" ")[2]
@@ -88,9 +88,11 @@ def is_single_use_verdict(row: PermissionRequest) -> bool:
     return row.status == RequestStatus.DENIED or row.context.validity == Validity.ONCE
 
 
-def join_pending_request(row: PermissionRequest, waits_until: datetime | None, waited_by: str | None) -> None:
+def record_hook_wait_deadline(
+    row: PermissionRequest, waits_until: datetime | None, waited_by: str | None
+) -> None:
     """Note that a hook waits by the request until then, and have its cards say so."""
-    rows.touch_request(row)  # first, as whoever decides holds the request before its context
+    rows.notify_request_changed(row)  # first, as whoever decides holds the request before its context
     PermissionContext.objects.filter(request=row).update(waits_until=waits_until, waited_by=waited_by)
 
 
@@ -107,7 +109,7 @@ def mark_request_deferred(
             context.held_at = now
             context.save(update_fields=["held_at"])
             rows.record_request_event("PERMISSION_REQUEST_HELD", row, actor, "success", now, reason=reason)
-        rows.touch_request(row)
+        rows.notify_request_changed(row)
     return row
 
 
@@ -159,7 +161,7 @@ def consume_late_verdict(
     asked_by = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
     if context.held_at is not None or (context.session_id, asked_by) != (session_id, call_id):
         record_verdict_use(row, actor, session_id, call_id, now)
-    rows.touch_request(row)
+    rows.notify_request_changed(row)
     return True
 
 
@@ -171,7 +173,7 @@ def consume_single_approval(
         return True
     free = PermissionContext.objects.filter(pk=context.pk, used_at__isnull=True)
     if context.used_at is None and free.update(used_at=now, used_by=user):
-        rows.touch_request(row)
+        rows.notify_request_changed(row)
         return True
     return context.used_by == user and context.used_at > now - ANSWERS_AGAIN
 

@@ -96,12 +96,12 @@ FOLLOWING = tuple(f"{rows.model.__name__}.{column}" for rows, column, _ in perso
 
 def rename_person_everywhere(before: str, after: str) -> None:
     """Let all that follow a person to a new name. Call it in the transaction that gives the name."""
-    forget_person_name(after)  # left by another who had it
+    delete_rows_of_person_name(after)  # left by another who had it
     for rows, column, prefix in person_name_columns():
         rows.filter(**{column: prefix + before}).update(**{column: prefix + after})
 
 
-def forget_person_name(name: str) -> None:
+def delete_rows_of_person_name(name: str) -> None:
     """Keep nothing under a name that nobody has, or that somebody new gets. Call it where the name is freed.
 
     Approvals of what still waits, turns, snoozes and marks go; sessions, keys and what was used are nobody's. Budgets

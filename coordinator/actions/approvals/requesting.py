@@ -121,11 +121,11 @@ def request_permission(
                     return PermissionRequestResult(create_request_row(question, now), created=True)
             except IntegrityError:
                 # A twin was first: its row is committed by now, so the next look joins it.
-                delete_orphan_context(question)
+                delete_orphan_request_context(question)
     raise Conflict("This request was closed while you sent it again. Send it once more.")
 
 
-def deny_request_by_rules(
+def create_request_denied_by_rules(
     ask: NewPermissionRequest, ruling: Ruling, *, actor: Actor, now: datetime
 ) -> PermissionRequestResult:
     """Write a request that a rule denies, which nobody is asked about.
@@ -202,7 +202,7 @@ def prepare_question(ask: NewPermissionRequest, actor: Actor) -> PreparedQuestio
             "pending", str(actor), *astuple(requester), call, offered, *([ask.slot] if ask.slot else [])
         ),
         idempotency_key=scope_idempotency_key(call_key, actor) if call_key is not None else None,
-        repeat_key=holding.compute_repeat_key(actor, requester, call) if ask.outlasts else None,
+        repeat_key=holding.compute_repeated_call_key(actor, requester, call) if ask.outlasts else None,
     )
 
 
@@ -258,7 +258,7 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
             if not is_same_question(earlier, question):
                 raise Conflict("This idempotency_key was already used for a different request.")
             if question.repeat_key is not None and earlier.status == PermissionRequest.Status.PENDING:
-                holding.join_pending_request(
+                holding.record_hook_wait_deadline(
                     earlier, question.new_request.waits_until, question.new_request.waited_by
                 )
             return earlier
@@ -269,7 +269,9 @@ def find_existing_answer(question: PreparedQuestion, now: datetime) -> Permissio
         )
         if existing_request is not None:
             if existing_request.status == PermissionRequest.Status.PENDING:
-                holding.join_pending_request(existing_request, question.new_request.waits_until, waited_by)
+                holding.record_hook_wait_deadline(
+                    existing_request, question.new_request.waits_until, waited_by
+                )
             return existing_request
     twin = requests.filter(context__pending_key=question.pending_key).first()
     if twin is not None:
@@ -299,7 +301,7 @@ def is_same_question(row: PermissionRequest, question: PreparedQuestion) -> bool
     )
 
 
-def delete_orphan_context(question: PreparedQuestion) -> None:
+def delete_orphan_request_context(question: PreparedQuestion) -> None:
     """Free the keys of a context whose request is gone: a program without foreign keys (SQLite's own default)
     has deleted the row, and nothing could ever be asked again."""
     same_question = Q(pending_key=question.pending_key)
@@ -336,7 +338,7 @@ def create_request_row(
     row.context = PermissionContext(
         request=row,
         requested_by=str(by),
-        owner=find_request_owner(by),
+        owner=find_person_behind_actor(by),
         session_id=ask.session_id,
         agent_id=ask.agent_id,
         event_id=ask.event_id,
@@ -368,18 +370,18 @@ def create_request_row(
             "denied",
             now,
             reason=denial.reason,
-            metadata={"by": denial.by, **policy_in_force.ruling_ground_as_json(denial)},
+            metadata={"by": denial.by, **policy_in_force.ruling_source_as_json(denial)},
         )
     elif auto:
         rows.record_request_event(
             "PERMISSION_REQUEST_AUTO_APPROVED", row, system_actor("auto-approve"), "allowed", now
         )
     else:
-        notifications.announce_request(row, now=now)
+        notifications.announce_waiting_request(row, now=now)
     return row
 
 
-def find_request_owner(actor: Actor) -> str | None:
+def find_person_behind_actor(actor: Actor) -> str | None:
     """Return the person behind the asker: themselves, or who made the key."""
     if actor.kind == "user":
         return actor.name

@@ -53,7 +53,7 @@ def update_pending_request(row: PermissionRequest, **values: Any) -> bool:
     return changed == 1
 
 
-def touch_request(row: PermissionRequest) -> None:
+def notify_request_changed(row: PermissionRequest) -> None:
     """Write the row as it stands in the database, so that every open card is told; it may be decided by now."""
     PermissionRequest.objects.filter(pk=row.pk).update(status=F("status"))
 
@@ -124,14 +124,14 @@ def record_request_event(
     )
 
 
-def resolve_actor(decider: Person | Actor) -> Actor:
+def resolve_decider_actor(decider: Person | Actor) -> Actor:
     """Return who to write in the audit log, for somebody who is not signed in as well."""
     if isinstance(decider, Actor):
         return decider
     return person_actor(decider) if isinstance(decider, User) else Actor("user", "nobody")
 
 
-def record_refused_attempt(
+def record_refused_request_action(
     row: PermissionRequest,
     decider: Person | Actor,
     wanted_status: str,
@@ -143,7 +143,7 @@ def record_refused_attempt(
     record_request_event(
         "PERMISSION_REQUEST_REFUSED",
         row,
-        resolve_actor(decider),
+        resolve_decider_actor(decider),
         "failure",
         now,
         reason=refusal.detail,

@@ -31,7 +31,7 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
 
     Raises Forbidden for anyone but an approver, and BadRequest for somebody who may decide none of them.
     """
-    check_triage_allowed(request_ids, person)
+    require_triage_permission(request_ids, person)
     book = deciders.load_decider_book(now)
     taker = book.approvers_by_name.get(to)
     if taker is None:
@@ -44,15 +44,15 @@ def assign_requests(request_ids: Sequence[str], to: str, *, person: Person, now:
     assignable_ids = [row.request_id for row in assigned_rows if book.can_decide_request(taker, row)]
     if assigned_rows and not assignable_ids:
         raise BadRequest(f"{to[:100]} may not decide this. Choose someone who may.")
-    allowed = find_arrangeable_requests(assigned_rows, person, book)
+    allowed = find_triageable_request_ids(assigned_rows, person, book)
     changed = 0
     for request_id in (candidate_id for candidate_id in assignable_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
-            changed += assign_one_request(request_id, taker.get_username(), person, now)
+            changed += assign_request_to_person(request_id, taker.get_username(), person, now)
     return changed
 
 
-def assign_one_request(request_id: str, to: str, person: Person, now: datetime) -> bool:
+def assign_request_to_person(request_id: str, to: str, person: Person, now: datetime) -> bool:
     row = rows.lock_permission_request(request_id)
     if rows.find_decision_conflict(row, now) is not None:
         return False
@@ -68,11 +68,11 @@ def assign_one_request(request_id: str, to: str, person: Person, now: datetime) 
 
 def unassign_requests(request_ids: Sequence[str], *, person: Person, now: datetime) -> int:
     """Have requests be nobody's again; return how many were somebody's. Raises Forbidden."""
-    check_triage_allowed(request_ids, person)
+    require_triage_permission(request_ids, person)
     request_rows = deciders.load_requests_without_inputs(
         PermissionRequest.objects.filter(request_id__in=list(request_ids))
     )
-    allowed = find_arrangeable_requests(request_rows, person, deciders.load_decider_book(now))
+    allowed = find_triageable_request_ids(request_rows, person, deciders.load_decider_book(now))
     changed = 0
     for request_id in (candidate_id for candidate_id in request_ids if candidate_id in allowed):
         with suppress(NotFound), transaction.atomic():
@@ -95,7 +95,9 @@ def record_assignment_change(
 ) -> None:
     event = "PERMISSION_REQUEST_ASSIGNED" if after else "PERMISSION_REQUEST_RELEASED"
     changes = {"before": {"person": before}, "after": {"person": after}}
-    rows.record_request_event(event, row, rows.resolve_actor(person), "success", now, metadata=changes)
+    rows.record_request_event(
+        event, row, rows.resolve_decider_actor(person), "success", now, metadata=changes
+    )
 
 
 def snooze_requests(request_ids: Sequence[str], until: datetime, *, person: Person, now: datetime) -> int:
@@ -105,7 +107,7 @@ def snooze_requests(request_ids: Sequence[str], until: datetime, *, person: Pers
     Raises Forbidden for anyone but an approver, BadRequest for a time that is past or far away, and Conflict where
     every one of the requests is decided or about to lapse.
     """
-    check_triage_allowed(request_ids, person)
+    require_triage_permission(request_ids, person)
     if not now < until <= now + LONGEST_SNOOZE:
         raise BadRequest("Choose a time within the next seven days.")
     waiting = PermissionRequest.objects.awaiting_decision(now).filter(request_id__in=list(request_ids))
@@ -140,12 +142,12 @@ def cap_snooze_end(row: PermissionRequest, until: datetime) -> datetime:
 
 def wake_snoozed_requests(request_ids: Sequence[str], *, person: Person) -> int:
     """Have snoozed requests back in this person's inbox now; return how many. Raises Forbidden."""
-    check_triage_allowed(request_ids, person)
+    require_triage_permission(request_ids, person)
     snoozes = RequestSnooze.objects.filter(request_id__in=list(request_ids), person=person.get_username())
     return snoozes.delete()[0]
 
 
-def find_arrangeable_requests(
+def find_triageable_request_ids(
     named: Iterable[PermissionRequest], person: Person, book: DeciderBook
 ) -> set[str]:
     """Return those of the requests, by id, that the person may arrange: what they may decide; all, as an admin.
@@ -161,7 +163,7 @@ def find_arrangeable_requests(
     return {name for name, why_not in refusals.items() if not why_not}
 
 
-def check_triage_allowed(request_ids: Sequence[str], person: Person) -> None:
+def require_triage_permission(request_ids: Sequence[str], person: Person) -> None:
     if not has_role(person, APPROVER):
         raise Forbidden("You need the role approver to assign or snooze requests.")
     if len(request_ids) > MOST_ARRANGED:

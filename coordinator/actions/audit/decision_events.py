@@ -37,7 +37,7 @@ STEP = 200  # audit entries looked at in one go
 TIMEOUT = 10.0  # seconds
 
 
-def send_due_decisions(now: datetime) -> None:
+def export_new_decision_logs(now: datetime) -> None:
     """Send the decisions that were made since the last time. Nothing where no address is set.
 
     Raises JobAttemptFailed where the receiver does not take them.
@@ -48,11 +48,11 @@ def send_due_decisions(now: datetime) -> None:
     delivery, is_new = AuditDelivery.objects.get_or_create(
         place=destination, defaults={"tree_size": tree.count_log_entries()}
     )
-    while not is_new and send_decision_batch(delivery, now):
+    while not is_new and export_decision_log_batch(delivery, now):
         pass
 
 
-def send_decision_batch(delivery: AuditDelivery, now: datetime) -> bool:
+def export_decision_log_batch(delivery: AuditDelivery, now: datetime) -> bool:
     """Send what is among the next STEP entries; say whether there may be more. Raises JobAttemptFailed."""
     leaves = AuditLeaf.objects.filter(leaf_index__gte=delivery.tree_size).order_by("leaf_index")[:STEP]
     leaf_rows = list(leaves.values_list("audit_id", "leaf_index", "by_signalbox"))

@@ -19,9 +19,9 @@ from coordinator.actions.upkeep.jobs import (
     claim_jobs,
     delete_completed_job,
     enqueue_jobs,
-    move_waiting_jobs,
+    job_retry_delay,
     postpone_job,
-    retry_delay,
+    reschedule_waiting_jobs,
     retry_job_later,
 )
 from coordinator.models import AuditCheckpoint, AuditDelivery, AuditKey, AuditLeaf, Job
@@ -41,7 +41,7 @@ class InconsistentLog(Exception):
     """The log is not the continuation of its last checkpoint: it was tampered with. No new one is signed."""
 
 
-def seal_and_send_log(now: datetime) -> None:
+def seal_and_send_audit_log(now: datetime) -> None:
     """Seal what is new and send it out.
 
     Raises JobAttemptFailed where it cannot be sealed: then nothing is sent, either.
@@ -63,7 +63,7 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
     size = count_hashed_leaves()
     last = tree.find_newest_checkpoint()
     if last is not None:
-        require_log_continues(last, size)
+        require_log_extends_checkpoint(last, size)
         if last.tree_size == size:
             return None
     if size == 0:
@@ -116,7 +116,7 @@ def count_hashed_leaves() -> int:
     return tree.count_log_entries()
 
 
-def require_log_continues(last: AuditCheckpoint, size: int) -> None:
+def require_log_extends_checkpoint(last: AuditCheckpoint, size: int) -> None:
     """Raise InconsistentLog unless the log of `size` entries begins with what the last checkpoint covers."""
     if size < last.tree_size:
         raise InconsistentLog(
@@ -153,9 +153,9 @@ def send_pending_checkpoints(now: datetime, *, at_once: bool = False) -> None:
     if queued - set(behind):
         jobs.exclude(subject__in=behind).delete()  # the setting names them no more
     if at_once:
-        move_waiting_jobs(SEND_CHECKPOINT, behind, at=now, now=now)
+        reschedule_waiting_jobs(SEND_CHECKPOINT, behind, at=now, now=now)
     claims = {job.subject: job for job in claim_jobs([SEND_CHECKPOINT], now=now)}
-    with LEASE_RENEWER.keep_renewed(claims.values()):
+    with LEASE_RENEWER.renew_leases_during_block(claims.values()):
         for name in [name for name in behind if name in claims]:
             send_checkpoint(destinations[name], claims[name], newest, now)
 
@@ -172,11 +172,11 @@ def send_checkpoint(
         note = destination.send(checkpoint.note, delivery.tree_size)
     except NotDelivered as problem:
         log.warning("A checkpoint was not delivered to %s: %s", destination.name, problem)
-        retry_job_later(job, error=str(problem), at=now + retry_delay(job.attempts), now=now)
+        retry_job_later(job, error=str(problem), at=now + job_retry_delay(job.attempts), now=now)
         return
     except Exception as problem:  # one place's fault must not keep the others from hearing
         log.exception("A checkpoint was not delivered to %s", destination.name)
-        retry_job_later(job, error=type(problem).__name__, at=now + retry_delay(job.attempts), now=now)
+        retry_job_later(job, error=type(problem).__name__, at=now + job_retry_delay(job.attempts), now=now)
         return
     with transaction.atomic():
         if note != checkpoint.note:

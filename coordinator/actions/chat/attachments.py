@@ -98,7 +98,7 @@ def prepare_attachment(file: BinaryIO, *, filename: str, declared: str, now: dat
             written_file.fingerprint.size,
         )
         digest = written_file.fingerprint.sha256
-    return PreparedFile(row, build_attachment_facts(row, digest, size), written_file)
+    return PreparedFile(row, build_attachment_metadata(row, digest, size), written_file)
 
 
 def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = None) -> WrittenFile:
@@ -106,7 +106,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
 
     Raises TooLarge, and ServiceBusy where it cannot be stored now.
     """
-    unique, store_name = uuid.uuid4().hex, stores.place_for_new_files()
+    unique, store_name = uuid.uuid4().hex, stores.store_name_for_new_files()
     name = f"{stores.FOLDER}/{unique[:2]}/{unique}.{attachments.stored_file_extension(mime_type)}"
     file.seek(0)
     proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
@@ -114,7 +114,7 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     fingerprint = checked.fingerprint_file(file, most=most)
     file.seek(0)
     try:
-        stores.find_store(store_name).save(name, File(file))
+        stores.find_attachment_store(store_name).save(name, File(file))
     except OSError as problem:
         raise ServiceBusy(
             f"The file could not be stored: {problem.strerror}. Nothing was sent.", retry_after=30
@@ -122,7 +122,9 @@ def store_attachment_file(file: BinaryIO, mime_type: str, *, most: int | None = 
     return WrittenFile(name, store_name, fingerprint, proven)
 
 
-def build_attachment_facts(row: ChatAttachment, digest: str, size: tuple[int, int] | None) -> dict[str, Any]:
+def build_attachment_metadata(
+    row: ChatAttachment, digest: str, size: tuple[int, int] | None
+) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "attachment_id": row.pk,
         "url": f"/api/chat/attachments/{row.pk}",
@@ -165,20 +167,20 @@ def delete_attachments(rows: Any) -> int:
     store_names = dict(StoredFile.objects.filter(attachment__in=rows).values_list("pk", "place"))
     rows.delete()
 
-    def remove_files() -> None:
+    def remove_deleted_attachment_files() -> None:
         for pk, disk_path in attachment_rows:
             attachments.delete_thumbnail(pk)
             if disk_path:
                 remove_attachment_file(disk_path, store_names.get(pk, FilePlace.FOLDER))
 
-    transaction.on_commit(remove_files)
+    transaction.on_commit(remove_deleted_attachment_files)
     return len(attachment_rows)
 
 
 def remove_attachment_file(name: str, store_name: str) -> None:
     """Remove one stored file. What is outside the folder is left alone: a row may name anything."""
     try:
-        stores.find_store(store_name).delete(name)
+        stores.find_attachment_store(store_name).delete(name)
     except FileNotFoundError:
         log.warning("The attachment at %s is outside the attachments folder and was not removed", name)
     except OSError as problem:  # the row is gone; the command that looks for orphans finds it
@@ -209,7 +211,7 @@ class FileCheckReport:
 def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileCheckReport:
     """Compare what the places list with the rows; with `checksums`, read every file, and know it again from now on."""
     report = FileCheckReport()
-    store_names, of_new = stores.configured_file_places(), stores.place_for_new_files()
+    store_names, of_new = stores.list_configured_file_stores(), stores.store_name_for_new_files()
     lists = {
         store_name: listed
         for store_name in store_names
@@ -219,13 +221,13 @@ def check_attachment_files(now: datetime, *, checksums: bool = False) -> FileChe
     for row in (
         ChatAttachment.objects.exclude(storage_type=INLINE).select_related("message", "stored").iterator()
     ):
-        stored_file = attachments.find_stored_file(row)
+        stored_file = attachments.attachment_stored_file_row(row)
         store_name = attachments.attachment_store_name(row)
         known_names.setdefault(store_name, set()).add(row.disk_path or "")
         report.elsewhere += store_name != of_new
         if store_name not in lists and store_name in store_names:
             continue  # told already
-        check_attachment_row(
+        check_attachment_against_file(
             row,
             stored_file,
             lists.get(FilePlace(store_name), {}) if store_name in FilePlace else {},
@@ -262,13 +264,13 @@ def is_file_older(path: Path, than: float) -> bool:
 
 def list_stored_files(file_place: FilePlace, report: FileCheckReport) -> dict[str, ListedStoredFile] | None:
     try:
-        return {file.name: file for file in stores.find_store(file_place).iterate_stored_files()}
+        return {file.name: file for file in stores.find_attachment_store(file_place).iterate_stored_files()}
     except OSError as problem:
         report.silent.append(f"Its files cannot be listed: {problem.strerror}.")
         return None
 
 
-def check_attachment_row(
+def check_attachment_against_file(
     row: ChatAttachment,
     stored_file: StoredFile | None,
     files: Mapping[str, ListedStoredFile],
@@ -287,7 +289,7 @@ def check_attachment_row(
         elif file.size != stored_file.size_bytes:
             report.damaged.append(row.pk)
             return
-        if checksums and not verify_sent_checksum(row, stored_file):
+        if checksums and not verify_attachment_checksum(row, stored_file):
             report.damaged.append(row.pk)
     except StoredDataCorrupt:
         report.damaged.append(row.pk)
@@ -295,10 +297,10 @@ def check_attachment_row(
         report.missing.append(row.pk)
 
 
-def verify_sent_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
+def verify_attachment_checksum(row: ChatAttachment, stored_file: StoredFile | None) -> bool:
     """Read a file; one that nobody has looked through yet is known again from now on."""
     if stored_file is not None:
-        return attachments.attachment_sha256(row) == stored_file.sha256 and find_expected_checksum(row) in (
+        return attachments.attachment_sha256(row) == stored_file.sha256 and find_attachment_checksum(row) in (
             None,
             stored_file.sha256,
         )
@@ -314,11 +316,11 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
 
     Raises StoredDataCorrupt, and NotFound where the attachment is deleted meanwhile.
     """
-    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
         proven = attachments.sniff_mime_type(file.read(attachments.HEAD))
         file.seek(0)
         fingerprint = checked.fingerprint_file(file)
-    if find_expected_checksum(row) not in (None, fingerprint.sha256):
+    if find_attachment_checksum(row) not in (None, fingerprint.sha256):
         raise StoredDataCorrupt(f"The file of the attachment {row.pk} is damaged: it is not what was sent.")
     stored_file = WrittenFile(row.disk_path or "", FilePlace.FOLDER, fingerprint, proven).build_stored_file(
         row.pk
@@ -331,7 +333,7 @@ def record_file_fingerprint(row: ChatAttachment) -> StoredFile:
     return stored_file
 
 
-def find_expected_checksum(row: ChatAttachment) -> str | None:
+def find_attachment_checksum(row: ChatAttachment) -> str | None:
     content = row.message.content
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("attachment_id") == row.pk:
@@ -361,7 +363,7 @@ def remove_orphan_file(orphan: OrphanFile, now: datetime) -> bool:
         ):
             return False
         try:
-            store = stores.find_store(orphan.store_name)
+            store = stores.find_attachment_store(orphan.store_name)
             if now - store.file_modified_at(orphan.name) <= ORPHAN_AFTER:
                 return False
             store.delete(orphan.name)

@@ -1,7 +1,7 @@
 """Chat messages: said, marked read, taken away again with their attachments.
 
-Who speaks is never in the message: endpoints take it from the session or the key (`speaker_of_person`,
-`speaker_of_key`).
+Who speaks is never in the message: endpoints take it from the session or the key (`build_person_speaker`,
+`build_api_key_speaker`).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class ChatUpload:
     mime_type: str
 
 
-def speaker_of_person(user: User | AnonymousUser) -> ChatSpeaker:
+def build_person_speaker(user: User | AnonymousUser) -> ChatSpeaker:
     """Return a signed-in person as who speaks."""
     return ChatSpeaker(ChatSource.USER, user.get_username(), person_actor(user))
 
 
-def speaker_of_key(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> ChatSpeaker:
+def build_api_key_speaker(caller: KeyIdentity, agent_id: str, *, to: str = "default") -> ChatSpeaker:
     """Return the speaker for a key: an agent's key speaks as that agent, only in its own thread; any other as itself.
 
     `to` names the person that an agent answers. Raises Forbidden.
@@ -108,7 +108,7 @@ def submit_chat_message(
     )
     require_agent_switched_on(agent_id, speaker)  # before any file is written
     with store_message_files(blocks, files, moment) as (message.content, prepared):
-        chat_content.require_content_size(message.content)
+        chat_content.reject_oversized_content(message.content)
         write_chat_message(message, prepared, speaker, moment)
     return message
 
@@ -214,17 +214,17 @@ def mark_thread_read(person_name: str, agent_id: str, position: MessagePosition)
         )
 
 
-def mark_sent_to_agent(agent_id: str, position: MessagePosition) -> None:
+def mark_messages_sent_to_agent(agent_id: str, position: MessagePosition) -> None:
     """Note that the agent's own program was sent its messages up to `position`."""
-    mark_agent_position(SENT_TO_AGENT, agent_id, position)
+    advance_agent_chat_position(SENT_TO_AGENT, agent_id, position)
 
 
-def mark_read_by_agent(agent_id: str, position: MessagePosition) -> None:
+def mark_messages_read_by_agent(agent_id: str, position: MessagePosition) -> None:
     """Note that the agent's own program asks for what follows `position`, but never more than there is."""
-    mark_agent_position(READ_BY_AGENT, agent_id, position)
+    advance_agent_chat_position(READ_BY_AGENT, agent_id, position)
 
 
-def mark_agent_position(mark_name: str, agent_id: str, position: MessagePosition) -> None:
+def advance_agent_chat_position(mark_name: str, agent_id: str, position: MessagePosition) -> None:
     newest = ChatMessage.objects.filter(agent=agent_id).order_by("-created_at", "-id").first()
     if newest is None:
         return

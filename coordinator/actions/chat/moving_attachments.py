@@ -79,12 +79,12 @@ def move_attachment(row: ChatAttachment, to: FilePlace, *, keep: bool) -> int:
 
     Raises NotFound and StoredDataCorrupt for one that cannot be moved, and Busy.
     """
-    name, stored_file = row.disk_path or "", attachments.find_stored_file(row)
+    name, stored_file = row.disk_path or "", attachments.attachment_stored_file_row(row)
     if not _NAME.fullmatch(name):
         raise NotFound(f"The path of the attachment {row.pk} is not of our form: {name[:100]!r}.")
     stored_file = stored_file or actions.record_file_fingerprint(row)
-    target = stores.find_store(to)
-    with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+    target = stores.find_attachment_store(to)
+    with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
         target.save(name, File(file))
         verify_copied_file(target, name, stored_file)
     commit_attachment_move(row, stored_file, to, keep=keep)
@@ -105,17 +105,17 @@ def commit_attachment_move(
     name, source = row.disk_path or "", stored_file.place
     with transaction.atomic():
         if ChatAttachment.objects.select_for_update().filter(pk=row.pk).values("pk").first() is None:
-            transaction.on_commit(lambda: remove_unused_copy(name, to))  # deleted meanwhile
+            transaction.on_commit(lambda: remove_unused_attachment_copy(name, to))  # deleted meanwhile
             return
         # Whoever removes unused files holds the row, too: until now the copy was one (attachments.remove_orphans).
-        with attachments.translate_read_errors(row):
-            stores.find_store(to).file_modified_at(name)
+        with attachments.translate_attachment_read_errors(row):
+            stores.find_attachment_store(to).file_modified_at(name)
         StoredFile.objects.filter(pk=row.pk).update(place=to)
         if not keep:
-            transaction.on_commit(lambda: remove_unused_copy(name, source))
+            transaction.on_commit(lambda: remove_unused_attachment_copy(name, source))
 
 
-def remove_unused_copy(name: str, store_name: str) -> None:
+def remove_unused_attachment_copy(name: str, store_name: str) -> None:
     """Remove a copy, unless another attachment's file is the very same one."""
     other_attachments = (
         ChatAttachment.objects.filter(disk_path=name).select_related("stored").defer("inline_data")

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from coordinator.actions.deciders.rights_version import (
     announce_delegation_changes,
-    bump_rights_version,
+    bump_decision_rights_version,
     lock_decision_rights,
     reload_person,
 )
 
-__all__ = ["announce_delegation_changes", "bump_rights_version", "lock_decision_rights", "reload_person"]
+__all__ = [
+    "announce_delegation_changes",
+    "bump_decision_rights_version",
+    "lock_decision_rights",
+    "reload_person",
+]

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.deciders.rights_version import bump_rights_version, reload_person
+from coordinator.actions.deciders.rights_version import bump_decision_rights_version, reload_person
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
@@ -40,7 +40,7 @@ def create_delegation(
     if len(reason) > LONGEST_REASON or "\x00" in reason:
         raise UnprocessableRequest(f"A reason has at most {LONGEST_REASON} characters.")
     with transaction.atomic():
-        bump_rights_version()
+        bump_decision_rights_version()
         if not has_role(reload_person(user), APPROVER):
             raise Forbidden("You need the role approver to delegate your right to decide.")
         receiver = User.objects.filter(pk=receiver_id).first()
@@ -75,7 +75,7 @@ def validate_delegation_times(starts_at: datetime, ends_at: datetime, now: datet
 def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Delegation:
     """End a delegation now: its giver may, its receiver, or an administrator. Raises NotFound, Forbidden, Conflict."""
     with transaction.atomic():
-        bump_rights_version()
+        bump_decision_rights_version()
         delegation = Delegation.objects.filter(pk=delegation_id).first()
         if delegation is None:
             raise NotFound("There is no such delegation.")
@@ -90,14 +90,14 @@ def cancel_delegation(delegation_id: int, *, user: User, now: datetime) -> Deleg
     return delegation
 
 
-def load_delegation_names(rows: Iterable[Delegation]) -> dict[int, str]:
+def load_delegation_usernames(rows: Iterable[Delegation]) -> dict[int, str]:
     """Return the names of the givers and receivers by id; of those who were deleted none."""
     ids = {person_id for row in rows for person_id in (row.giver_id, row.receiver_id)}
     return dict(User.objects.filter(pk__in=ids).values_list("pk", "username"))
 
 
 def record_delegation_event(event: str, row: Delegation, user: User, now: datetime) -> None:
-    names_by_id = load_delegation_names([row])
+    names_by_id = load_delegation_usernames([row])
     audit.record_audit_entry(
         event,
         actor=person_actor(user),

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.deciders.rights_version import bump_rights_version
+from coordinator.actions.deciders.rights_version import bump_decision_rights_version
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import ROLES
@@ -33,10 +33,10 @@ def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: 
     Raises UnprocessableRequest for a bad name or nobody's id, Conflict for a name in use.
     """
     name = normalize_group_name(name)
-    members = load_group_people(people)
+    members = load_users_for_group(people)
     try:
         with transaction.atomic():
-            bump_rights_version()
+            bump_decision_rights_version()
             if Group.objects.exclude(name__in=ROLES).count() >= MOST_GROUPS:
                 raise Conflict(
                     f"There are {MOST_GROUPS} groups already, which is the limit. Delete one first."
@@ -44,7 +44,7 @@ def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: 
             group = Group.objects.create(name=name)
             group.user_set.set(members)
             record_group_event(
-                "DECIDERS_GROUP_MADE", group, {"after": describe_decider_group(group)}, actor, now
+                "DECIDERS_GROUP_MADE", group, {"after": describe_group_for_audit(group)}, actor, now
             )
     except IntegrityError:
         raise Conflict(f"A group {name!r} already exists.") from None
@@ -58,19 +58,19 @@ def update_decider_group(
 
     Raises NotFound, UnprocessableRequest, and Conflict for a stale version.
     """
-    name, members = normalize_group_name(name), load_group_people(people)
+    name, members = normalize_group_name(name), load_users_for_group(people)
     try:
         with transaction.atomic():
-            bump_rights_version()
+            bump_decision_rights_version()
             group = get_decider_group(group_id)
             versions.require_current_version(
                 compute_group_version(group), seen_version, f"The group {group.name}"
             )
-            before = describe_decider_group(group)
+            before = describe_group_for_audit(group)
             group.name = name
             group.save(update_fields=["name"])
             group.user_set.set(members)
-            after = describe_decider_group(group)
+            after = describe_group_for_audit(group)
             if before != after:
                 record_group_event(
                     "DECIDERS_GROUP_CHANGED", group, {"before": before, "after": after}, actor, now
@@ -83,7 +83,7 @@ def update_decider_group(
 def remove_decider_group(group_id: int, *, actor: Actor, now: datetime) -> None:
     """Delete a group that no row and no step of escalation names. Raises NotFound and Conflict."""
     with transaction.atomic():
-        bump_rights_version()
+        bump_decision_rights_version()
         group = get_decider_group(group_id)
         naming = [
             str(rule.number) for rule in deciders.load_decider_book(now).rules if group_id in rule.groups
@@ -101,7 +101,7 @@ def remove_decider_group(group_id: int, *, actor: Actor, now: datetime) -> None:
                 "would be deleted with the group."
             )
         record_group_event(
-            "DECIDERS_GROUP_DELETED", group, {"before": describe_decider_group(group)}, actor, now
+            "DECIDERS_GROUP_DELETED", group, {"before": describe_group_for_audit(group)}, actor, now
         )
         group.delete()
 
@@ -122,7 +122,7 @@ def normalize_group_name(name: str) -> str:
     return name
 
 
-def load_group_people(ids: Collection[int]) -> list[User]:
+def load_users_for_group(ids: Collection[int]) -> list[User]:
     people = list(User.objects.filter(pk__in=ids))
     if len(people) != len(set(ids)):
         raise UnprocessableRequest("One of the chosen people no longer exists. Reload the page.")
@@ -133,7 +133,7 @@ def list_group_usernames(group: Group) -> list[str]:
     return list(group.user_set.order_by("username").values_list("username", flat=True))
 
 
-def describe_decider_group(group: Group) -> dict[str, Any]:
+def describe_group_for_audit(group: Group) -> dict[str, Any]:
     return {"name": group.name, "people": list_group_usernames(group)}
 
 

@@ -23,7 +23,7 @@ def lock_decision_rights() -> None:
         RightsVersion.objects.get_or_create(pk=ONLY)
 
 
-def bump_rights_version() -> None:
+def bump_decision_rights_version() -> None:
     """Wait for those who decide just now, and have decisions wait for this change. Call it first of all."""
     if not RightsVersion.objects.filter(pk=ONLY).update(number=F("number") + 1):
         RightsVersion.objects.get_or_create(pk=ONLY)
@@ -34,7 +34,7 @@ def announce_delegation_changes(now: datetime) -> None:
     lately = Q(starts_at__gt=now - LATELY, starts_at__lte=now) | Q(ends_at__gt=now - LATELY, ends_at__lte=now)
     if Delegation.objects.filter(lately, revoked_at__isnull=True).exists():
         with transaction.atomic():
-            bump_rights_version()
+            bump_decision_rights_version()
 
 
 def reload_person(user: User | AnonymousUser) -> User | AnonymousUser:

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.deciders.rights_version import bump_rights_version
+from coordinator.actions.deciders.rights_version import bump_decision_rights_version
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
@@ -38,7 +38,7 @@ def replace_deciding_rules(
     for rule in rows:
         deciding_rules.validate_deciding_rule(rule)
     with transaction.atomic():
-        bump_rights_version()
+        bump_decision_rights_version()
         before = deciders.load_decider_book(now)
         if deciding_rules.deciding_rules_version(before.rules) != seen_version:
             raise Conflict(CHANGED_MEANWHILE)
@@ -48,7 +48,7 @@ def replace_deciding_rules(
         DecidingRule.objects.all().delete()
         DecidingRule.objects.bulk_create([build_deciding_rule(rule, actor, now) for rule in rows])
         after = deciders.load_decider_book(now)
-        raise_pending_vote_counts(after)
+        set_two_votes_on_pending_requests(after)
         audit.record_audit_entry(
             "DECIDING_RULES_SAVED",
             actor=actor,
@@ -71,7 +71,7 @@ def require_existing_deciders(rows: Sequence[DecidingRuleRow], before: DeciderBo
             raise UnprocessableRequest(f"Row {rule.number} names a group that does not exist, or a role.")
 
 
-def raise_pending_vote_counts(book: DeciderBook) -> None:
+def set_two_votes_on_pending_requests(book: DeciderBook) -> None:
     stricter = [
         row
         for row in deciders.load_requests_without_inputs(

@@ -13,7 +13,11 @@ from django.db import transaction
 
 from coordinator.actions.driving import calls, drafts, facts
 from coordinator.actions.driving import runner_updates as ours
-from coordinator.actions.driving.holding import claim_driven_session, read_driven_columns, save_driven_changes
+from coordinator.actions.driving.holding import (
+    lock_session_for_runner,
+    read_driven_columns,
+    save_changed_driven_columns,
+)
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Runner
 from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate
@@ -33,7 +37,7 @@ def apply_runner_updates(
     Raises NotFound, and Forbidden where another runner holds the session.
     """
     with transaction.atomic(savepoint=False):
-        driven = claim_driven_session(session_id, runner)
+        driven = lock_session_for_runner(session_id, runner)
         before = read_driven_columns(driven)
         post = RunnerPost(session_id, run_id or driven.run_id, driven, speech, now)
         for update in updates:
@@ -43,23 +47,23 @@ def apply_runner_updates(
             elif update.n > driven.last_n:
                 break
         post.write_queued_events()
-        save_driven_changes(driven, before)
+        save_changed_driven_columns(driven, before)
     return driven.last_n + 1
 
 
 def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
-    post.start_update(update)
+    post.begin_runner_update(update)
     piece = post.speech.words(update.kind, update.fields)
     if piece is not None:
-        drafts.append_to_draft(post, piece)
+        drafts.append_piece_to_agent_draft(post, piece)
     elif update.kind in {"tool_call", "tool_call_update"}:
-        drafts.finish_draft(post)
+        drafts.finish_agent_draft(post)
         calls.update_driven_call(post, update.fields, is_new=update.kind == "tool_call")
     elif update.kind in facts.FACTS:
         facts.FACTS[update.kind](post, update.fields)
     elif update.kind in ours.OURS:
         ours.OURS[update.kind](post, update.fields)
     else:
-        drafts.finish_draft(post)
+        drafts.finish_agent_draft(post)
         # Never a type of the agent's choice: `session_stop` would end the session, `post_tool` a call.
         post.queue_event("agent_message", tool_input={"sessionUpdate": update.kind[:200], **update.fields})

@@ -22,7 +22,7 @@ def update_driven_call(post: RunnerPost, fields: Mapping[str, Any], *, is_new: b
         post.queue_event("tool_call", tool_input=dict(fields))
         return
     driven_call = DrivenCall.objects.filter(session_id=post.session_id, call_id=call_id).first()
-    if driven_call is None and not is_new and record_late_result(post, call_id, fields):
+    if driven_call is None and not is_new and record_late_call_result(post, call_id, fields):
         return
     if driven_call is None:
         driven_call = DrivenCall(session_id=post.session_id, call_id=call_id, told={}, began_at=post.at)
@@ -48,7 +48,7 @@ def record_call_permission_request(post: RunnerPost, call_id: str, fields: Mappi
     return driven_call
 
 
-def record_late_result(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
+def record_late_call_result(post: RunnerPost, call_id: str, fields: Mapping[str, Any]) -> bool:
     """Take an update of a call whose turn is over; say whether there is such a call. Its result is kept, once."""
     rows = Event.objects.filter(session_id=post.session_id, context__tool_use_id=call_id)
     begun = rows.filter(event_type="pre_tool").order_by("-id").first()

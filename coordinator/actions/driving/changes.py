@@ -42,7 +42,7 @@ def save_session_change(post: RunnerPost, fields: Mapping[str, Any]) -> None:
             else None,
         },
     )
-    drop_old_diffs(post.session_id)
+    delete_old_session_diffs(post.session_id)
 
 
 def parse_changed_file(reported: Any) -> dict[str, Any] | None:
@@ -76,7 +76,7 @@ def clamp_line_count(reported: Any) -> int:
     )
 
 
-def drop_old_diffs(session_id: str) -> None:
+def delete_old_session_diffs(session_id: str) -> None:
     turn_changes = SessionChange.objects.filter(session_id=session_id).exclude(run_id="")
     old = turn_changes.order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 10]
     SessionChange.objects.filter(pk__in=list(old), diff__isnull=False).update(diff=None)

@@ -48,7 +48,7 @@ def order_session_command(
     return ordered
 
 
-def take_due_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
+def claim_due_session_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     """Return what the runner has to do and was not told lately, and note that it is told now."""
     due_filter = Q(delivered_at__isnull=True) | Q(delivered_at__lte=now - AGAIN_AFTER)
     waiting = DrivenCommand.objects.filter(due_filter, runner_id=runner_id, done_at__isnull=True)
@@ -58,7 +58,7 @@ def take_due_commands(runner_id: str, now: datetime) -> list[dict[str, Any]]:
     return [{"id": row.command_id, "session_id": row.session_id, **row.command} for row in rows]
 
 
-def mark_command_done(
+def mark_session_command_done(
     session_id: str, command_id: str, error: str | None, now: datetime
 ) -> DrivenCommand | None:
     """The runner has done a command, or says why it could not. Return it; None where it was done before."""

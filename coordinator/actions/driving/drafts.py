@@ -15,13 +15,13 @@ LONGEST = 100_000  # characters; what is longer becomes several events
 MOST_BLOCKS = 100
 
 
-def append_to_draft(post: RunnerPost, piece: SpeechPiece) -> None:
+def append_piece_to_agent_draft(post: RunnerPost, piece: SpeechPiece) -> None:
     """Add a piece to what is being said; a piece of something else ends what was."""
     if piece.block is None and extend_draft_text(post.session_id, piece):  # nearly always: one statement
         return
     draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None and not can_extend_draft(draft, piece):
-        convert_draft_to_event(post, draft)
+        convert_agent_draft_to_event(post, draft)
         draft = None
     if draft is None:
         if not piece.text and piece.block is None:
@@ -52,14 +52,14 @@ def can_extend_draft(draft: Draft, piece: SpeechPiece) -> bool:
     return is_same and len(draft.text) < LONGEST and len(draft.blocks or []) < MOST_BLOCKS
 
 
-def finish_draft(post: RunnerPost) -> None:
+def finish_agent_draft(post: RunnerPost) -> None:
     """What was being said has ended."""
     draft = Draft.objects.filter(pk=post.session_id).first()
     if draft is not None:
-        convert_draft_to_event(post, draft)
+        convert_agent_draft_to_event(post, draft)
 
 
-def convert_draft_to_event(post: RunnerPost, draft: Draft) -> None:
+def convert_agent_draft_to_event(post: RunnerPost, draft: Draft) -> None:
     draft.delete()
     blocks: list[dict[str, Any]] = []
     if draft.text.strip():

@@ -17,7 +17,7 @@ Taker = Callable[[RunnerPost, Mapping[str, Any]], None]
 
 
 def store_agent_plan(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(post)
+    drafts.finish_agent_draft(post)
     post.driven.plan = mask_secrets(filter_dict_entries(fields.get("entries")))
 
 
@@ -26,16 +26,16 @@ def store_agent_mode(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if not isinstance(mode, str) or mode == post.driven.mode:
         return
     if post.driven.mode is not None:
-        drafts.finish_draft(post)
+        drafts.finish_agent_draft(post)
         post.queue_event("mode_changed", tool_input={"from": post.driven.mode, "to": mode})
     post.driven.mode = mode
 
 
-def store_config_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    store_config_options(post, fields.get("configOptions"))
+def store_agent_config_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    store_agent_config_options(post, fields.get("configOptions"))
 
 
-def store_config_options(post: RunnerPost, options: Any) -> None:
+def store_agent_config_options(post: RunnerPost, options: Any) -> None:
     """Keep what can be set in the session; its mode and model are among it."""
     if not isinstance(options, list):
         return
@@ -52,10 +52,10 @@ def store_agent_commands(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     post.driven.commands = filter_dict_entries(fields.get("availableCommands"))
 
 
-def save_reported_title(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+def save_reported_session_title(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     title = fields.get("title")
     if isinstance(title, str) and title.strip():
-        titles.save_reported_titles({post.session_id: title}, post.now)
+        titles.save_titles_from_agents({post.session_id: title}, post.now)
 
 
 def store_agent_usage(post: RunnerPost, fields: Mapping[str, Any]) -> None:
@@ -88,8 +88,8 @@ def filter_dict_entries(value: Any) -> list[dict[str, Any]]:
 FACTS: dict[str, Taker] = {
     "plan": store_agent_plan,
     "current_mode_update": store_agent_mode,
-    "config_option_update": store_config_update,
+    "config_option_update": store_agent_config_update,
     "available_commands_update": store_agent_commands,
-    "session_info_update": save_reported_title,
+    "session_info_update": save_reported_session_title,
     "usage_update": store_agent_usage,
 }

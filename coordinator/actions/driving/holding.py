@@ -17,7 +17,7 @@ DRIVES = (
 )
 
 
-def require_session_holder(session_id: str, runner: Runner) -> Run:
+def require_runner_holds_session(session_id: str, runner: Runner) -> Run:
     """Return the session's last run that a runner has taken. Raises NotFound, and Forbidden where another has it."""
     claimed_runs = Run.objects.filter(session_id=session_id, runner_id__isnull=False)
     last = claimed_runs.order_by("-created_at__text", "-run_id").first()
@@ -30,14 +30,14 @@ def require_session_holder(session_id: str, runner: Runner) -> Run:
     return last
 
 
-def claim_driven_session(session_id: str, runner: Runner) -> DrivenSession:
-    """Return the session's row, locked until the transaction ends. Raises as `require_session_holder` does.
+def lock_session_for_runner(session_id: str, runner: Runner) -> DrivenSession:
+    """Return the session's row, locked until the transaction ends. Raises as `require_runner_holds_session` does.
 
-    Who polls a run of the session becomes its holder here (`prepare_driven_poll`), so that this is one query.
+    Who polls a run of the session becomes its holder here (`build_driven_session_state`), so that this is one query.
     """
     driven = lock_driven_session(session_id)
     if driven is None or driven.runner_id != runner.runner_id:
-        require_session_holder(session_id, runner)
+        require_runner_holds_session(session_id, runner)
         driven, _ = DrivenSession.objects.update_or_create(
             session_id=session_id, defaults={"runner_id": runner.runner_id}
         )
@@ -49,7 +49,7 @@ def lock_driven_session(session_id: str) -> DrivenSession | None:
     return DrivenSession.objects.select_for_update().filter(pk=session_id).first()
 
 
-def save_driven_changes(driven: DrivenSession, before: Mapping[str, Any]) -> None:
+def save_changed_driven_columns(driven: DrivenSession, before: Mapping[str, Any]) -> None:
     """Write what has changed since `read_driven_columns` was noted: most updates change nothing but their number."""
     changed = [name for name, value in read_driven_columns(driven).items() if value != before[name]]
     if changed:
@@ -65,7 +65,7 @@ def read_driven_columns(driven: DrivenSession) -> dict[str, Any]:
     }
 
 
-def prepare_driven_poll(run: Run) -> dict[str, Any] | None:
+def build_driven_session_state(run: Run) -> dict[str, Any] | None:
     """Return where the session of a run stands that a runner is given; None for one that drives no agents."""
     holder = str(run.runner_id)
     with connection.cursor() as cursor:

@@ -18,7 +18,7 @@ MOST_EVENTS = 20  # events of a session that its hooks have only just begun
 WHY = "Its agent is driven by a runner, which reports everything in this session."
 
 
-def join_hooks_session(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
+def merge_hook_session_into_driven(driven: DrivenSession, agent_session_id: str, now: datetime) -> bool:
     """Remove the sessions that the agent's hooks have just begun, where the runner tells all that is in them.
 
     Return whether the agent's id is this session's now: not where another driven session has it, nor one that the

@@ -11,17 +11,17 @@ from typing import Any
 from django.db import transaction
 
 from coordinator.actions import approvals as approvals_of
-from coordinator.actions.approvals.answering import unseal_answers
+from coordinator.actions.approvals.answering import decrypt_stored_answers
 from coordinator.actions.approvals.driven_questions import (
     RUNNER,
-    find_open_questions,
+    find_open_agent_questions,
     withdraw_open_questions,
 )
 from coordinator.actions.driving import calls, drafts
 from coordinator.actions.driving.holding import (
-    claim_driven_session,
     lock_driven_session,
-    require_session_holder,
+    lock_session_for_runner,
+    require_runner_holds_session,
 )
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import tool_calls
@@ -90,11 +90,11 @@ def record_question_call(
     if question.elicitation is not None:
         return build_elicitation_call(question, question.elicitation, runner, speech, now)
     with transaction.atomic():
-        driven = claim_driven_session(question.session_id, runner)
+        driven = lock_session_for_runner(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         fields = question.tool_call
         if not DrivenCall.objects.filter(session_id=question.session_id, call_id=question.call_id).exists():
-            drafts.finish_draft(post)
+            drafts.finish_agent_draft(post)
             for before in question.known_calls:
                 fields = {**before, **fields}
         driven_call = calls.record_call_permission_request(post, question.call_id, fields)
@@ -115,9 +115,11 @@ def record_question_call(
         event_id=driven_call.event_id,
         folder=driven.worktree or session.project_dir,
         host=session.hostname or runner.hostname,
-        offered=tuple(dict(option) for option in agent_options.find_lasting_options(question.options)),
+        offered=tuple(
+            dict(option) for option in agent_options.find_options_allowing_later_calls(question.options)
+        ),
         described=call.title
-        if call.title not in {call.tool, *collect_input_texts(call.tool_input)}
+        if call.title not in {call.tool, *collect_tool_input_texts(call.tool_input)}
         else None,
         details={
             "title": call.title,
@@ -143,7 +145,7 @@ def build_elicitation_call(
     if parse_elicitation(tool_input) is None:
         raise UnprocessableRequest("The form has fields that no person can fill in here.")
     with transaction.atomic():
-        driven = claim_driven_session(question.session_id, runner)
+        driven = lock_session_for_runner(question.session_id, runner)
         post = RunnerPost(question.session_id, question.run_id or driven.run_id, driven, speech, now)
         program = post.agent_program
     session = Session.objects.get(pk=question.session_id)
@@ -166,7 +168,7 @@ def build_elicitation_call(
     )
 
 
-def collect_input_texts(tool_input: Mapping[str, Any] | None) -> set[str]:
+def collect_tool_input_texts(tool_input: Mapping[str, Any] | None) -> set[str]:
     return {value for value in (tool_input or {}).values() if isinstance(value, str)}
 
 
@@ -207,7 +209,7 @@ def submit_permission_question(
 
 def find_hook_verdict(call_request: ToolCallRequest) -> PermissionRequest | None:
     """Return the verdict that the agent's own hook has brought on this very call a moment ago."""
-    decided = PermissionRequest.objects.without_bodies().filter(
+    decided = PermissionRequest.objects.defer_large_columns().filter(
         metadata__contains=dump_compact_json(call_request.call_id),
         context__session_id=call_request.session_id,
         plugin_id=call_request.program,
@@ -220,7 +222,7 @@ def find_hook_verdict(call_request: ToolCallRequest) -> PermissionRequest | None
         is_own = (
             names_call
             and not agent_options.is_driven_agent_request(row)
-            and tool_calls.is_on_same_host(row, call_request)
+            and tool_calls.is_request_on_same_host(row, call_request)
         )
         if is_own and tool_calls.is_verdict_for_call(row, call_request):
             return row
@@ -231,7 +233,7 @@ def withdraw_superseded_questions(
     call_request: ToolCallRequest, row: PermissionRequest, now: datetime
 ) -> None:
     """A question about the same call that says something else is not asked any more."""
-    for open_question in find_open_questions(call_request.session_id, call_request.call_id):
+    for open_question in find_open_agent_questions(call_request.session_id, call_request.call_id):
         if open_question.pk != row.pk:
             with suppress(Conflict, NotFound):
                 approvals_of.withdraw_request(
@@ -249,11 +251,11 @@ def build_question_answer(
         return None
     context = approvals.request_context(row)
     reason = context.reason if context else None
-    added = approvals.find_decision_additions(row)
+    added = approvals.additions_of_approval(row)
     if row.status == PermissionRequest.Status.WITHDRAWN:
         outcome, reason = agent_options.CANCELLED, reason or WITHDRAWN
     elif question.elicitation is not None:
-        outcome = build_form_outcome(question.elicitation, added, allowed=state.allowed)
+        outcome = build_elicitation_response(question.elicitation, added, allowed=state.allowed)
     elif OPTION in added:
         outcome = agent_options.choose_named_option(question.options, added[OPTION])
     elif state.allowed:
@@ -264,13 +266,15 @@ def build_question_answer(
     return {"permission_request_id": request_id, "outcome": outcome, "reason": reason}
 
 
-def build_form_outcome(form: Mapping[str, Any], added: Mapping[str, Any], *, allowed: bool) -> Outcome:
+def build_elicitation_response(
+    form: Mapping[str, Any], added: Mapping[str, Any], *, allowed: bool
+) -> Outcome:
     """Return the answer to a form, filled in from its own fields: the stored ones may be masked."""
     elicited = parse_elicitation(dict(form))
     if not allowed or not isinstance(elicited, AskedQuestions):
         return {"action": "decline"}
     try:
-        content = build_form_content(elicited, unseal_answers(added.get(ANSWERED)))
+        content = build_form_content(elicited, decrypt_stored_answers(added.get(ANSWERED)))
     except ValueError:  # the server's secret key has changed
         content = None
     return {"action": "decline"} if content is None else {"action": "accept", "content": content}
@@ -311,5 +315,5 @@ def withdraw_driven_question(
     session_id: str, runner: Runner, call_id: str, *, ask: str | None, reason: str, now: datetime
 ) -> None:
     """The runner says that nobody waits for the answer about this call any more. Raises NotFound and Forbidden."""
-    require_session_holder(session_id, runner)
+    require_runner_holds_session(session_id, runner)
     withdraw_open_questions(session_id, reason[:2_000] or WITHDRAWN, now=now, call_id=call_id, ask=ask)

@@ -40,7 +40,7 @@ class RunnerPost:
         """The agent's program, as rules and looks know it."""
         return driven_program_name(self.driven.agent)
 
-    def start_update(self, update: DrivenAgentUpdate) -> None:
+    def begin_runner_update(self, update: DrivenAgentUpdate) -> None:
         """Turn to the next update."""
         at = instants.parse_instant(update.at)
         self.at = instants.format_canonical_instant(self.now if at is None else at)

@@ -34,7 +34,7 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if (
         agent_session_id is not None
         and is_news
-        and joining.join_hooks_session(driven, agent_session_id, post.now)
+        and joining.merge_hook_session_into_driven(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id
         Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)
@@ -50,13 +50,13 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if isinstance(models, dict):
         driven.model_choices = models.get("availableModels")
         driven.model = parse_non_blank_text(models.get("currentModelId")) or driven.model
-    facts.store_config_options(post, fields.get("configOptions"))
+    facts.store_agent_config_options(post, fields.get("configOptions"))
     if isinstance(fields.get("commands"), list):
         facts.FACTS["available_commands_update"](post, {"availableCommands": fields["commands"]})
 
 
 def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(post)
+    drafts.finish_agent_draft(post)
     post.driven.run_id = post.run_id = parse_non_blank_text(fields.get("runId")) or post.run_id
     blocks = post.speech.content(fields.get("prompt"))
     if blocks:
@@ -67,7 +67,7 @@ def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 def end_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     """Write what is left to say of the turn: unfinished words and calls, what it took, how it ended."""
-    drafts.finish_draft(post)
+    drafts.finish_agent_draft(post)
     calls.end_open_calls(post)
     spent = post.speech.usage(fields)
     for model, counts in spent.by_model:
@@ -102,7 +102,7 @@ def store_terminal_output(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 
 def record_agent_failure(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(post)
+    drafts.finish_agent_draft(post)
     calls.end_open_calls(post)
     reason, tail = (
         parse_non_blank_text(fields.get("reason")) or "The agent has failed.",
@@ -112,15 +112,15 @@ def record_agent_failure(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     permissions.withdraw_open_questions(post.session_id, mask_secrets(reason), now=post.now)
 
 
-def record_unknown_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    drafts.finish_draft(post)
+def record_unknown_runner_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    drafts.finish_agent_draft(post)
     message = fields.get("message")
     stored_message = message if isinstance(message, dict) else {"message": message}
     post.queue_event("agent_message", tool_input=stored_message)
 
 
-def record_command_done(post: RunnerPost, fields: Mapping[str, Any]) -> None:
-    done = commands.mark_command_done(
+def apply_command_done_update(post: RunnerPost, fields: Mapping[str, Any]) -> None:
+    done = commands.mark_session_command_done(
         post.session_id, str(fields.get("id")), parse_non_blank_text(fields.get("error")), post.now
     )
     if done is not None and done.error is None and "remove_worktree" in done.command:
@@ -134,7 +134,7 @@ OURS: dict[str, Taker] = {
     "signalbox/turn_ended": end_driven_turn,
     "signalbox/terminal": store_terminal_output,
     "signalbox/agent_failed": record_agent_failure,
-    "signalbox/unknown": record_unknown_update,
-    "signalbox/command_done": record_command_done,
+    "signalbox/unknown": record_unknown_runner_update,
+    "signalbox/command_done": apply_command_done_update,
     "signalbox/changes": changes.save_session_change,
 }

@@ -59,7 +59,7 @@ def import_database(
             import_all_tables(job, done, progress)
             if agents_folder is not None:
                 done.outcomes += blueprints.import_blueprint_files(job, agents_folder, progress)
-        record_import(job, done, None)
+        record_import_audit_entry(job, done, None)
         save_import_report(job, done, None)
     if not write:
         rejected_rows.discard_rejected_rows()
@@ -81,12 +81,12 @@ def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -
             done.outcomes.append(table_import.outcome)
             table_import.import_table_rows(progress)
     for name in job.source.unknown_source_tables:
-        done.outcomes.append(keep_unknown_table(job, name, progress))
-    events.adopt_all_events(job.now)
+        done.outcomes.append(save_unknown_table_rows(job, name, progress))
+    events.add_all_missing_event_contexts(job.now)
     chat_search.index_unindexed_chat_messages(job.now)
 
 
-def keep_unknown_table(job: ImportJob, name: str, progress: Progress) -> TableOutcome:
+def save_unknown_table_rows(job: ImportJob, name: str, progress: Progress) -> TableOutcome:
     """Keep every row of a table that has no place here."""
     outcome = TableOutcome(name, job.source.source_row_count(name), is_known=False)
     outcome.unreadable += job.source.damage_reports(name)
@@ -109,23 +109,23 @@ def handle_import_errors(job: ImportJob, done: ImportOutcome) -> Iterator[None]:
         stays = " What came in before that stays; repeat the import to go on." if job.write else ""
         message = f"The import of {job.source.path} stopped{where}: {line}.{stays}"
         if job.write:
-            record_import_stop(job, done, message)
+            record_stopped_import(job, done, message)
         else:
             job.rejected_rows.discard_rejected_rows()
         raise BadRequest(message) from problem
 
 
-def record_import_stop(job: ImportJob, done: ImportOutcome, message: str) -> None:
+def record_stopped_import(job: ImportJob, done: ImportOutcome, message: str) -> None:
     try:
         if not connection.needs_rollback:
             with transaction.atomic():
-                record_import(job, done, message)
+                record_import_audit_entry(job, done, message)
         save_import_report(job, done, message)
     except (DatabaseError, OSError, SignalboxError):
         return  # what ended the import may well prevent this, too; the command says it
 
 
-def record_import(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
+def record_import_audit_entry(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
     reasons = [stopped] if stopped else done.unreadable_lines
     metadata: dict[str, Any] = {
         "added": {outcome.table: outcome.added for outcome in done.outcomes if outcome.added},
@@ -146,13 +146,13 @@ def record_import(job: ImportJob, done: ImportOutcome, stopped: str | None) -> N
         actor=system_actor("import"),
         target=job.source.path.name,
         result="failure" if reasons else "success",
-        reason=build_import_reason(stopped, len(done.unreadable_lines)),
+        reason=build_import_audit_reason(stopped, len(done.unreadable_lines)),
         metadata=metadata,
         now=job.now,
     )
 
 
-def build_import_reason(stopped: str | None, damaged: int) -> str | None:
+def build_import_audit_reason(stopped: str | None, damaged: int) -> str | None:
     if stopped:
         return stopped
     return f"{damaged} damaged places could not be read; all else was imported." if damaged else None

@@ -48,34 +48,34 @@ def import_blueprint_file(
     job: ImportJob, kind: FileKind, found_file: BlueprintFile, outcome: TableOutcome
 ) -> None:
     if found_file.problem:
-        leave_out_file(job, outcome, found_file, found_file.problem)
+        record_skipped_blueprint_file(job, outcome, found_file, found_file.problem)
         return
-    existing = find_existing_row(kind, found_file.name)
+    existing = find_blueprint_or_capability(kind, found_file.name)
     if existing is not None:
-        different = find_different_fields(kind, existing, found_file)
+        different = find_fields_differing_from_file(kind, existing, found_file)
         if not different:
             outcome.present += 1
             return
         reason = f"{', '.join(different)} differ between the file and here"
         outcome.conflicts.add_line(f"{found_file.name}: {reason}")
-        keep_file_aside(job, outcome, found_file, reason)
+        save_rejected_blueprint_file(job, outcome, found_file, reason)
         return
     try:
         with transaction.atomic():
-            add_imported_row(job, kind, found_file)
+            create_row_from_blueprint_file(job, kind, found_file)
     except SignalboxError as problem:
-        leave_out_file(job, outcome, found_file, str(problem.detail))
+        record_skipped_blueprint_file(job, outcome, found_file, str(problem.detail))
         return
     outcome.added += 1
-    note_unplaced_fields(job, kind, found_file, outcome)
+    report_unsupported_file_fields(job, kind, found_file, outcome)
 
 
-def find_existing_row(kind: FileKind, name: str) -> Blueprint | Capability | None:
+def find_blueprint_or_capability(kind: FileKind, name: str) -> Blueprint | Capability | None:
     model = Blueprint if kind is BLUEPRINTS else Capability
     return model._default_manager.filter(pk=name).first()
 
 
-def add_imported_row(job: ImportJob, kind: FileKind, found_file: BlueprintFile) -> None:
+def create_row_from_blueprint_file(job: ImportJob, kind: FileKind, found_file: BlueprintFile) -> None:
     fields = dict(found_file.fields)
     if not job.write and "mcp_servers" in fields:
         fields["mcp_servers"] = sealed_servers.map_server_values(fields["mcp_servers"], lambda *_: VALUE)
@@ -87,7 +87,7 @@ def add_imported_row(job: ImportJob, kind: FileKind, found_file: BlueprintFile) 
         blueprints.change_blueprint_status(found_file.name, INACTIVE, actor=IMPORT, now=job.now)
 
 
-def find_different_fields(
+def find_fields_differing_from_file(
     kind: FileKind, existing: Blueprint | Capability, found_file: BlueprintFile
 ) -> list[str]:
     """Return the names of the fields whose values differ between a file and the row of its name."""
@@ -95,23 +95,23 @@ def find_different_fields(
     different = [
         name
         for name in [*names, kind.text_field]
-        if simplify_value(getattr(existing, name)) != simplify_value(found_file.fields.get(name))
+        if drop_empty_values(getattr(existing, name)) != drop_empty_values(found_file.fields.get(name))
     ]
-    if open_stored_servers(kind, existing) != (found_file.fields.get("mcp_servers") or None):
+    if decrypt_stored_mcp_servers(kind, existing) != (found_file.fields.get("mcp_servers") or None):
         different.append("mcp_servers")
     if isinstance(existing, Blueprint) and (existing.status == INACTIVE) == found_file.enabled:
         different.append("status")
     return different
 
 
-def simplify_value(value: Any) -> Any:
+def drop_empty_values(value: Any) -> Any:
     """Return a value without what says nothing, so that what means the same compares equal."""
     if isinstance(value, dict):
         return {name: part for name, part in value.items() if part} or None
     return value or None
 
 
-def open_stored_servers(kind: FileKind, existing: Blueprint | Capability) -> Any:
+def decrypt_stored_mcp_servers(kind: FileKind, existing: Blueprint | Capability) -> Any:
     owner = f"{kind.stem} {existing.name}"
     try:
         return sealed_servers.unseal_server_values(existing.mcp_servers, owner) or None
@@ -119,7 +119,7 @@ def open_stored_servers(kind: FileKind, existing: Blueprint | Capability) -> Any
         return str(problem.detail)  # equal to no server
 
 
-def note_unplaced_fields(
+def report_unsupported_file_fields(
     job: ImportJob, kind: FileKind, found_file: BlueprintFile, outcome: TableOutcome
 ) -> None:
     """Say what of a file has no place here, and which of a blueprint's capabilities are missing."""
@@ -130,7 +130,10 @@ def note_unplaced_fields(
         )
         outcome.aside += 1
         job.rejected_rows.add_rejected_row(
-            outcome.table, "no place here", key=found_file.name, values=mask_file_values(found_file.unplaced)
+            outcome.table,
+            "no place here",
+            key=found_file.name,
+            values=mask_blueprint_file_values(found_file.unplaced),
         )
     if kind is BLUEPRINTS:
         wanted_names = found_file.fields.get("capabilities") or []
@@ -142,19 +145,23 @@ def note_unplaced_fields(
             )
 
 
-def leave_out_file(job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str) -> None:
+def record_skipped_blueprint_file(
+    job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str
+) -> None:
     outcome.left_out.add_line(f"{found_file.name}: {reason}")
-    keep_file_aside(job, outcome, found_file, reason)
+    save_rejected_blueprint_file(job, outcome, found_file, reason)
 
 
-def keep_file_aside(job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str) -> None:
+def save_rejected_blueprint_file(
+    job: ImportJob, outcome: TableOutcome, found_file: BlueprintFile, reason: str
+) -> None:
     outcome.aside += 1
     job.rejected_rows.add_rejected_row(
-        outcome.table, reason, row={"folder": found_file.name, **mask_file_values(found_file.raw)}
+        outcome.table, reason, row={"folder": found_file.name, **mask_blueprint_file_values(found_file.raw)}
     )
 
 
-def mask_file_values(values: Mapping[str, Any]) -> dict[str, Any]:
+def mask_blueprint_file_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values of files without secrets, and without the values of MCP servers' variables and headers."""
     shown_values = {
         name: mask_server_secrets({name: value})[name] if name.startswith("MCP server ") else value

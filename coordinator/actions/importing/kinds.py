@@ -42,23 +42,23 @@ class PluginImport(TableImport):
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Take their permissions from those that no installation begins with."""
         seeded = seeds.SEEDS[self.table.name]
-        self.disarm_plugins(
+        self.clear_plugin_permissions(
             candidate for candidate in candidates if (candidate.row["plugin_id"],) not in seeded
         )
         return candidates
 
     def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Take them too from those that this installation began with and has no more."""
-        self.disarm_plugins(candidates)
+        self.clear_plugin_permissions(candidates)
         return candidates
 
-    def disarm_plugins(self, candidates: Iterable[ImportCandidate]) -> None:
+    def clear_plugin_permissions(self, candidates: Iterable[ImportCandidate]) -> None:
         for candidate in candidates:
             if not self.job.with_policy and parse_imported_list(candidate.row.get("allowed_permissions")):
                 self.disarmed += 1
                 candidate.row["allowed_permissions"] = dump_compact_json([])
 
-    def merge_seed_row(self, row: Row, stored_row: Row) -> Row:
+    def build_seed_replacement_row(self, row: Row, stored_row: Row) -> Row:
         """Return the owner's row, with no permission that the seed has not."""
         foreign_row, seeded = (
             parse_imported_list(row.get("allowed_permissions")),
@@ -87,13 +87,13 @@ class AgentImport(TableImport):
     """The id of an agent that was deleted here comes in only once nothing here names it."""
 
     def filter_new_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
-        refused = deleted_agents.find_refused_agent_ids(str(candidate.row["id"]) for candidate in candidates)
+        refused = deleted_agents.find_reserved_agent_ids(str(candidate.row["id"]) for candidate in candidates)
         for candidate in candidates:
             if str(candidate.row["id"]) in refused:
-                self.leave_out_row(candidate.raw, refused[str(candidate.row["id"])])
+                self.record_skipped_row(candidate.raw, refused[str(candidate.row["id"])])
         return [candidate for candidate in candidates if str(candidate.row["id"]) not in refused]
 
-    def finish_written_rows(
+    def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         DeletedAgent.objects.filter(pk__in=[str(row_import.row["id"]) for row_import in written]).delete()
@@ -111,7 +111,7 @@ class ServerImport(TableImport):
                 candidate.row["default_policy"] = "opt-in"
         return candidates
 
-    def finish_written_rows(
+    def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         """Keep the variables of servers that are here, sealed."""
@@ -121,7 +121,7 @@ class ServerImport(TableImport):
                 server_row.row["name"],
                 "env",
                 name,
-                self.seal_server_variable(server_row.row["name"], name, value),
+                self.encrypt_server_variable(server_row.row["name"], name, value),
                 IMPORT,
                 at,
             ]
@@ -138,14 +138,14 @@ class ServerImport(TableImport):
                 server_names,
             )
 
-    def seal_server_variable(self, server: str, name: str, value: str) -> str:
+    def encrypt_server_variable(self, server: str, name: str, value: str) -> str:
         """Seal a value. What is undone again makes no key: the first would stay as a file."""
         return credentials.seal_credential(server, "env", name, value) if self.job.write else ""
 
-    def keep_unplaced_values(self, row: Row, rest: Row) -> None:
+    def save_values_without_column(self, row: Row, rest: Row) -> None:
         if parse_environment_variables(rest.get("env")) is not None:
             rest = {**rest, "env": None}
-        super().keep_unplaced_values(row, rest)
+        super().save_values_without_column(row, rest)
 
     def add_outcome_notes(self) -> None:
         super().add_outcome_notes()
@@ -165,7 +165,7 @@ class GrantImport(TableImport):
         self.disarmed += len(candidates)
         for candidate in candidates:
             tool_label = candidate.row.get("tool_name") or "every tool"
-            self.leave_out_row(
+            self.record_skipped_row(
                 candidate.raw,
                 f"{candidate.row.get('permission')} {tool_label} of {candidate.row.get('server_id')}",
             )
@@ -182,7 +182,7 @@ class GrantImport(TableImport):
 class RequestImport(TableImport):
     """Without a person's word, each approval counts for its own request alone."""
 
-    def finish_written_rows(
+    def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         if self.job.with_policy:
@@ -209,7 +209,7 @@ class MessageImport(TableImport):
 
     placed = frozenset({"parent_id", "branch_index"})
 
-    def finish_written_rows(
+    def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         message_ids = [
@@ -226,14 +226,14 @@ class MessageImport(TableImport):
                 message_ids,
             )
 
-    def keep_unplaced_values(self, row: Row, rest: Row) -> None:
+    def save_values_without_column(self, row: Row, rest: Row) -> None:
         parent, index = parse_message_branch(rest)
         placed = {
             name: None
             for name, value in (("parent_id", parent), ("branch_index", index))
             if value == rest.get(name)
         }
-        super().keep_unplaced_values(row, {**rest, **placed})
+        super().save_values_without_column(row, {**rest, **placed})
 
 
 class AttachmentImport(TableImport):
@@ -244,7 +244,7 @@ class AttachmentImport(TableImport):
         self.written_files: dict[str, WrittenFile] = {}  # by name, of the row at hand
         self.with_files: list[ImportCandidate] = []  # of the batch at hand
 
-    def finish_written_rows(
+    def process_rows_after_insert(
         self, written: list[ImportCandidate], candidates: list[ImportCandidate]
     ) -> None:  # one shape
         """Note by what the copies are known again."""
@@ -267,17 +267,17 @@ class AttachmentImport(TableImport):
     def import_deferred_rows(self) -> None:
         """Copy each file, then write its row."""
         for row_import in self.with_files:
-            if self.copy_source_file(row_import):
+            if self.copy_attachment_from_source(row_import):
                 with transaction.atomic():
                     written = self.insert_candidates([row_import])
-                    self.finish_written_rows(written, written)
+                    self.process_rows_after_insert(written, written)
         self.with_files = []
 
-    def copy_source_file(self, candidate: ImportCandidate) -> bool:
+    def copy_attachment_from_source(self, candidate: ImportCandidate) -> bool:
         disk_path = str(candidate.row.get("disk_path") or "")
         path = self.job.source.find_attachment_file(disk_path) if len(disk_path) <= MOST_LENGTH else None
         if path is None:
-            self.leave_out_row(candidate.raw, f"its file {disk_path[:200]!r} was not found")
+            self.record_skipped_row(candidate.raw, f"its file {disk_path[:200]!r} was not found")
             return False
         try:
             with path.open("rb") as file:
@@ -293,16 +293,16 @@ class AttachmentImport(TableImport):
                     while file.read(attachments.CHUNK):
                         pass
         except ServiceBusy as problem:
-            self.leave_out_row(candidate.raw, str(problem.detail))
+            self.record_skipped_row(candidate.raw, str(problem.detail))
             return False
         except OSError as problem:
-            self.leave_out_row(
+            self.record_skipped_row(
                 candidate.raw, f"its file {disk_path[:200]!r} cannot be read: {problem.strerror}"
             )
             return False
         return True
 
-    def undo_prepared_row(self, row: Row) -> None:
+    def undo_row_preparation(self, row: Row) -> None:
         """Remove the copy again."""
         if stored_file := self.written_files.pop(row.get("disk_path") or "", None):
             stored_file.delete_written_file()
@@ -319,7 +319,7 @@ class AuditRowImport(TableImport):
         for candidate in candidates:
             if is_time_before(candidate.row.get("timestamp"), limit):
                 self.too_old += 1
-                self.keep_row_aside("older than the log is kept", row=candidate.row)
+                self.save_rejected_row("older than the log is kept", row=candidate.row)
             else:
                 young.append(candidate)
         return young
@@ -344,7 +344,7 @@ class RunImport(TableImport):
     held_count = 0
     with_parameters = 0
 
-    def adapt_row(self, raw: Row, row: Row) -> None:
+    def fill_columns_from_source(self, raw: Row, row: Row) -> None:
         if "parameters" not in raw or row.get("prompt") is not None:
             return
         parameters = parse_imported_object(raw["parameters"])
@@ -353,7 +353,9 @@ class RunImport(TableImport):
         if parameters is not None:
             raw["parameters"] = None
 
-    def finish_written_rows(self, written: list[ImportCandidate], candidates: list[ImportCandidate]) -> None:
+    def process_rows_after_insert(
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
+    ) -> None:
         self.held_count += runs.hold_runs(
             (row_import.row["run_id"] for row_import in written), reason=runs.IMPORTED, now=self.job.now
         )
@@ -389,7 +391,7 @@ class EventImport(TableImport):
 
     placed = frozenset({"result_text", "result_data"})
 
-    def adapt_row(self, raw: Row, row: Row) -> None:
+    def fill_columns_from_source(self, raw: Row, row: Row) -> None:
         results = {name: raw.get(name) for name in ("result_text", "result_data")}
         if row.setdefault("tool_output") is not None or all(value is None for value in results.values()):
             return

@@ -18,7 +18,7 @@ def read_table_columns(table: str) -> list[str]:
         return [column.name for column in connection.introspection.get_table_description(cursor, table)]
 
 
-def select_rows(
+def select_table_rows(
     table: str, names: Sequence[str], column: str, values: Sequence[Any] | None
 ) -> list[tuple[Any, ...]]:
     """Return columns of the rows whose `column` is one of `values`, or of all rows."""
@@ -49,7 +49,7 @@ def build_insert_sql(table: str, names: Sequence[str], *, skip_known: bool = Fal
     return f'INSERT INTO "{table}" ({columns}) VALUES ({placeholders}){conflict_clause}'  # noqa: S608
 
 
-def overwrite_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:
+def overwrite_table_row(table: str, row: dict[str, Any], key: Sequence[str]) -> None:
     """Write a row's columns over those of the row with its key."""
     names = [name for name in row if name not in key]
     sets = ", ".join(f'"{name}" = %s' for name in names)

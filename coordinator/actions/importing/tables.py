@@ -84,24 +84,24 @@ class TableImport:
             )
             for batch in self.job.source.iterate_row_chunks(self.table.name):
                 for raw in batch:
-                    self.leave_out_row(raw, f"there is no column {missing[0]}")
+                    self.record_skipped_row(raw, f"there is no column {missing[0]}")
             return self.outcome
         if not self.table.key and not self.table.group:
             self.existing_digests = self.count_row_digests(self.columns)
         done, later = 0, []
         for batch in self.job.source.iterate_row_chunks(self.table.name, self.table.group):
             with transaction.atomic():
-                later += self.import_batch(batch)
+                later += self.import_row_batch(batch)
             self.import_deferred_rows()
             done += len(batch)
             progress(self.table.name, done, self.outcome.rows)
-        self.link_loose_parents(later)
+        self.set_deferred_parent_ids(later)
         self.add_outcome_notes()
         return self.outcome
 
     # What kinds of tables change.
 
-    def adapt_row(self, raw: Row, row: Row) -> None:
+    def fill_columns_from_source(self, raw: Row, row: Row) -> None:
         """Fill columns of ours from what the source holds elsewhere; take from `raw` what found a place so."""
 
     def filter_incoming_rows(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
@@ -112,7 +112,7 @@ class TableImport:
         """Return what may come in, of the rows that are not here yet."""
         return candidates
 
-    def merge_seed_row(self, row: Row, stored_row: Row) -> Row:  # for kinds that keep something
+    def build_seed_replacement_row(self, row: Row, stored_row: Row) -> Row:  # for kinds that keep something
         """Return the row that takes an untouched seed's place."""
         return row
 
@@ -120,10 +120,12 @@ class TableImport:
         """Return what is to be written."""
         return candidates
 
-    def undo_prepared_row(self, row: Row) -> None:
+    def undo_row_preparation(self, row: Row) -> None:
         """Undo what `before` did for a row that the database refused."""
 
-    def finish_written_rows(self, written: list[ImportCandidate], candidates: list[ImportCandidate]) -> None:
+    def process_rows_after_insert(
+        self, written: list[ImportCandidate], candidates: list[ImportCandidate]
+    ) -> None:
         """Do what follows from rows that came in, and from those that are here, these or equal ones."""
 
     def import_deferred_rows(self) -> None:
@@ -131,9 +133,9 @@ class TableImport:
 
     # The way of a batch.
 
-    def import_batch(self, batch: list[Row]) -> list[Row]:
+    def import_row_batch(self, batch: list[Row]) -> list[Row]:
         """Bring over one batch; return the rows whose loose parents are to be set once all are there."""
-        candidates = [candidate for raw in batch if (candidate := self.build_candidate(raw))]
+        candidates = [candidate for raw in batch if (candidate := self.build_import_candidate(raw))]
         candidates = self.filter_rows_with_parents(self.filter_incoming_rows(candidates))
         present: list[ImportCandidate] = []
         wanted_rows = self.filter_new_rows(self.find_new_rows(candidates, present))
@@ -143,46 +145,48 @@ class TableImport:
         for candidate in wanted_rows:
             candidate.row.update(dict.fromkeys(self.table.loose.keys() & candidate.row.keys()))
         written = self.insert_candidates(self.select_rows_to_write(wanted_rows))
-        self.finish_written_rows(written, written + present)
+        self.process_rows_after_insert(written, written + present)
         return loose
 
-    def build_candidate(self, raw: Row) -> ImportCandidate | None:
+    def build_import_candidate(self, raw: Row) -> ImportCandidate | None:
         """Return a row as our columns hold it; None for one that cannot be kept, which is told."""
         rest = dict(raw)
         row = {place: rest.pop(column) for column, place in self.column_places.items()}
-        self.adapt_row(rest, row)
+        self.fill_columns_from_source(rest, row)
         changes = []
         for name, value in row.items():
             try:
                 row[name], change = values.fit_value(value, self.kinds[name])
             except values.UnfitValue as problem:
-                self.leave_out_row(raw, str(problem))
+                self.record_skipped_row(raw, str(problem))
                 return None
             if change:
                 changes.append((name, change, value))
         if any(row[name] is None for name in self.table.key):
-            self.leave_out_row(raw, f"it has no {next(name for name in self.table.key if row[name] is None)}")
+            self.record_skipped_row(
+                raw, f"it has no {next(name for name in self.table.key if row[name] is None)}"
+            )
             return None
         masked = masks.mask_imported_row(self.table.name, row)
         self.report_value_changes(row, changes)
-        self.keep_unplaced_values(row, rest)
+        self.save_values_without_column(row, rest)
         return ImportCandidate(raw, row, masked)
 
     def report_value_changes(self, row: Row, changes: list[tuple[str, str, Any]]) -> None:
         for name, column, value in changes:
             self.outcome.changed[f"{name} {column}"] += 1
             was = masks.mask_rejected_row(self.table.name, {**row, name: value})[name]
-            self.keep_row_aside(
+            self.save_rejected_row(
                 f"{name} {column}", key=self.row_key_values(row), column=name, was=to_rejected_value(was)
             )
 
-    def keep_unplaced_values(self, row: Row, rest: Row) -> None:
+    def save_values_without_column(self, row: Row, rest: Row) -> None:
         """Keep what of a row has no column here."""
         unplaced = {name: rest[name] for name in self.homeless if rest.get(name) is not None}
         if unplaced:
             self.homeless_values.update(unplaced.keys())
             unplaced = masks.mask_rejected_row(self.table.name, unplaced)
-            self.keep_row_aside(
+            self.save_rejected_row(
                 "no column here", key=self.row_key_values(row), values=to_rejected_row(unplaced)
             )
 
@@ -192,32 +196,34 @@ class TableImport:
         )
         return {name: row.get(name) for name in names}
 
-    def leave_out_row(self, raw: Row, reason: str) -> None:
+    def record_skipped_row(self, raw: Row, reason: str) -> None:
         """Keep a row aside with the reason why it is not imported."""
         self.outcome.left_out.add_line(f"{self.row_label(raw)}: {reason}")
-        self.keep_row_aside(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, raw)))
+        self.save_rejected_row(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, raw)))
 
-    def keep_row_aside(self, reason: str, **details: Any) -> None:
+    def save_rejected_row(self, reason: str, **details: Any) -> None:
         self.outcome.aside += 1
         self.job.rejected_rows.add_rejected_row(self.table.name, reason, **details)
 
     def filter_rows_with_parents(self, candidates: list[ImportCandidate]) -> list[ImportCandidate]:
         """Leave out rows that name what is not here: no database of ours would take them."""
         for column, other in self.table.parents.items():
-            existing_ids = find_existing_ids(other, {candidate.row[column] for candidate in candidates})
+            existing_ids = find_existing_row_ids(other, {candidate.row[column] for candidate in candidates})
             for candidate in candidates:
                 if candidate.row[column] not in existing_ids:
-                    self.leave_out_row(candidate.raw, f"there is no {candidate.row[column]!r} in {other}")
+                    self.record_skipped_row(
+                        candidate.raw, f"there is no {candidate.row[column]!r} in {other}"
+                    )
             candidates = [candidate for candidate in candidates if candidate.row[column] in existing_ids]
         return candidates
 
     def find_new_rows(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
-        by = self.find_new_by_key if self.table.key else self.find_new_by_content
+        by = self.find_new_rows_by_key if self.table.key else self.find_new_rows_by_content
         return by(candidates, present)
 
-    def find_new_by_key(
+    def find_new_rows_by_key(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         if not candidates:
@@ -226,14 +232,16 @@ class TableImport:
         compared = [c for c in candidates[0].row if c != "disk_path"]
         stored = {
             tuple(row[name] for name in keys): row
-            for key_row in rows.select_rows(
+            for key_row in rows.select_table_rows(
                 self.table.name, compared, keys[0], [candidate.row[keys[0]] for candidate in candidates]
             )
-            for row in [self.comparable_row(dict(zip(compared, key_row, strict=True)))]
+            for row in [self.normalize_row_for_comparison(dict(zip(compared, key_row, strict=True)))]
         }
         new = []
         for candidate in candidates:
-            compared_row = self.comparable_row({name: candidate.row.get(name) for name in compared})
+            compared_row = self.normalize_row_for_comparison(
+                {name: candidate.row.get(name) for name in compared}
+            )
             key = tuple(compared_row[name] for name in keys)
             stored_row = stored.get(key)
             if stored_row is None:
@@ -255,7 +263,7 @@ class TableImport:
     def record_row_conflict(self, candidate: ImportCandidate, different: list[str]) -> None:
         reason = f"{', '.join(different)} differ between the two databases"
         self.outcome.conflicts.add_line(f"{self.row_label(candidate.row)}: {reason}")
-        self.keep_row_aside(
+        self.save_rejected_row(
             reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, candidate.raw))
         )
 
@@ -263,17 +271,17 @@ class TableImport:
         self, candidate: ImportCandidate, stored_row: Row, present: list[ImportCandidate]
     ) -> None:
         """Put an owner's row in the place of one that nobody touched since it was made with the database."""
-        row = self.merge_seed_row(candidate.row, stored_row)
+        row = self.build_seed_replacement_row(candidate.row, stored_row)
         try:
             with transaction.atomic():
-                rows.overwrite_row(self.table.name, row, self.table.key)
+                rows.overwrite_table_row(self.table.name, row, self.table.key)
         except REFUSED as problem:
-            self.leave_out_row(candidate.raw, database_error_line(problem))
+            self.record_skipped_row(candidate.raw, format_database_error(problem))
             return
         self.outcome.replaced += 1
         present.append(candidate)
 
-    def find_new_by_content(
+    def find_new_rows_by_content(
         self, candidates: list[ImportCandidate], present: list[ImportCandidate]
     ) -> list[ImportCandidate]:
         new = []
@@ -292,7 +300,7 @@ class TableImport:
 
     def count_row_digests(self, names: list[str], group: Any = None) -> Counter[bytes]:
         """Count what is here already, as digests: rows without a key are the same if all they hold is."""
-        content_rows = rows.select_rows(
+        content_rows = rows.select_table_rows(
             self.table.name, names, self.table.group, [group] if self.table.group else None
         )
         return Counter(
@@ -300,11 +308,11 @@ class TableImport:
         )
 
     def digest_row(self, row: Row) -> bytes:
-        row = self.comparable_row(row)
+        row = self.normalize_row_for_comparison(row)
         present_values = sorted((name, value) for name, value in row.items() if value is not None)
         return hashlib.blake2b(repr(present_values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
-    def comparable_row(self, row: Row) -> Row:
+    def normalize_row_for_comparison(self, row: Row) -> Row:
         """Return a row so that what means the same compares equal."""
         same = {name: values.to_comparable_value(value, self.kinds[name]) for name, value in row.items()}
         return masks.normalize_masked_row(self.table.name, same)
@@ -332,8 +340,8 @@ class TableImport:
             with transaction.atomic():
                 self.insert_rows([candidate])
         except REFUSED as problem:
-            self.undo_prepared_row(candidate.row)
-            self.leave_out_row(candidate.raw, database_error_line(problem))
+            self.undo_row_preparation(candidate.row)
+            self.record_skipped_row(candidate.raw, format_database_error(problem))
             return False
         return True
 
@@ -346,25 +354,25 @@ class TableImport:
                 [list(candidate.row.values()) for candidate in candidates],
             )
 
-    def link_loose_parents(self, later: list[Row]) -> None:
+    def set_deferred_parent_ids(self, later: list[Row]) -> None:
         """Set the parents of rows that came in before their parents did."""
         for column, other in self.table.loose.items():
             for start in range(0, len(later), rows.AT_ONCE):
                 part = [row for row in later[start : start + rows.AT_ONCE] if row.get(column) is not None]
-                existing_ids = find_existing_ids(other, {row[column] for row in part})
+                existing_ids = find_existing_row_ids(other, {row[column] for row in part})
                 with transaction.atomic():
                     for row in part:
-                        self.set_loose_parent(row, column, existing_ids)
+                        self.set_deferred_parent_id(row, column, existing_ids)
 
-    def set_loose_parent(self, row: Row, column: str, existing_ids: set[Any]) -> None:
+    def set_deferred_parent_id(self, row: Row, column: str, existing_ids: set[Any]) -> None:
         if row[column] not in existing_ids:
             self.outcome.notes.append(f"{self.row_label(row)} was imported without its parent {row[column]}.")
-            self.keep_row_aside(
+            self.save_rejected_row(
                 "there is no such parent", key=self.row_key_values(row), column=column, was=row[column]
             )
             return
         key = self.table.key[0]
-        rows.overwrite_row(self.table.name, {column: row[column], key: row[key]}, (key,))
+        rows.overwrite_table_row(self.table.name, {column: row[column], key: row[key]}, (key,))
 
     def add_outcome_notes(self) -> None:
         for name in self.homeless:
@@ -382,11 +390,11 @@ class TableImport:
             self.outcome.notes.append("Secrets are not masked: SIGNALBOX_MASK_SECRETS is off.")
 
 
-def find_existing_ids(table: str, ids: set[Any]) -> set[Any]:
+def find_existing_row_ids(table: str, ids: set[Any]) -> set[Any]:
     """Return those of the ids that a table of ours has."""
     key = next(one.key[0] for one in TABLES if one.name == table)
-    return {row[0] for row in rows.select_rows(table, [key], key, list(ids))}
+    return {row[0] for row in rows.select_table_rows(table, [key], key, list(ids))}
 
 
-def database_error_line(problem: Exception) -> str:
+def format_database_error(problem: Exception) -> str:
     return (str(problem).strip().splitlines() or ["the database refused it"])[0]

@@ -125,7 +125,7 @@ def validate_call_limits(tool_name: str, new: CallLimitSettings) -> None:
         raise UnprocessableRequest("A circuit breaker is set for the whole server.")
 
 
-def take_call_rate(server_id: str, tool_name: str, calls_per_minute: int, now: datetime) -> float:
+def consume_call_rate_limit(server_id: str, tool_name: str, calls_per_minute: int, now: datetime) -> float:
     """Count a call; return 0, or the seconds after which it may be tried again where the rate is used up.
 
     Each call moves the row's time on by its share of a minute, none further than a minute ahead.
@@ -159,7 +159,7 @@ def claim_breaker_trial(server_id: str, lasts: timedelta, now: datetime) -> bool
     return True
 
 
-def record_call_failure(server_id: str, breaker: CircuitBreaker, problem: str, now: datetime) -> None:
+def record_failure_for_breaker(server_id: str, breaker: CircuitBreaker, problem: str, now: datetime) -> None:
     """Count a failure; open the server's breaker at the last one of a row, and again after a failed trial."""
     text = (SecretMasker().mask_text(problem) or "")[:500]
     with transaction.atomic():
@@ -186,7 +186,7 @@ def record_call_failure(server_id: str, breaker: CircuitBreaker, problem: str, n
             )
 
 
-def record_call_success(server_id: str, now: datetime) -> None:
+def record_success_for_breaker(server_id: str, now: datetime) -> None:
     """Close the server's breaker, and forget its failures."""
     with transaction.atomic():
         row = McpCircuitBreaker.objects.select_for_update().filter(pk=server_id).first()
@@ -216,7 +216,7 @@ def close_circuit_breaker(server_id: str, *, actor: Actor, now: datetime) -> boo
     return bool(deleted)
 
 
-def new_stored_id() -> str:
+def new_stored_result_id() -> str:
     return secrets.token_hex(16)
 
 
@@ -228,7 +228,7 @@ class ResultOwner:
     agent_id: str
 
 
-def store_result_rest(
+def store_result_remainder(
     stored_id: str,
     content: str,
     owner: ResultOwner,
@@ -263,11 +263,11 @@ def find_stored_result(stored_id: str, owner: ResultOwner, now: datetime) -> Sto
     return rows.first()
 
 
-def unseal_stored_result(row: StoredResult) -> str:
+def decrypt_stored_result(row: StoredResult) -> str:
     """Return a stored result's text. Raises ValueError where it cannot be opened any more."""
     return unseal_for_purpose(SEALED_AS, row.content.encode()).decode("utf-8", "surrogatepass")
 
 
-def delete_old_results(now: datetime) -> None:
+def delete_expired_stored_results(now: datetime) -> None:
     """Delete stored results whose day is over."""
     StoredResult.objects.filter(expires_at__lt=now).delete()

@@ -22,7 +22,7 @@ from django.db import transaction
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
-from coordinator.actions.approvals.answering import unseal_answers
+from coordinator.actions.approvals.answering import decrypt_stored_answers
 from coordinator.actions.audit import audit
 from coordinator.actions.mcp.gateway_calls import DENIED, approval_url, max_call_duration
 from coordinator.actions.policy import denials
@@ -47,7 +47,7 @@ from coordinator.policy.requests.questions import (
     AskedQuestions,
     build_form_content,
     parse_elicitation,
-    remove_sealed_texts,
+    remove_secret_answer_texts,
 )
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
@@ -162,7 +162,7 @@ def record_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, n
         metadata={
             "by": ruling.by,
             "agent_id": elicitation.caller.agent_id,
-            **policy_in_force.ruling_ground_as_json(ruling),
+            **policy_in_force.ruling_source_as_json(ruling),
         },
         now=now,
     )
@@ -184,19 +184,19 @@ def find_elicitation_result(
         return {"action": DECLINE}
     if row.status == PermissionRequest.Status.WITHDRAWN and context is not None:
         return {} if context.reason == ANSWERED_BY_CLIENT else {"action": CANCEL}
-    stored = rules.find_decision_additions(row).get(ANSWERED)
+    stored = rules.additions_of_approval(row).get(ANSWERED)
     if row.status != PermissionRequest.Status.APPROVED or stored is None:
         return {"action": CANCEL}
-    return build_accepted_result(params, stored)
+    return build_accepted_elicitation_result(params, stored)
 
 
-def build_accepted_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
+def build_accepted_elicitation_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
     elicited = parse_elicitation(dict(params))
     if isinstance(elicited, AskedAddress):
         return {"action": ACCEPT}
     try:
         content = (
-            build_form_content(elicited, unseal_answers(stored))
+            build_form_content(elicited, decrypt_stored_answers(stored))
             if isinstance(elicited, AskedQuestions)
             else None
         )
@@ -205,11 +205,11 @@ def build_accepted_result(params: Mapping[str, Any], stored: Any) -> Elicitation
     return {"action": CANCEL} if content is None else {"action": ACCEPT, "content": content}
 
 
-def remove_sent_secrets(request_id: str) -> None:
+def delete_sent_elicitation_secrets(request_id: str) -> None:
     """Forget the secrets of an answer that its server has got."""
     context = PermissionContext.objects.filter(request__request_id=request_id).first()
     if context is not None and isinstance(context.answer, dict):
-        answer = remove_sealed_texts(context.answer)
+        answer = remove_secret_answer_texts(context.answer)
         if answer != context.answer:
             PermissionContext.objects.filter(request__request_id=request_id).update(answer=answer)
 
@@ -229,7 +229,7 @@ class ClientAnswer(Enum):
     LEFT_OPEN = "left open"  # the client decided nothing, so a person may still answer the card
 
 
-def settle_client_answer(key: str, result: Any, actor: Actor, now: datetime) -> ClientAnswer:
+def close_elicitation_on_client_answer(key: str, result: Any, actor: Actor, now: datetime) -> ClientAnswer:
     """Close the card of a question that a client answers, unless it was faster closed otherwise.
 
     What answers another request of a server goes on only once that request was approved and passed on. Programs

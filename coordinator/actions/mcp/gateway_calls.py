@@ -31,7 +31,7 @@ from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
-from coordinator.mcp.gateway.mcp_request_headlines import describe_request
+from coordinator.mcp.gateway.mcp_request_headlines import describe_mcp_request
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
@@ -73,7 +73,7 @@ class CallOrigin:
     sent_along: dict[str, Any] = field(default_factory=dict)
 
 
-def new_call_id() -> str:
+def new_gateway_call_id() -> str:
     return f"sbx-{uuid.uuid4().hex}"
 
 
@@ -89,13 +89,13 @@ def policy_page_url(denial: Ruling) -> str:
     return f"{settings.AGENT_URL}{GRANTS_PAGE}"
 
 
-def find_earlier_call(binding: CallBinding, now: datetime) -> GatewayCall | None:
+def find_same_undelivered_call(binding: CallBinding, now: datetime) -> GatewayCall | None:
     """Return the same call as it was begun before and not handed over: it runs, has a result, or is lost."""
-    call = find_begun_calls(binding, now).order_by("-created_at").first()
-    return call if call is None else mark_lost_if_gone(call, binding=binding, now=now)
+    call = filter_same_undelivered_calls(binding, now).order_by("-created_at").first()
+    return call if call is None else mark_call_lost_if_worker_gone(call, binding=binding, now=now)
 
 
-def find_begun_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
+def filter_same_undelivered_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(
         Q(state=CallState.RUNNING)
         | Q(state=CallState.DONE, ended_at__gt=now - RESULT_KEPT_FOR)
@@ -106,7 +106,9 @@ def find_begun_calls(binding: CallBinding, now: datetime) -> QuerySet[GatewayCal
     )
 
 
-def mark_lost_if_gone(call: GatewayCall, *, binding: CallBinding | None, now: datetime) -> GatewayCall:
+def mark_call_lost_if_worker_gone(
+    call: GatewayCall, *, binding: CallBinding | None, now: datetime
+) -> GatewayCall:
     """Return the call, marked as lost where it runs in a process that is gone, or for longer than it may."""
     over = isinstance(call.run_until, datetime) and call.run_until <= now
     if call.state != CallState.RUNNING or not (over or workers.is_worker_gone(call.worker)):
@@ -141,7 +143,7 @@ def request_person_approval(
         f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "Asks before it uses this tool."
     ]
     if binding.is_read:
-        sentences.insert(0, describe_request(binding.server_id, binding.tool, binding.arguments or {}))
+        sentences.insert(0, describe_mcp_request(binding.server_id, binding.tool, binding.arguments or {}))
     if lost is not None and isinstance(lost.started_at, datetime):
         sentences.append(
             f"The same call was approved and begun at {instants.format_canonical_instant(lost.started_at)},"
@@ -174,7 +176,7 @@ def request_person_approval(
     return request.request
 
 
-def request_unless_begun(
+def request_approval_unless_call_begun(
     binding: CallBinding,
     ruling: Ruling,
     origin: CallOrigin,
@@ -192,19 +194,19 @@ def request_unless_begun(
     `known_call` is the id that the call would run as, and its client's for it: by these a call of a session can be
     cancelled. Raises CallCancelled where it was, before or meanwhile.
     """
-    if known_call is not None and is_cancelled_early(origin, known_call[1], now):
+    if known_call is not None and is_call_cancelled_early(origin, known_call[1], now):
         raise CallCancelled
     with transaction.atomic():
         person_request = request_person_approval(binding, ruling, origin, until=until, now=now)
         if (
             person_request.status == PermissionRequest.Status.PENDING
-            and find_begun_calls(binding, now).exists()
+            and filter_same_undelivered_calls(binding, now).exists()
         ):
             transaction.set_rollback(True)
             return None
         if known_call is not None and person_request.status == PermissionRequest.Status.PENDING:
             save_waiting_call(binding, origin, person_request, *known_call, now=now)
-    if known_call is not None and is_cancelled_early(origin, known_call[1], now):
+    if known_call is not None and is_call_cancelled_early(origin, known_call[1], now):
         # Looked at once more now that the call can be found: a cancellation is noted first and looks for calls then.
         cancel_waiting_call(origin.gateway_session or "", known_call[1], binding.by, now=now)
         raise CallCancelled
@@ -238,7 +240,7 @@ def save_waiting_call(
         gateway_calls.filter(state=CallState.WAITING).update(**{name: getattr(row, name) for name in about})
 
 
-def forget_waiting_call(call_id: str) -> None:
+def delete_waiting_call(call_id: str) -> None:
     """Forget a call for which its client does not wait on its line any more, and that was not begun."""
     GatewayCall.objects.filter(pk=call_id, is_task=False, state=CallState.WAITING).delete()
 
@@ -247,7 +249,7 @@ class CallCancelled(Exception):
     """The client does not want its call any more."""
 
 
-def raise_if_cancelled(call_id: str) -> None:
+def raise_if_call_cancelled(call_id: str) -> None:
     """Raise CallCancelled where the client has cancelled the call."""
     if GatewayCall.objects.filter(pk=call_id, state=CallState.CANCELLED).exists():
         raise CallCancelled
@@ -267,8 +269,8 @@ def cancel_gateway_call(
 
     Two requests of a client may be taken in in any order, and by two processes.
     """
-    note = build_early_cancellation(
-        new_call_id(),
+    note = build_cancellation_before_call(
+        new_gateway_call_id(),
         key_id=key_id,
         agent_id=agent_id,
         gateway_session=gateway_session,
@@ -282,7 +284,7 @@ def cancel_gateway_call(
     return is_found
 
 
-def build_early_cancellation(
+def build_cancellation_before_call(
     call_id: str,
     *,
     key_id: int,
@@ -310,10 +312,10 @@ def find_early_cancellations() -> QuerySet[GatewayCall]:
     return GatewayCall.objects.filter(state=CallState.CANCELLED, call_key="")
 
 
-def is_cancelled_early(origin: CallOrigin, number: Any, now: datetime) -> bool:
+def is_call_cancelled_early(origin: CallOrigin, number: Any, now: datetime) -> bool:
     """Say whether a call's cancellation came before it."""
     noted = find_early_cancellations().filter(gateway_session=origin.gateway_session, expires_at__gt=now)
-    return any(read_client_number(cancellation) == json.dumps(number) for cancellation in noted)
+    return any(decrypt_client_request_id(cancellation) == json.dumps(number) for cancellation in noted)
 
 
 def cancel_waiting_call(
@@ -325,7 +327,7 @@ def cancel_waiting_call(
     """
     waiting = GatewayCall.objects.filter(state=CallState.WAITING)
     on_line = waiting.filter(gateway_session=gateway_session, is_task=False)
-    matching_calls = [call for call in on_line if read_client_number(call) == json.dumps(number)]
+    matching_calls = [call for call in on_line if decrypt_client_request_id(call) == json.dumps(number)]
     cancelled = [
         call
         for call in matching_calls
@@ -342,12 +344,12 @@ def close_unawaited_request(call: GatewayCall, actor: Actor, reason: str, now: d
     waiting = GatewayCall.objects.filter(state=CallState.WAITING, request_id=call.request_id)
     silent_calls = waiting.filter(run_until__lte=now)  # beside their agents, and silent since
     if not waiting.exclude(pk__in=silent_calls.values("pk")).exists():
-        withdraw_call_request(call, actor, reason, now)
+        withdraw_request_of_gateway_call(call, actor, reason, now)
 
 
-def read_client_number(call: GatewayCall) -> str | None:
+def decrypt_client_request_id(call: GatewayCall) -> str | None:
     try:
-        return unseal_call_data(call.message).decode()
+        return decrypt_call_data(call.message).decode()
     except NotFound:
         return None
 
@@ -374,23 +376,23 @@ def begin_gateway_call(attempt: CallAttempt, request_id: str, *, now: datetime) 
     already nothing is taken: another approval of the same is for another call.
     """
     with transaction.atomic():
-        server, ruling = judge_call_attempt(attempt, now)
+        server, ruling = evaluate_call_attempt_policy(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (
-            stale := take_approval_or_explain(attempt, ruling, server, request_id, now)
+            stale := consume_approval_or_explain(attempt, ruling, server, request_id, now)
         ):
             return replace(ruling, reason=stale)
         if ruling.decision != ASK:
             # It was asked about before: its approval must not be left for another call.
-            take_call_approval(attempt, request_id, now)
+            consume_call_approval(attempt, request_id, now)
         if not mark_call_running(attempt, request_id, server, now):
             transaction.set_rollback(True)
             return replace(ruling, decision=ASK, reason="The call was begun already.")
     return None
 
 
-def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamServer | None, Ruling]:
+def evaluate_call_attempt_policy(attempt: CallAttempt, now: datetime) -> tuple[UpstreamServer | None, Ruling]:
     """Return the call's server and what policy says of the call at this instant; a denial is audited."""
     binding = attempt.binding
     caller = replace(attempt.caller, session_id=attempt.origin.session_id)  # budgets are asked, too
@@ -403,7 +405,7 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
         if (
             caller.history is None and not binding.is_read
         ):  # else it was read when the call was first judged, which counts
-            moment = deciding.build_call_moment(
+            moment = deciding.build_timed_gateway_call(
                 server.name,
                 binding.tool,
                 binding.arguments,
@@ -411,7 +413,7 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
                 call_id=attempt.call_id,
                 now=now,
             )
-        ruling, _ = deciding.judge_from_database(
+        ruling, _ = deciding.judge_gateway_request_from_database(
             server,
             binding.tool,
             caller,
@@ -425,7 +427,7 @@ def judge_call_attempt(attempt: CallAttempt, now: datetime) -> tuple[UpstreamSer
     return server, ruling
 
 
-def take_approval_or_explain(
+def consume_approval_or_explain(
     attempt: CallAttempt, ruling: Ruling, server: UpstreamServer, request_id: str, now: datetime
 ) -> str:
     """Take the approval; return why it does not count for this call, or nothing."""
@@ -433,7 +435,7 @@ def take_approval_or_explain(
         return changed
     if not rules.current_request_state(
         rules.find_permission_request(request_id), now
-    ).allowed or not take_call_approval(attempt, request_id, now):
+    ).allowed or not consume_call_approval(attempt, request_id, now):
         return "The approval was used, or has ended."
     return ""
 
@@ -447,7 +449,7 @@ def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamS
     return ""
 
 
-def take_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> bool:
+def consume_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> bool:
     return approvals.consume_request_verdict(
         request_id,
         actor=attempt.binding.by,
@@ -460,7 +462,7 @@ def take_call_approval(attempt: CallAttempt, request_id: str, now: datetime) -> 
 
 def consume_call_denial(attempt: CallAttempt, request_id: str, *, now: datetime) -> None:
     """Note that the asker was told a person's no; the same call made again is a new question."""
-    take_call_approval(attempt, request_id, now)
+    consume_call_approval(attempt, request_id, now)
 
 
 class QuestionOutcome(Enum):
@@ -472,7 +474,7 @@ class QuestionOutcome(Enum):
     ANOTHER = "another"  # it was about another call
 
 
-def close_allowed_question(
+def close_request_allowed_by_policy(
     attempt: CallAttempt, request_id: str, key: str, *, now: datetime
 ) -> tuple[QuestionOutcome, PermissionRequest]:
     """Close the question of a call that policy allows by now; `key` is the binding's with which it was asked.
@@ -481,7 +483,7 @@ def close_allowed_question(
     """
     with transaction.atomic():
         request = rows.lock_permission_request(request_id)
-        original_question = replace(attempt, binding=restore_original_binding(attempt.binding, request))
+        original_question = replace(attempt, binding=restore_original_call_binding(attempt.binding, request))
         if original_question.binding.question_digest != key:
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
@@ -493,12 +495,12 @@ def close_allowed_question(
         is_untold = is_denied and context is not None and context.used_at is None
         if not is_untold and rules.single_use_valid_until(request, now) is None:
             return QuestionOutcome.OVER, request
-        if not take_call_approval(original_question, request_id, now):
+        if not consume_call_approval(original_question, request_id, now):
             return QuestionOutcome.OVER, request
     return QuestionOutcome.DENIED if is_denied else QuestionOutcome.CLOSED, request
 
 
-def restore_original_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
+def restore_original_call_binding(binding: CallBinding, request: PermissionRequest) -> CallBinding:
     """Return the call with the definition and the policy with which a person was asked about it."""
     metadata = request.metadata if isinstance(request.metadata, dict) else {}
     definition, policy = metadata.get("definition_sha256"), metadata.get("policy_version")
@@ -512,14 +514,18 @@ def is_call_state_current(binding: CallBinding, state: WaitState | ContinuationS
     """
     call = GatewayCall.objects.filter(pk=state.call_id)
     if isinstance(state, ContinuationState):
-        return filter_same_calls(call, binding).filter(rounds=state.round).exists()
+        return filter_calls_with_same_binding(call, binding).filter(rounds=state.round).exists()
     if call.filter(Q(delivered_at__isnull=False) | Q(is_task=True)).exists():
         return False
     request = PermissionRequest.objects.filter(request_id=state.request_id).first()
-    return request is not None and restore_original_binding(binding, request).question_digest == state.key
+    return (
+        request is not None and restore_original_call_binding(binding, request).question_digest == state.key
+    )
 
 
-def filter_same_calls(calls: QuerySet[GatewayCall], binding: CallBinding) -> QuerySet[GatewayCall]:
+def filter_calls_with_same_binding(
+    calls: QuerySet[GatewayCall], binding: CallBinding
+) -> QuerySet[GatewayCall]:
     """Return those of the calls that say the same, whatever policy says of them."""
     return calls.filter(
         key_id=binding.key_id,
@@ -632,7 +638,9 @@ def cancel_local_call_before_start(
     """
     cancelled = {"state": CallState.CANCELLED, "ended_at": now, "delivered_at": now}
     with suppress(IntegrityError), transaction.atomic():
-        build_early_cancellation(call_id, key_id=key_id, agent_id=agent_id, now=now).save(force_insert=True)
+        build_cancellation_before_call(call_id, key_id=key_id, agent_id=agent_id, now=now).save(
+            force_insert=True
+        )
         return None
     with transaction.atomic():
         own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, key_id=key_id, agent_id=agent_id))
@@ -647,7 +655,7 @@ def cancel_local_call_before_start(
     return None
 
 
-def forget_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datetime) -> None:
+def delete_waiting_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datetime) -> None:
     """Forget that a call beside its agent waits; where policy has `allowed` it by now, nobody need decide it."""
     waits = filter_local_calls(GatewayCall.objects.filter(pk=attempt.call_id, state=CallState.WAITING))
     for call in waits.filter(key_id=attempt.binding.key_id, agent_id=attempt.binding.agent_id):
@@ -658,7 +666,7 @@ def forget_local_call(attempt: CallAttempt, *, allowed: bool = False, now: datet
 
 def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
     """Note that an allowed call is sent by its agent's own machine; once, where it asks again. Raises Conflict."""
-    forget_local_call(attempt, allowed=True, now=now)
+    delete_waiting_local_call(attempt, allowed=True, now=now)
     running = {
         "state": CallState.RUNNING,
         "started_at": now,
@@ -682,7 +690,7 @@ def is_local_call_begun(attempt: CallAttempt) -> bool:
     ).exists()
 
 
-def undo_local_call(attempt: CallAttempt, *, now: datetime) -> None:
+def undo_local_call_approval(attempt: CallAttempt, *, now: datetime) -> None:
     """Give the approval back of a call that was allowed already, and whoever asked did not hear it: it is not sent."""
     if is_local_call_begun(attempt):
         undo_call_start(attempt.call_id, now=now)
@@ -709,7 +717,7 @@ def create_call_task(attempt: CallAttempt, request_id: str, message: bytes, *, n
         state=CallState.WAITING,
         is_task=True,
         request_id=request_id,
-        message=seal_call_data(message),
+        message=encrypt_call_data(message),
     )
     call.save(force_insert=True)
     return call
@@ -720,27 +728,27 @@ def find_call_task(call_id: str, *, key_id: int, agent_id: str, now: datetime) -
     call = GatewayCall.objects.filter(pk=call_id, is_task=True, key_id=key_id, agent_id=agent_id).first()
     if call is None:
         raise NotFound("There is no such task.")
-    return mark_lost_if_gone(call, binding=None, now=now)
+    return mark_call_lost_if_worker_gone(call, binding=None, now=now)
 
 
-def read_call_message(call: GatewayCall) -> bytes:
+def decrypt_call_task_request(call: GatewayCall) -> bytes:
     """Return the request that a task keeps. Raises NotFound where it cannot be opened any more."""
-    return unseal_call_data(call.message)
+    return decrypt_call_data(call.message)
 
 
-def read_call_result(call: GatewayCall) -> bytes:
+def decrypt_call_response(call: GatewayCall) -> bytes:
     """Return the response that the server gave. Raises NotFound where it was not kept."""
-    return unseal_call_data(call.result)
+    return decrypt_call_data(call.result)
 
 
-def unseal_call_data(sealed: str | None) -> bytes:
+def decrypt_call_data(sealed: str | None) -> bytes:
     try:
         return unseal_for_purpose(SEALED_AS, (sealed or "").encode())
     except ValueError:
         raise NotFound("It was not kept.") from None
 
 
-def refuse_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bool:
+def end_refused_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bool:
     """End a task that does not run, or go on: denied, expired, or overtaken by another policy.
 
     False where it does not stand any more as `call` says: another line of its client was faster.
@@ -748,21 +756,21 @@ def refuse_call_task(call: GatewayCall, response: bytes, *, now: datetime) -> bo
     same = GatewayCall.objects.filter(pk=call.pk, state=call.state, rounds=call.rounds)
     refused = {
         "state": CallState.DENIED,
-        "result": seal_call_data(response),
+        "result": encrypt_call_data(response),
         "ended_at": now,
         "message": None,
     }
     return bool(same.update(**refused))
 
 
-def seal_call_data(call_data: bytes) -> str:
+def encrypt_call_data(call_data: bytes) -> str:
     return seal_for_purpose(SEALED_AS, call_data).decode()
 
 
-def save_client_answer(call: GatewayCall, message: bytes) -> bool:
+def save_client_answer_for_task(call: GatewayCall, message: bytes) -> bool:
     """Keep a task's request with what its client said to its server's question; False where that changed meanwhile."""
     same = GatewayCall.objects.filter(pk=call.pk, state=CallState.DONE, message=call.message)
-    return bool(same.update(message=seal_call_data(message)))
+    return bool(same.update(message=encrypt_call_data(message)))
 
 
 def cancel_call_task(call: GatewayCall, actor: Actor, *, now: datetime) -> None:
@@ -770,12 +778,12 @@ def cancel_call_task(call: GatewayCall, actor: Actor, *, now: datetime) -> None:
     cancelled = {"state": CallState.CANCELLED, "ended_at": now, "message": None}
     task = GatewayCall.objects.filter(pk=call.pk)
     if task.filter(state=CallState.WAITING).update(**cancelled):
-        withdraw_call_request(call, actor, "The client cancelled the task.", now)
+        withdraw_request_of_gateway_call(call, actor, "The client cancelled the task.", now)
     else:
         task.filter(state=CallState.DONE, message__isnull=False).update(**cancelled)
 
 
-def withdraw_call_request(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
+def withdraw_request_of_gateway_call(call: GatewayCall, actor: Actor, reason: str, now: datetime) -> None:
     with suppress(Conflict, NotFound):  # a person was faster
         approvals.withdraw_request(call.request_id or "", actor=actor, reason=reason, now=now)
 
@@ -787,7 +795,7 @@ def end_gateway_call(call_id: str, response: bytes, *, asks_for_input: bool = Fa
     """
     ended: dict[str, object] = {
         "state": CallState.DONE,
-        "result": seal_call_data(response) if len(response) <= LONGEST_RESULT else None,
+        "result": encrypt_call_data(response) if len(response) <= LONGEST_RESULT else None,
         "ended_at": now,
         "delivered_at": None,
     }
@@ -796,7 +804,7 @@ def end_gateway_call(call_id: str, response: bytes, *, asks_for_input: bool = Fa
     )
 
 
-def mark_answered_by_server(call_id: str, *, now: datetime) -> None:
+def mark_call_answered_by_server(call_id: str, *, now: datetime) -> None:
     """Note that a running call's client hears its end from the server itself."""
     GatewayCall.objects.filter(pk=call_id, state=CallState.RUNNING).update(
         state=CallState.DONE, ended_at=now, delivered_at=now, message=None
@@ -812,7 +820,7 @@ def undo_call_start(call_id: str, call_data: bytes | None = None, *, now: dateti
         is_told = call.is_task and call_data is not None
         GatewayCall.objects.filter(pk=call_id).update(
             state=CallState.DENIED if is_told else CallState.CANCELLED,
-            result=seal_call_data(call_data) if is_told and call_data is not None else None,
+            result=encrypt_call_data(call_data) if is_told and call_data is not None else None,
             ended_at=now,
             delivered_at=now,
             message=None,
@@ -833,7 +841,7 @@ def claim_call_result(call_id: str, *, now: datetime) -> bool:
     return bool(GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=True).update(delivered_at=now))
 
 
-def release_call_result(call_id: str) -> None:
+def release_call_result_claim(call_id: str) -> None:
     """Leave it to the same call made again: who was to be told how it ended had gone."""
     GatewayCall.objects.filter(pk=call_id).update(delivered_at=None)
 
@@ -845,12 +853,14 @@ def resume_gateway_call(attempt: CallAttempt, round_: int, *, now: datetime) -> 
     """
     binding = attempt.binding
     with transaction.atomic():
-        server, ruling = judge_call_attempt(attempt, now)
+        server, ruling = evaluate_call_attempt_policy(attempt, now)
         if server is None or ruling.decision == DENY:
             return ruling
         if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):
             return replace(ruling, reason=changed)
-        asking = filter_same_calls(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)
+        asking = filter_calls_with_same_binding(
+            GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding
+        )
         if not asking.update(
             state=CallState.RUNNING,
             rounds=round_ + 1,
@@ -885,7 +895,7 @@ def record_call_denial(binding: CallBinding, ruling: Ruling, origin: CallOrigin,
         metadata={
             "by": ruling.by,
             "agent_id": binding.agent_id,
-            **policy_in_force.ruling_ground_as_json(ruling),
+            **policy_in_force.ruling_source_as_json(ruling),
         },
         now=now,
     )

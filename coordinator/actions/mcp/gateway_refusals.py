@@ -9,7 +9,9 @@ from coordinator.actions.policy import denials
 from coordinator.identity.actors import Actor
 
 
-def record_server_refusal(actor: Actor, agent_id: str, server_id: str, text: str, *, now: datetime) -> None:
+def record_agent_refusal_at_server(
+    actor: Actor, agent_id: str, server_id: str, text: str, *, now: datetime
+) -> None:
     """Write that an agent was refused before any tool of the server was in question."""
     audit.record_audit_entry(
         denials.EVENT,

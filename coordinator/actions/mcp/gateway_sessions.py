@@ -105,14 +105,14 @@ def find_gateway_session(
         GatewaySession.objects.filter(pk=session_id).update(used_at=now)
     links = {
         link.server_id: StoredUpstreamSession(
-            unseal_upstream_session(link.upstream_session), link.protocol_version
+            decrypt_upstream_session_id(link.upstream_session), link.protocol_version
         )
         for link in GatewayLink.objects.filter(session_id=session_id)
     }
     return build_gateway_client(row, links)
 
 
-def unseal_upstream_session(sealed: str | None) -> str | None:
+def decrypt_upstream_session_id(sealed: str | None) -> str | None:
     if sealed is None:
         return None
     try:
@@ -151,7 +151,7 @@ def save_upstream_session(
     )
 
 
-def forget_upstream_session(session_id: str, server_id: str) -> None:
+def delete_upstream_session(session_id: str, server_id: str) -> None:
     """Forget a server's session that it does not know any more."""
     GatewayLink.objects.filter(session_id=session_id, server_id=server_id).delete()
 

@@ -13,7 +13,7 @@ from coordinator.models import GatewayFigures
 Kind = tuple[str, str, datetime, str]  # server, tool, hour, outcome
 
 
-def add_gateway_figures(counters: Mapping[Kind, CallCounter]) -> None:
+def add_to_gateway_counters(counters: Mapping[Kind, CallCounter]) -> None:
     """Add counts to those that stand."""
     with transaction.atomic():
         for (server_id, tool, hour, outcome), counter in sorted(counters.items()):

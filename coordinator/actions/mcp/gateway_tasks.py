@@ -28,7 +28,7 @@ class TaskOwner:
     gateway_session: str | None
 
 
-def record_server_task(owner: TaskOwner, task_id: str, tool: str, *, now: datetime) -> None:
+def record_upstream_task_owner(owner: TaskOwner, task_id: str, tool: str, *, now: datetime) -> None:
     """Note that a call of the owner's became this task of its server."""
     GatewayCall.objects.get_or_create(
         call_id=build_task_key(owner, task_id),

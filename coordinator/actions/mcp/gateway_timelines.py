@@ -71,11 +71,11 @@ def resolve_timeline_session(
     the key may not write into counts as not there.
     """
     if caller.session_id is not None:
-        driven_session = find_driven_session(caller.session_id)
+        driven_session = find_existing_session_id(caller.session_id)
     elif named:
-        driven_session = find_named_session(named, caller)
+        driven_session = find_session_named_by_client(named, caller)
     else:
-        driven_session = find_claimed_session(claim, agent_id, caller) or find_only_running_session(
+        driven_session = find_session_claimed_by_agent(claim, agent_id, caller) or find_only_running_session(
             agent_id, caller
         )
     if driven_session is not None:
@@ -89,7 +89,7 @@ def resolve_timeline_session(
 
 def end_connection_session(own: str, now: datetime) -> None:
     """End the session that was made for a client's connection: it is closed. One with an open question stays."""
-    session_id = reported_sessions.find_session_id(f"{GATEWAY}:{own}")
+    session_id = reported_sessions.find_session_id_by_executor_id(f"{GATEWAY}:{own}")
     if session_id is None or reported_sessions.is_session_over(session_id):
         return
     if PermissionContext.objects.filter(
@@ -119,9 +119,9 @@ def claim_reported_call(
     program has `claimed` an id, it is the call of that id and no other, as soon as its agent tells of it.
     """
     if claimed and not is_call_reported(session_id, claimed):
-        is_ours = origins.claim_session_origin(session_id, build_call_origin(claimed), now)
+        is_ours = origins.claim_session_origin(session_id, build_gateway_call_origin(claimed), now)
         if is_ours:
-            origins.claim_session_origin(session_id, build_call_origin(claimed, as_call), now)
+            origins.claim_session_origin(session_id, build_gateway_call_origin(claimed, as_call), now)
         return ReportedCall(None, claimed, "") if is_ours else None
     argument_bytes = canonical_json_bytes(mask_secrets(arguments if isinstance(arguments, dict) else {}))
     if (
@@ -130,7 +130,7 @@ def claim_reported_call(
         rows = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
         rows = rows.exclude(context__source=BY_GATEWAY).filter(context__tool_use_id=claimed)
     else:
-        rows = find_reported_starts(session_id, server_id, tool)
+        rows = find_reported_call_starts(session_id, server_id, tool)
         rows = rows.filter(context__instant_us__gte=instants.to_microseconds(now - NEAR))
     reported_rows = rows.values_list("id", "context__tool_use_id", "tool_name", "tool_input")[:LIKELY]
     alike = [
@@ -141,9 +141,11 @@ def claim_reported_call(
     ended = find_ended_call_ids(session_id, [open_call.call_id for open_call in alike])
     for open_call in alike:
         if open_call.call_id not in ended and origins.claim_session_origin(
-            session_id, build_call_origin(open_call.call_id), now
+            session_id, build_gateway_call_origin(open_call.call_id), now
         ):
-            origins.claim_session_origin(session_id, build_call_origin(open_call.call_id, as_call), now)
+            origins.claim_session_origin(
+                session_id, build_gateway_call_origin(open_call.call_id, as_call), now
+            )
             return open_call
     return None
 
@@ -153,7 +155,7 @@ def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime
     begun = find_call_starts(session_id, Q(tool_name__endswith=f"_{names.name_in_calls(tool)}"))
     rows = begun.values_list("id", "context__tool_use_id", "tool_name")
     calls = [ReportedCall(event_id, call_id or "", name or "") for event_id, call_id, name in rows[:LIKELY]]
-    calls_by_origin = {build_call_origin(call.call_id, as_call): call for call in calls}
+    calls_by_origin = {build_gateway_call_origin(call.call_id, as_call): call for call in calls}
     claimed_origins = (
         origins.find_claimed_origins({(session_id, key) for key in calls_by_origin}, now)
         if calls_by_origin
@@ -162,7 +164,7 @@ def find_claimed_call(session_id: str, tool: str, *, as_call: str, now: datetime
     return next((calls_by_origin[key] for key in claimed_origins), None)
 
 
-def build_call_origin(call_id: str, as_call: str = "") -> str:
+def build_gateway_call_origin(call_id: str, as_call: str = "") -> str:
     """Return the origin that says that a call which its agent told is one of ours, or which."""
     return f"gateway {as_call}:{call_id}"
 
@@ -172,7 +174,7 @@ def is_call_reported(session_id: str, call_id: str) -> bool:
     return EventContext.objects.filter(session_id=session_id, tool_use_id=call_id).exists()
 
 
-def find_reported_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
+def find_reported_call_starts(session_id: str, server_id: str, tool: str) -> QuerySet[Event]:
     """Return the beginnings, newest first, that agents told of calls that may be of this tool."""
     server, tool_part = names.name_in_calls(server_id), names.name_in_calls(tool)
     # Each agent joins the names of server and tool in its own way; one server's own endpoint may be called `signalbox`.
@@ -200,11 +202,11 @@ def find_ended_call_ids(session_id: str, call_ids: list[str]) -> set[str | None]
     return set(ends.values_list("context__tool_use_id", flat=True)) if call_ids else set()
 
 
-def find_driven_session(session_id: str) -> str | None:
+def find_existing_session_id(session_id: str) -> str | None:
     return session_id if Session.objects.filter(pk=session_id).exists() else None
 
 
-def find_named_session(named: str, caller: KeyIdentity) -> str | None:
+def find_session_named_by_client(named: str, caller: KeyIdentity) -> str | None:
     ids = [
         *Session.objects.filter(pk=named).values_list("pk", flat=True),
         *Session.objects.filter(executor_session_id=named).values_list("pk", flat=True)[:5],
@@ -213,7 +215,7 @@ def find_named_session(named: str, caller: KeyIdentity) -> str | None:
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def find_claimed_session(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:
+def find_session_claimed_by_agent(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:
     """Return the running session of the agent in which its program says that it makes the call; None for no one.
 
     Only one that runs: no claim takes a call out of the session whose budgets it would count for without it.

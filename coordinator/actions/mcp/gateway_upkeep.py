@@ -22,9 +22,9 @@ def clean_gateway_tables(now: datetime) -> None:
     mark_orphaned_calls_lost(now)
     delete_old_call_results(now)
     delete_old_gateway_sessions(now)
-    call_limits.delete_old_results(now)
+    call_limits.delete_expired_stored_results(now)
     result_cache.delete_old_cached_results(now)
-    result_marks.delete_old_marks(now)
+    result_marks.delete_old_result_marks(now)
     session_keys.end_orphaned_session_keys(now)
     GatewayFigures.objects.filter(hour__lt=now - FIGURES_FOR).delete()
 
@@ -35,7 +35,7 @@ def mark_orphaned_calls_lost(now: datetime) -> None:
     last = ""
     while page := list(running.filter(pk__gt=last)[:MOST_ROWS]):
         for call in page:
-            gateway_calls.mark_lost_if_gone(call, binding=None, now=now)
+            gateway_calls.mark_call_lost_if_worker_gone(call, binding=None, now=now)
         last = page[-1].pk
 
 

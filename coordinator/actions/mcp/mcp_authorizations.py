@@ -61,13 +61,13 @@ def save_server_authorization(
     at another authorization server, or with another client, are forgotten. Raises NotFound, Forbidden for an API key,
     UnprocessableRequest for what cannot be, with the reason.
     """
-    require_authorization_editor(actor)
+    require_signed_in_person_for_oauth(actor)
     upstream = find_http_upstream(server_id)
     validate_authorization_settings(authorization_settings)
     existing = McpAuthorization.objects.filter(pk=server_id, server_url=upstream.url).first()
     try:
         endpoints, client, registered_for = asyncio.run(
-            prepare_authorization(
+            discover_and_register_oauth_client(
                 upstream,
                 authorization_settings,
                 existing,
@@ -97,9 +97,9 @@ def save_server_authorization(
                 "changed_at": now,
             },
         )
-        if before is not None and not has_same_client(before, row):
+        if before is not None and not has_same_oauth_client(before, row):
             McpAccessToken.objects.filter(server_id=server_id).delete()
-        touch_upstream(server_id, now)
+        mark_upstream_changed(server_id, now)
         audit.record_audit_entry(
             "MCP_SIGN_IN_SET",
             actor=actor,
@@ -118,13 +118,13 @@ def save_server_authorization(
 
 def remove_server_authorization(server_id: str, *, actor: Actor, now: datetime) -> None:
     """Send no access token to the server any more, and forget all sign-ins. Raises NotFound, Forbidden for a key."""
-    require_authorization_editor(actor)
+    require_signed_in_person_for_oauth(actor)
     with transaction.atomic():
         deleted, _ = McpAuthorization.objects.filter(pk=server_id).delete()
         if not deleted:
             raise NotFound(f"Nobody signs in at the server {server_id}.")
         tokens, _ = McpAccessToken.objects.filter(server_id=server_id).delete()
-        touch_upstream(server_id, now)
+        mark_upstream_changed(server_id, now)
         audit.record_audit_entry(
             "MCP_SIGN_IN_REMOVED",
             actor=actor,
@@ -135,12 +135,12 @@ def remove_server_authorization(server_id: str, *, actor: Actor, now: datetime) 
         )
 
 
-def choose_agent_person(agent_id: str, user_id: int | None, *, actor: Actor, now: datetime) -> None:
+def set_agent_sign_in_user(agent_id: str, user_id: int | None, *, actor: Actor, now: datetime) -> None:
     """Say with whose sign-ins an agent calls servers; with `user_id` None, with nobody's.
 
     Raises Forbidden for an API key, UnprocessableRequest for an unknown person or no agent.
     """
-    require_authorization_editor(actor)
+    require_signed_in_person_for_oauth(actor)
     agent_id = agent_id.strip()
     if not agent_id or len(agent_id) > LONGEST_NAME:
         raise UnprocessableRequest("Enter the agent's id.")
@@ -186,7 +186,7 @@ def load_oauth_client(authorization: McpAuthorization) -> OAuthClient:
     return OAuthClient(authorization.client_id, secret, authorization.client_auth)
 
 
-async def prepare_authorization(
+async def discover_and_register_oauth_client(
     upstream: McpUpstream,
     authorization_settings: AuthorizationSettings,
     existing: McpAuthorization | None,
@@ -205,7 +205,7 @@ async def prepare_authorization(
     grant_types, private = GRANT_TYPES[authorization_settings.mode], upstream.private_network
     http = HttpClient()
     try:
-        endpoints = await oauth_discovery.discover_authorization(
+        endpoints = await oauth_discovery.discover_authorization_endpoints(
             http, upstream.url or "", private=private, grant_types=grant_types
         )
         if authorization_settings.client_id:
@@ -263,7 +263,7 @@ def find_http_upstream(server_id: str) -> McpUpstream:
     return upstream
 
 
-def has_same_client(before: McpAuthorization, after: McpAuthorization) -> bool:
+def has_same_oauth_client(before: McpAuthorization, after: McpAuthorization) -> bool:
     """Say whether tokens that were issued before are still good for who asks now."""
     issuers = [
         row.endpoints.get("issuer") if isinstance(row.endpoints, dict) else None for row in (before, after)
@@ -276,12 +276,12 @@ def has_same_client(before: McpAuthorization, after: McpAuthorization) -> bool:
     )
 
 
-def touch_upstream(server_id: str, now: datetime) -> None:
+def mark_upstream_changed(server_id: str, now: datetime) -> None:
     """Note that a server is reached otherwise from now on: each worker reads it anew."""
     McpUpstream.objects.filter(pk=server_id).update(changed_at=now)
 
 
-def require_authorization_editor(actor: Actor) -> None:
+def require_signed_in_person_for_oauth(actor: Actor) -> None:
     if actor.kind != "user":
         raise Forbidden("Only a signed-in person can change how Signalbox signs in at a server.")
 
@@ -303,7 +303,7 @@ def validate_authorization_settings(authorization_settings: AuthorizationSetting
         raise UnprocessableRequest("A client secret needs the client's id.")
 
 
-def reseal_client_secret(row: McpAuthorization) -> int:
+def reencrypt_client_secret(row: McpAuthorization) -> int:
     """Seal a client's secret with the newest key where it is not; return how many values that were."""
     before = row.client_secret
     row.client_secret = sign_ins.reseal_token(row.server_id, None, CLIENT_SECRET, before)

@@ -46,25 +46,25 @@ GATEWAYS_OWN = frozenset(
 )
 
 
-def set_credential(
+def save_server_credential(
     server_id: str, kind: str, name: str, value: str, *, actor: Actor, now: datetime
 ) -> McpCredential:
     """Keep a credential of a server, in the place of one of that name. `env:NAME` names a variable.
 
     Raises NotFound, UnprocessableRequest, Forbidden for an API key.
     """
-    require_credential_editor(actor)
+    refuse_api_key_for_credentials(actor)
     stored = value = value.strip()
     validate_credential(kind, name, value)
     with transaction.atomic():
-        server = lock_credential_server(server_id)
+        server = lock_mcp_server_by_id(server_id)
         if not value.startswith(credentials.FROM_ENVIRONMENT):
             stored = credentials.seal_credential(server_id, kind, name, value)
         rows = McpCredential.objects.filter(server_id=server_id)
         is_new = not rows.filter(kind=kind, name=name).exists()
         if is_new and rows.count() >= MOST_CREDENTIALS:
             raise UnprocessableRequest(f"A server may have at most {MOST_CREDENTIALS} credentials.")
-        with mcp_upstreams.keep_command_accepted(server, actor):
+        with mcp_upstreams.preserve_command_acceptance(server, actor):
             row, _ = McpCredential.objects.update_or_create(
                 server_id=server_id,
                 kind=kind,
@@ -83,11 +83,11 @@ def set_credential(
     return row
 
 
-def remove_credential(server_id: str, kind: str, name: str, *, actor: Actor, now: datetime) -> None:
+def remove_server_credential(server_id: str, kind: str, name: str, *, actor: Actor, now: datetime) -> None:
     """Take a credential away. Raises NotFound, Forbidden for an API key."""
-    require_credential_editor(actor)
+    refuse_api_key_for_credentials(actor)
     with transaction.atomic():
-        with mcp_upstreams.keep_command_accepted(lock_credential_server(server_id), actor):
+        with mcp_upstreams.preserve_command_acceptance(lock_mcp_server_by_id(server_id), actor):
             rows = McpCredential.objects.filter(server_id=server_id, kind=kind, name=name)
             deleted, _ = rows.delete()
         if not deleted:
@@ -95,11 +95,11 @@ def remove_credential(server_id: str, kind: str, name: str, *, actor: Actor, now
         record_credential_event("MCP_CREDENTIAL_REMOVED", f"{server_id} {kind} {name}", actor, now)
 
 
-def require_credential_editor(actor: Actor) -> None:
+def refuse_api_key_for_credentials(actor: Actor) -> None:
     refuse_api_key(actor, "An API key cannot change credentials. A person must sign in to do it.")
 
 
-def lock_credential_server(server_id: str) -> McpServer:
+def lock_mcp_server_by_id(server_id: str) -> McpServer:
     server = McpServer.objects.select_for_update().filter(pk=server_id).first()
     if server is None:
         raise NotFound(f"There is no MCP server {server_id}.")
@@ -130,7 +130,7 @@ def validate_credential(kind: str, name: str, value: str) -> None:
         raise UnprocessableRequest("A value may not contain NUL.")
     if value.startswith(credentials.FROM_ENVIRONMENT):
         variable = value.removeprefix(credentials.FROM_ENVIRONMENT)
-        if not _VARIABLE.fullmatch(variable) or credentials.is_own_variable(variable):
+        if not _VARIABLE.fullmatch(variable) or credentials.is_variable_reserved_for_signalbox(variable):
             raise UnprocessableRequest(
                 f"{variable!r} cannot be used. Use letters, digits and _, and none of Signalbox's own settings."
             )
@@ -150,7 +150,7 @@ def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
     """
     keyring.add_keyring_key()
     count = 0
-    while resealed := reseal_all_values():  # again for what was sealed with an old key meanwhile
+    while resealed := reencrypt_all_secrets():  # again for what was sealed with an old key meanwhile
         count += resealed
     metadata = {"count": count}
     audit.record_audit_entry(
@@ -160,37 +160,37 @@ def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
     return count
 
 
-def reseal_all_values() -> int:
+def reencrypt_all_secrets() -> int:
     """Seal with the newest key what is not; return how many values."""
     with transaction.atomic():
-        count = sum(reseal_credential(row) for row in McpCredential.objects.select_for_update())
+        count = sum(reencrypt_credential(row) for row in McpCredential.objects.select_for_update())
         for noun, model in (("agent", Blueprint), ("capability", Capability)):
-            count += sum(reseal_server_definitions(row, noun) for row in lock_rows_with_servers(model))
-        count += sum(map(mcp_sign_ins.reseal_tokens, McpAccessToken.objects.select_for_update()))
+            count += sum(reencrypt_server_definitions(row, noun) for row in lock_rows_with_mcp_servers(model))
+        count += sum(map(mcp_sign_ins.reencrypt_oauth_tokens, McpAccessToken.objects.select_for_update()))
         count += sum(
-            map(mcp_authorizations.reseal_client_secret, McpAuthorization.objects.select_for_update())
+            map(mcp_authorizations.reencrypt_client_secret, McpAuthorization.objects.select_for_update())
         )
-        return count + notifications.reseal_addresses() + push.reseal_push_keys()
+        return count + notifications.reencrypt_notification_addresses() + push.reencrypt_push_keys()
 
 
-def lock_rows_with_servers(model: Any) -> Any:
+def lock_rows_with_mcp_servers(model: Any) -> Any:
     return model._default_manager.select_for_update().exclude(mcp_servers=None)
 
 
-def reseal_credential(row: McpCredential) -> int:
+def reencrypt_credential(row: McpCredential) -> int:
     if (
         not keyring.is_sealed_text(row.value)
         or keyring.sealing_key_id(row.value) == keyring.load_newest_key_id()
     ):
         return 0
-    value = credentials.read_credential_value(row)
+    value = credentials.decrypt_credential_value(row)
     McpCredential.objects.filter(pk=row.pk).update(
         value=credentials.seal_credential(row.server_id, row.kind, row.name, value)
     )
     return 1
 
 
-def reseal_server_definitions(row: Any, noun: str) -> int:
+def reencrypt_server_definitions(row: Any, noun: str) -> int:
     before = row.mcp_servers
     row.mcp_servers = sealed_servers.reseal_server_values(before, f"{noun} {row.name}")
     row.save(update_fields=["mcp_servers"])

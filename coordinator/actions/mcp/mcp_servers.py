@@ -65,7 +65,7 @@ def create_mcp_server(
 ) -> McpServer:
     """Make a server known; `other_columns` are further columns of EDITABLE. Raises UnprocessableRequest, Conflict."""
     changed_columns.require_valid_id(name, "A server")
-    names.refuse_own_server_name(name)
+    names.refuse_reserved_gateway_name(name)
     moment = now or timezone.now()
     changes = {"command": command, **other_columns}
     validate_server_columns(changes)
@@ -102,7 +102,7 @@ def update_mcp_server(
     validate_server_columns(changes)
     with transaction.atomic():
         row = lock_mcp_server(name, seen_version)
-        with mcp_upstreams.keep_command_accepted(McpServer.objects.get(pk=name), actor):
+        with mcp_upstreams.preserve_command_acceptance(McpServer.objects.get(pk=name), actor):
             difference = changed_columns.assign_changed_columns(row, changes, EDITABLE)
             if difference is None:
                 return row
@@ -141,7 +141,7 @@ def mask_server_columns(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def restrict_to_accepted_tools(name: str, is_restricted: bool, *, actor: Actor, now: datetime) -> None:
+def restrict_server_to_accepted_tools(name: str, is_restricted: bool, *, actor: Actor, now: datetime) -> None:
     """Serve a tool of which the definition changed once a person accepted it only, or as it comes.
 
     Raises NotFound, Forbidden for an API key.

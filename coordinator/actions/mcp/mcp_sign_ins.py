@@ -79,14 +79,14 @@ def build_sign_in_address(
             f"Nobody signs in at the server {server_id}: it is given client credentials."
         )
     endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
-    token_row = find_token_row(authorization, user)
+    token_row = find_access_token_row(authorization, user)
     address = oauth.build_authorization_url(
         endpoints,
         authorization.client_id,
         redirect_uri=redirect_uri,
         state=state,
         verifier=verifier,
-        scopes=join_scopes(
+        scopes=join_oauth_scopes(
             authorization.scopes or endpoints.scopes,
             token_row.scopes if token_row and token_row.needs_sign_in else "",
         ),
@@ -94,7 +94,7 @@ def build_sign_in_address(
     return SignInAddress(address, endpoints.issuer)
 
 
-def join_scopes(*scopes: str) -> str:
+def join_oauth_scopes(*scopes: str) -> str:
     """Return all scopes, each once, in their order."""
     return " ".join(dict.fromkeys(scope for text in scopes for scope in text.split()))
 
@@ -121,9 +121,9 @@ def complete_server_sign_in(
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.issuer != expected_issuer:
             raise AuthorizationFailed("The server's sign-in was changed meanwhile. Sign in again.")
-        oauth.check_answering_issuer(endpoints, issuer)
+        oauth.require_expected_token_issuer(endpoints, issuer)
         issued = asyncio.run(
-            request_once(
+            request_tokens_once(
                 endpoints,
                 mcp_authorizations.load_oauth_client(authorization),
                 {
@@ -146,7 +146,7 @@ def complete_server_sign_in(
             raise UnprocessableRequest("The server's sign-in was changed meanwhile. Sign in again.")
         row, _ = McpAccessToken.objects.select_for_update().get_or_create(server_id=server_id, user_id=owner)
         store_issued_tokens(row, issued, now)
-        mcp_authorizations.touch_upstream(server_id, now)
+        mcp_authorizations.mark_upstream_changed(server_id, now)
         audit.record_audit_entry(
             "MCP_SIGNED_IN",
             actor=person_actor(user),
@@ -157,7 +157,7 @@ def complete_server_sign_in(
         )
 
 
-async def request_once(
+async def request_tokens_once(
     endpoints: AuthorizationEndpoints, client: OAuthClient, fields: Mapping[str, str], *, private: bool
 ) -> IssuedTokens:
     """Return what the token endpoint issues, asked over a connection of its own."""
@@ -180,7 +180,7 @@ def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: dateti
         raise Forbidden("Only an administrator can end the sign-ins of others.")
     with transaction.atomic():
         McpAccessToken.objects.filter(pk=row.pk).delete()
-        mcp_authorizations.touch_upstream(row.server_id, now)
+        mcp_authorizations.mark_upstream_changed(row.server_id, now)
         audit.record_audit_entry(
             "MCP_SIGNED_OUT",
             actor=person_actor(user),
@@ -194,10 +194,14 @@ def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: dateti
         endpoints = AuthorizationEndpoints.from_stored(authorization.endpoints)
         if endpoints.revocation_endpoint:
             asyncio.run(
-                revoke_once(
+                revoke_tokens_once(
                     endpoints,
                     mcp_authorizations.load_oauth_client(authorization),
-                    [token for token in (read_token(row, REFRESH), read_token(row, ACCESS)) if token],
+                    [
+                        token
+                        for token in (decrypt_oauth_token(row, REFRESH), decrypt_oauth_token(row, ACCESS))
+                        if token
+                    ],
                     private=upstream.private_network,
                 )
             )
@@ -206,7 +210,7 @@ def sign_out_of_server(token_id: int, user: User, *, is_admin: bool, now: dateti
     return ""
 
 
-async def revoke_once(
+async def revoke_tokens_once(
     endpoints: AuthorizationEndpoints, client: OAuthClient, tokens: list[str], *, private: bool
 ) -> None:
     """Have tokens revoked over a connection of its own."""
@@ -218,7 +222,7 @@ async def revoke_once(
         http.close()
 
 
-def find_token_row(authorization: McpAuthorization, user: User) -> McpAccessToken | None:
+def find_access_token_row(authorization: McpAuthorization, user: User) -> McpAccessToken | None:
     """Return the row of the tokens that a person signs in for: their own, or the one that all share."""
     owner = user.pk if authorization.mode == SignInMode.PERSON else None
     return McpAccessToken.objects.filter(server_id=authorization.server_id, user_id=owner).first()
@@ -234,15 +238,15 @@ def claim_access_token(
     `load_usable_authorization` raises.
     """
     authorization, upstream = mcp_authorizations.load_usable_authorization(server_id)
-    owner = sign_ins.find_token_user(authorization, agent_id, person)
+    owner = sign_ins.find_owner_of_token_for_request(authorization, agent_id, person)
     row = McpAccessToken.objects.filter(server_id=server_id, user_id=owner).first()
     if row is None:
         row, _ = McpAccessToken.objects.get_or_create(server_id=server_id, user_id=owner)
-    access_token = read_token(row, ACCESS)
+    access_token = decrypt_oauth_token(row, ACCESS)
     is_usable = bool(access_token) and access_token != rejected and not row.problem
     if is_usable and (row.expires_at is None or row.expires_at > now + RENEWED_BEFORE):
         return StoredToken(row.pk, access_token)
-    refresh_token = read_token(row, REFRESH)
+    refresh_token = decrypt_oauth_token(row, REFRESH)
     if authorization.mode == SignInMode.CLIENT:
         fields = {"grant_type": "client_credentials"}
         if (
@@ -307,9 +311,9 @@ def record_required_sign_in(token_id: int, problem: str, now: datetime, *, scope
         if row is None:
             return
         row.problem, row.renewing_until = problem[:500], None
-        row.scopes = join_scopes(row.scopes, scopes)[:2_000]
+        row.scopes = join_oauth_scopes(row.scopes, scopes)[:2_000]
         row.save(update_fields=["problem", "renewing_until", "scopes"])
-        mcp_authorizations.touch_upstream(row.server_id, now)
+        mcp_authorizations.mark_upstream_changed(row.server_id, now)
         announce_needed_sign_in(row, now=now)
         audit.record_audit_entry(
             "MCP_SIGN_IN_NEEDED",
@@ -346,13 +350,13 @@ def store_issued_tokens(row: McpAccessToken, issued: IssuedTokens, now: datetime
     row.save()
 
 
-def read_token(row: McpAccessToken, name: str) -> str:
+def decrypt_oauth_token(row: McpAccessToken, name: str) -> str:
     """Return a row's token, empty where there is none. Raises SignInNeeded for one that cannot be opened."""
     sealed = row.access_token if name == ACCESS else row.refresh_token
     return sign_ins.unseal_token(row.server_id, row.user_id, name, sealed)
 
 
-def reseal_tokens(row: McpAccessToken) -> int:
+def reencrypt_oauth_tokens(row: McpAccessToken) -> int:
     """Seal a row's tokens with the newest key where they are not; return how many values that were."""
     before = row.access_token, row.refresh_token
     row.access_token = sign_ins.reseal_token(row.server_id, row.user_id, ACCESS, row.access_token)
@@ -361,14 +365,14 @@ def reseal_tokens(row: McpAccessToken) -> int:
     return sum(one != other for one, other in zip(before, (row.access_token, row.refresh_token), strict=True))
 
 
-def can_sign_in(authorization: McpAuthorization, *, is_admin: bool) -> bool:
+def can_sign_in_to_server(authorization: McpAuthorization, *, is_admin: bool) -> bool:
     """Return whether a person may sign in: everybody for themselves, administrators for everybody."""
     if authorization.mode == SignInMode.PERSON:
         return True
     return authorization.mode == SignInMode.SHARED and is_admin
 
 
-def require_sign_in_right(authorization: McpAuthorization, *, is_admin: bool) -> None:
+def require_server_sign_in_right(authorization: McpAuthorization, *, is_admin: bool) -> None:
     """Raise Forbidden where a person may not sign in."""
-    if not can_sign_in(authorization, is_admin=is_admin):
+    if not can_sign_in_to_server(authorization, is_admin=is_admin):
         raise Forbidden("Only an administrator can sign in for everybody.")

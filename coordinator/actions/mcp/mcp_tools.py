@@ -69,12 +69,12 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
         created = []
         for position, definition in enumerate(listing.tools, 1):
             tool = known_tools.get(definition.name)
-            if (reason := free_count.reserve_or_refuse(definition, tool)) is not None:
+            if (reason := free_count.reserve_tool_storage(definition, tool)) is not None:
                 tool_changes.left_out.append(SkippedTool(position, definition.name, reason))
                 continue
             classify_tool_change(tool_changes, definition, tool)
             if tool is not None and tool.definition_hash != definition.definition_digest:
-                tool_revisions.record_listed_definition(tool, definition, actor, now)
+                tool_revisions.record_listed_tool_definition(tool, definition, actor, now)
             row = update_tool_definition(
                 tool or build_new_tool(server_id, definition, actor, now), definition, now
             )
@@ -83,7 +83,7 @@ def store_tool_listing(server_id: str, listing: ToolListing, *, actor: Actor, no
             else:
                 row.save()
         McpTool.objects.bulk_create(created, batch_size=100)
-        tool_revisions.delete_excess_revisions(server_id, tool_changes.changed)
+        tool_revisions.delete_excess_tool_revisions(server_id, tool_changes.changed)
         record_tool_changes(server_id, tool_changes, actor, now)
         record_omitted_tools(server_id, tool_changes.left_out, listing.cut_off, actor, now)
     return tool_changes
@@ -96,11 +96,11 @@ class ToolStorageQuota:
         self._server_id = server_id
         self._rows = len(existing_tools)
         self._listed = sum(tool.gone_at is None for tool in existing_tools.values())
-        self._bytes = sum(map(stored_definition_size, existing_tools.values()))
+        self._bytes = sum(map(stored_tool_definition_size, existing_tools.values()))
         self._forgettable: list[McpTool] | None = None
         self._existing_tools = existing_tools
 
-    def reserve_or_refuse(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
+    def reserve_tool_storage(self, definition: ToolDefinition, tool: McpTool | None) -> str | None:
         """Count a definition that is to be stored; return why it is not, else None."""
         is_same = tool is not None and tool.definition_hash == definition.definition_digest
         more_listed = tool is None or tool.gone_at is not None
@@ -150,14 +150,14 @@ class ToolStorageQuota:
         ):  # it has come back meanwhile
             return self.delete_oldest_gone_tool()
         self._rows -= 1
-        self._bytes -= stored_definition_size(tool)
+        self._bytes -= stored_tool_definition_size(tool)
         del self._existing_tools[tool.name]
         tool_revisions.delete_tool_revisions(tool)
         tool.delete()
         return True
 
 
-def stored_definition_size(tool: McpTool) -> int:
+def stored_tool_definition_size(tool: McpTool) -> int:
     """Return how many bytes the present and the accepted definition take."""
     return json_byte_size(build_definition_content(tool)) + json_byte_size(tool.accepted)
 
@@ -207,7 +207,7 @@ def record_omitted_tools(
     metadata = mask_secrets(
         {"count": len(tools), "tools": named_tools} | ({"cut_off": cut_off} if cut_off else {})
     )
-    last = find_last_omission_entry(server_id)
+    last = find_last_omitted_tools_entry(server_id)
     if last and last.metadata == metadata and last.timestamp > now - LEFT_OUT_AGAIN_AFTER:
         return
     audit.record_audit_entry(
@@ -215,7 +215,7 @@ def record_omitted_tools(
     )
 
 
-def find_last_omission_entry(server_id: str) -> AuditLog | None:
+def find_last_omitted_tools_entry(server_id: str) -> AuditLog | None:
     """Return the newest audit row that names tools left out of a server's list."""
     rows = AuditLog.objects.filter(event_type="MCP_TOOLS_LEFT_OUT", target_id=server_id)
     return rows.order_by("-pk").first()
@@ -273,7 +273,7 @@ def accept_tool_changes(
     Raises NotFound, Conflict where a definition changed again since, Forbidden for an API key.
     """
     with transaction.atomic():
-        tools = lock_seen_tools(server_id, names, actor, seen_version)
+        tools = lock_tools_at_seen_version(server_id, names, actor, seen_version)
         changed = [tool for tool in tools if tool.definition_hash != tool.accepted_hash]
         for tool in changed:
             accept_tool_change(tool, actor, now)
@@ -288,12 +288,12 @@ def decline_tool_change(
     Raises NotFound, Conflict where the definition changed again since or is the accepted one, Forbidden for an API key.
     """
     with transaction.atomic():
-        [tool] = lock_seen_tools(server_id, [name], actor, seen_version)
+        [tool] = lock_tools_at_seen_version(server_id, [name], actor, seen_version)
         if tool.definition_hash == tool.accepted_hash:
             raise Conflict("The server lists the accepted definition again. There is nothing to decline.")
         tool.declined_hash, tool.declined_by, tool.declined_at = seen_version, str(actor), now
         tool.save(update_fields=["declined_hash", "declined_by", "declined_at"])
-        tool_revisions.record_decision(tool, RevisionKind.DECLINED, actor, now)
+        tool_revisions.record_tool_definition_decision(tool, RevisionKind.DECLINED, actor, now)
         audit.record_audit_entry(
             "MCP_TOOL_DECLINED",
             actor=actor,
@@ -305,7 +305,7 @@ def decline_tool_change(
     return tool
 
 
-def lock_seen_tools(
+def lock_tools_at_seen_version(
     server_id: str, names: Sequence[str], actor: Actor, seen_version: str | None
 ) -> list[McpTool]:
     """Return the tools, locked. Raises NotFound, Conflict where one is not the seen one, Forbidden for an API key."""
@@ -324,7 +324,7 @@ def lock_seen_tools(
 
 def accept_tool_change(tool: McpTool, actor: Actor, now: datetime) -> None:
     before, after = tool.accepted, build_definition_content(tool)
-    tool_revisions.record_decision(tool, RevisionKind.ACCEPTED, actor, now)
+    tool_revisions.record_tool_definition_decision(tool, RevisionKind.ACCEPTED, actor, now)
     tool.accepted_hash, tool.accepted = tool.definition_hash, after
     tool.accepted_by, tool.accepted_at = str(actor), now
     tool.save(update_fields=["accepted_hash", "accepted", "accepted_by", "accepted_at"])

@@ -52,22 +52,22 @@ def save_upstream_config(
     has yet to be accepted. Raises Conflict where it changed since then.
     """
     refuse_api_key(actor, "An API key cannot change how a server is reached. A person must sign in to do it.")
-    if is_started_here(config):
-        require_closed_database(config.network)
+    if is_server_started_by_gateway(config):
+        require_network_protects_database(config.network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         if server is None:
             raise NotFound(f"There is no MCP server {server_id}.")
-        validate_upstream(server, config)
+        validate_upstream_config(server, config)
         before = McpUpstream.objects.filter(pk=server_id).first()
         previous_config = asdict(build_upstream_config(before)) if before else None
         if before is not None and previous_config == asdict(config):
             return before
         values: dict[str, Any] = {**asdict(config), "changed_at": now}
-        if is_started_here(config) and not (
-            before is not None and is_started_here(build_upstream_config(before))
+        if is_server_started_by_gateway(config) and not (
+            before is not None and is_server_started_by_gateway(build_upstream_config(before))
         ):
-            is_accepted = check_seen_command(server, seen_version)
+            is_accepted = is_seen_command_accepted(server, seen_version)
         else:
             is_accepted = before is not None and commands.is_command_accepted(server, before)
         row, _ = McpUpstream.objects.update_or_create(server_id=server_id, defaults=values)
@@ -119,18 +119,18 @@ def change_server_isolation(
         )
 
 
-def check_seen_command(server: McpServer, seen_version: str | None) -> bool:
+def is_seen_command_accepted(server: McpServer, seen_version: str | None) -> bool:
     """Say whether the command is accepted, as it was seen. Raises Conflict for another one."""
     if seen_version is not None and seen_version != commands.hash_server_command(server):
         raise Conflict("The command has changed since this page was loaded. Check it again.")
     return seen_version is not None
 
 
-def is_started_here(config: UpstreamConfig) -> bool:
+def is_server_started_by_gateway(config: UpstreamConfig) -> bool:
     return config.enabled and config.transport == Transport.STDIO
 
 
-def accept_changed_command(server_id: str, *, seen_version: str, actor: Actor, now: datetime) -> None:
+def accept_changed_server_command(server_id: str, *, seen_version: str, actor: Actor, now: datetime) -> None:
     """Let a server's command be started that another program changed; `seen` is the digest that the page showed.
 
     Raises NotFound, Conflict where it changed since then, Forbidden for an API key, UnprocessableRequest as
@@ -138,7 +138,7 @@ def accept_changed_command(server_id: str, *, seen_version: str, actor: Actor, n
     """
     refuse_api_key(actor, "An API key cannot accept a command. A person must sign in to do it.")
     for network in McpUpstream.objects.filter(pk=server_id).values_list("network", flat=True):
-        require_closed_database(network)
+        require_network_protects_database(network)
     with transaction.atomic():
         server = McpServer.objects.select_for_update().filter(pk=server_id).first()
         row = McpUpstream.objects.select_for_update().filter(pk=server_id).first()
@@ -164,7 +164,7 @@ def accept_changed_command(server_id: str, *, seen_version: str, actor: Actor, n
 
 
 @contextmanager
-def keep_command_accepted(server: McpServer, actor: Actor) -> Iterator[None]:
+def preserve_command_acceptance(server: McpServer, actor: Actor) -> Iterator[None]:
     """Around a person's edit of a server or its variables: what was accepted stays so as they leave it.
 
     One that was not accepted before is not accepted by the way.
@@ -188,7 +188,7 @@ def build_upstream_config(row: McpUpstream) -> UpstreamConfig:
     )  # fmt: skip
 
 
-def validate_upstream(server: McpServer, config: UpstreamConfig) -> None:
+def validate_upstream_config(server: McpServer, config: UpstreamConfig) -> None:
     if config.transport not in Transport.values or config.sharing not in Sharing.values:
         raise UnprocessableRequest(
             "Choose whether the server is reached by HTTP or started here, with one process for all callers or one "
@@ -206,9 +206,9 @@ def validate_upstream(server: McpServer, config: UpstreamConfig) -> None:
     isolation.require_valid_isolation(Isolation(config.network, config.folders, config.writable_folders))
 
 
-def require_closed_database(network: str) -> None:
+def require_network_protects_database(network: str) -> None:
     """Raise UnprocessableRequest where a server with this network could change what Signalbox itself keeps."""
-    if (address := open_database.find_open_database_address(network)) is not None:
+    if (address := open_database.find_passwordless_database_address(network)) is not None:
         raise UnprocessableRequest(
             f"PostgreSQL asks for no password at {address}, which this server would reach: it could decide and approve "
             f"by itself. {open_database.REMEDY}"

@@ -35,10 +35,10 @@ class CacheLookup:
     age_seconds: int = 0
 
 
-def look_up_result(call: CachedCall, now: datetime) -> CacheLookup | None:
+def load_cached_tool_result(call: CachedCall, now: datetime) -> CacheLookup | None:
     """Return what is cached for a call; None where its result may not be cached: nobody is chosen to sign in for it."""
     try:
-        sign_in, is_signed_in = find_sign_in(call, now)
+        sign_in, is_signed_in = find_sign_in_for_call(call, now)
     except SignInNeeded:
         return None
     if not is_signed_in:
@@ -57,12 +57,12 @@ def look_up_result(call: CachedCall, now: datetime) -> CacheLookup | None:
     return CacheLookup(sign_in, content, max(0, round((now - row.answered_at).total_seconds())))
 
 
-def find_sign_in(call: CachedCall, now: datetime) -> tuple[str, bool]:
+def find_sign_in_for_call(call: CachedCall, now: datetime) -> tuple[str, bool]:
     """Return whose sign-in goes with a call, and whether it holds now. Raises SignInNeeded where nobody is chosen."""
     authorization = McpAuthorization.objects.filter(pk=call.server_id).first()
     if authorization is None:
         return NO_SIGN_IN, True
-    user_id = sign_ins.find_token_user(authorization, call.agent_id)
+    user_id = sign_ins.find_owner_of_token_for_request(authorization, call.agent_id)
     token = McpAccessToken.objects.filter(server_id=call.server_id, user_id=user_id).first()
     if token is None:
         return f"{user_id}", False
@@ -94,7 +94,7 @@ def store_cached_result(
     stored where another sign-in goes with the agent's calls by now.
     """
     try:
-        is_same_sign_in = find_sign_in(call, now)[0] == sign_in
+        is_same_sign_in = find_sign_in_for_call(call, now)[0] == sign_in
     except SignInNeeded:
         return
     if not is_same_sign_in:
@@ -145,15 +145,15 @@ def empty_result_cache(server_id: str, *, actor: Actor, now: datetime) -> int:
     return deleted
 
 
-def list_current_results(server_id: str, now: datetime) -> list[CachedResult]:
+def list_valid_cached_results(server_id: str, now: datetime) -> list[CachedResult]:
     """Return the results of a server that can still be answered, the newest first, without their content."""
     rows = CachedResult.objects.filter(server_id=server_id, expires_at__gt=now).defer("content")
     newest = list(rows.order_by("-answered_at"))
-    scopes = load_current_scopes(server_id, {row.tool_name for row in newest})
+    scopes = load_result_cache_scopes(server_id, {row.tool_name for row in newest})
     return [row for row in newest if row.scope in scopes]
 
 
-def load_current_scopes(server_id: str, tools: set[str]) -> set[str]:
+def load_result_cache_scopes(server_id: str, tools: set[str]) -> set[str]:
     """Return the scopes of the tools' results as the server, its tools and limits are now."""
     server = load_upstream_server(server_id) if tools else None
     if server is None:
@@ -169,4 +169,4 @@ def delete_old_cached_results(now: datetime) -> None:
         tools.setdefault(server_id, set()).add(tool)
     for server_id, names in tools.items():
         rows = CachedResult.objects.filter(server_id=server_id)
-        rows.exclude(scope__in=load_current_scopes(server_id, names)).delete()
+        rows.exclude(scope__in=load_result_cache_scopes(server_id, names)).delete()

@@ -32,7 +32,7 @@ class ResultHosts:
     is_cut: bool
 
 
-def learn_result_hosts(session_id: str, server_id: str, result: ResultHosts, now: datetime) -> bool:
+def record_result_hosts(session_id: str, server_id: str, result: ResultHosts, now: datetime) -> bool:
     """Note a result's hosts; return whether one of them is new, once the server's first results are through."""
     masker = SecretMasker()
     hosts = {
@@ -45,16 +45,16 @@ def learn_result_hosts(session_id: str, server_id: str, result: ResultHosts, now
     known_rows = list(rows.values_list("server_id", "session_id", "host"))
     own_hosts = {host for row_server, _, host in known_rows if row_server == server_id}
     new_hosts = all_hosts - {host for *_, host in known_rows} - named_hosts
-    is_learning = note_learning_result(server_id, now)
+    is_learning = count_result_for_host_learning(server_id, now)
     if any(
         row_server == server_id and row_session != session_id for row_server, row_session, _ in known_rows
     ):
         seen_before.filter(server_id=server_id).update(session_id=session_id, seen_at=now)
-    add_known_hosts(session_id, server_id, all_hosts - own_hosts, now)
+    save_result_hosts(session_id, server_id, all_hosts - own_hosts, now)
     return (bool(new_hosts) or result.is_cut) and not is_learning
 
 
-def note_learning_result(server_id: str, now: datetime) -> bool:
+def count_result_for_host_learning(server_id: str, now: datetime) -> bool:
     """Count a result with addresses of a new server; return whether its hosts are still learnt without a mark."""
     row, _ = McpHostLearning.objects.get_or_create(
         server_id=server_id, defaults={"results": 0, "started_at": now}
@@ -67,7 +67,7 @@ def note_learning_result(server_id: str, now: datetime) -> bool:
     return True
 
 
-def add_known_hosts(session_id: str, server_id: str, hosts: AbstractSet[str], now: datetime) -> None:
+def save_result_hosts(session_id: str, server_id: str, hosts: AbstractSet[str], now: datetime) -> None:
     """Make hosts known for a server; those that were met longest ago go where it has too many."""
     if not hosts:
         return

@@ -22,7 +22,7 @@ from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
 from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
-from coordinator.mcp.gateway.mcp_request_headlines import describe_request
+from coordinator.mcp.gateway.mcp_request_headlines import describe_mcp_request
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.models import GatewayCall, PermissionRequest
@@ -75,7 +75,7 @@ class ServerRequestQuestion:
         )
 
 
-def request_approval(
+def request_approval_of_server_request(
     question: ServerRequestQuestion, ruling: Ruling, *, until: datetime, now: datetime
 ) -> PermissionRequest:
     """Put a server's request before people; return the request that answers it.
@@ -84,7 +84,7 @@ def request_approval(
     """
     binding = question.build_binding(ruling)
     sentences = [
-        describe_request(question.server.name, question.method, question.params),
+        describe_mcp_request(question.server.name, question.method, question.params),
         f"It asks while its tool {question.tool} runs." if question.tool else "",
         f"{ruling.by.capitalize()}: {ruling.reason}" if ruling.by else "",
     ]
@@ -122,7 +122,7 @@ def request_approval(
     return row
 
 
-def take_approval(
+def consume_server_request_approval(
     question: ServerRequestQuestion, asked_ruling: Ruling, request_id: str, now: datetime
 ) -> str:
     """Take the approval for this request; return why it may not pass, or nothing where it may, once.

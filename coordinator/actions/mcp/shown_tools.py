@@ -23,7 +23,7 @@ MAX_SHORT_DESCRIPTION = 2_000  # characters
 ONLY_PEOPLE = "An API key cannot change which tools an agent is shown. A person must sign in to do it."
 
 
-def set_shown_tools(
+def set_tools_visible_to_agent(
     agent_id: str, listed: str, chosen: Collection[tuple[str, str]], *, actor: Actor, now: datetime
 ) -> None:
     """Have the gateway show an agent's model all tools, these, or the two by which it searches for them.
@@ -47,7 +47,7 @@ def set_shown_tools(
             agent_id=agent_id,
             defaults={"listed": listed, "tools": tools, "changed_by": str(actor), "changed_at": now},
         )
-        metadata = {"before": describe_choice(*before), "after": describe_choice(listed, tools)}
+        metadata = {"before": describe_visible_tools(*before), "after": describe_visible_tools(listed, tools)}
         audit.record_audit_entry(
             "AGENT_TOOLS_SHOWN",
             actor=actor,
@@ -58,12 +58,12 @@ def set_shown_tools(
         )
 
 
-def describe_choice(listed: str, tools: Any) -> dict[str, Any]:
+def describe_visible_tools(listed: str, tools: Any) -> dict[str, Any]:
     chosen = tools if isinstance(tools, list) else []
     return {"listed": listed, "count": len(chosen), "tools": chosen[:MAX_TOOLS_IN_AUDIT]}
 
 
-def shorten_tool_description(
+def set_tool_description_override(
     server_id: str, tool_name: str, text: str, *, seen_version: str, actor: Actor, now: datetime
 ) -> None:
     """Show agents a description in place of the server's own while the definition is `seen`; none for an empty text.

@@ -26,34 +26,36 @@ MAX_SERVER_BYTES = 16 * 1024 * 1024  # twice of what a server's present definiti
 DELETED_AT_ONCE = 500
 
 
-def record_listed_definition(tool: McpTool, definition: ToolDefinition, actor: Actor, now: datetime) -> None:
+def record_listed_tool_definition(
+    tool: McpTool, definition: ToolDefinition, actor: Actor, now: datetime
+) -> None:
     """Note that a server lists another definition of a tool; `tool` still holds the one before."""
-    record_earlier_definitions(tool)
-    create_revision(
+    record_earlier_tool_definitions(tool)
+    create_tool_revision(
         tool, RevisionKind.LISTED, definition.definition_digest, definition.content, by=str(actor), at=now
     )
 
 
-def record_decision(tool: McpTool, kind: RevisionKind, actor: Actor, now: datetime) -> None:
+def record_tool_definition_decision(tool: McpTool, kind: RevisionKind, actor: Actor, now: datetime) -> None:
     """Note that a person accepted or declined a tool's present definition. Call it before `accepted` changes."""
-    record_earlier_definitions(tool)
-    create_revision(tool, kind, tool.definition_hash, None, by=str(actor), at=now)
-    delete_excess_revisions(tool.server_id, [tool.name])
+    record_earlier_tool_definitions(tool)
+    create_tool_revision(tool, kind, tool.definition_hash, None, by=str(actor), at=now)
+    delete_excess_tool_revisions(tool.server_id, [tool.name])
 
 
-def record_earlier_definitions(tool: McpTool) -> None:
+def record_earlier_tool_definitions(tool: McpTool) -> None:
     """Begin the history of a tool that has none with the definitions that its row holds."""
     if McpToolRevision.objects.filter(server_id=tool.server_id, tool_name=tool.name).exists():
         return
     if tool.accepted_hash != tool.definition_hash and isinstance(tool.accepted, dict):
         since = tool.accepted_at or tool.first_listed_at
-        create_revision(tool, RevisionKind.LISTED, tool.accepted_hash, tool.accepted, by="", at=since)
+        create_tool_revision(tool, RevisionKind.LISTED, tool.accepted_hash, tool.accepted, by="", at=since)
     since = tool.changed_at or tool.first_listed_at
     content = build_definition_content(tool)
-    create_revision(tool, RevisionKind.LISTED, tool.definition_hash, content, by="", at=since)
+    create_tool_revision(tool, RevisionKind.LISTED, tool.definition_hash, content, by="", at=since)
 
 
-def create_revision(
+def create_tool_revision(
     tool: McpTool,
     kind: RevisionKind,
     definition_hash: str,
@@ -74,7 +76,7 @@ def create_revision(
     )
 
 
-def delete_excess_revisions(server_id: str, tool_names: Collection[str]) -> None:
+def delete_excess_tool_revisions(server_id: str, tool_names: Collection[str]) -> None:
     """Delete the oldest revisions of these tools, and then of the server, where there are too many."""
     if not tool_names:
         return

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from coordinator.actions.notifications.addresses import (
     create_notification_target,
-    find_unusable_addresses,
+    find_undecryptable_addresses,
+    reencrypt_notification_addresses,
     remove_notification_address,
-    reseal_addresses,
-    set_address_filter,
+    set_notification_filter,
 )
 from coordinator.actions.notifications.announcing import (
     announce_budget_level,
-    announce_limit_level,
-    announce_request,
     announce_request_end,
+    announce_subscription_limit_level,
+    announce_waiting_request,
     queue_test_notification,
 )
-from coordinator.actions.notifications.choices import set_unguarded_choice
+from coordinator.actions.notifications.choices import set_unguarded_call_notifications
 from coordinator.actions.notifications.delivering import (
     SEND,
+    cancel_notification_delivery,
     deliver_notification,
-    find_due_messages,
-    give_up_delivery,
+    find_due_notifications,
     reconcile_delivery_jobs,
     start_due_deliveries,
 )
@@ -44,9 +44,10 @@ from coordinator.notifications import channels
 __all__ = [
     "SEND",
     "announce_budget_level",
-    "announce_limit_level",
-    "announce_request",
     "announce_request_end",
+    "announce_subscription_limit_level",
+    "announce_waiting_request",
+    "cancel_notification_delivery",
     "channels",
     "clear_quiet_hours",
     "create_escalation_step",
@@ -54,17 +55,16 @@ __all__ = [
     "delete_person_notifications",
     "deliver_notification",
     "escalate_due_requests",
-    "find_due_messages",
-    "find_unusable_addresses",
-    "give_up_delivery",
+    "find_due_notifications",
+    "find_undecryptable_addresses",
     "queue_test_notification",
     "reconcile_delivery_jobs",
+    "reencrypt_notification_addresses",
     "remove_escalation_step",
     "remove_notification_address",
     "rename_notification_person",
-    "reseal_addresses",
-    "set_address_filter",
+    "set_notification_filter",
     "set_quiet_hours",
-    "set_unguarded_choice",
+    "set_unguarded_call_notifications",
     "start_due_deliveries",
 ]

@@ -66,11 +66,11 @@ def build_address_columns(kind: str, address: str) -> dict[str, str]:
         validate_mail_address(address)
         return {"address": address}
     if kind == Kind.APPRISE:
-        return seal_service_address(address)
+        return encrypt_service_address(address)
     raise UnprocessableRequest("Choose a service, an e-mail address or a webhook.")
 
 
-def seal_service_address(address: str) -> dict[str, str]:
+def encrypt_service_address(address: str) -> dict[str, str]:
     try:
         service = apprise_channel.inspect_service_address(address)
         sealed = apprise_channel.seal_address(address)
@@ -80,10 +80,14 @@ def seal_service_address(address: str) -> dict[str, str]:
         raise UnprocessableRequest(f"The address could not be checked: {problem}. Try again.") from None
     except keyring.KeyringUnusable as problem:
         raise UnprocessableRequest(str(problem)) from None
-    return {"address": apprise_channel.address_digest(address), "secret": sealed, "shown": str(service)}
+    return {
+        "address": apprise_channel.service_address_digest(address),
+        "secret": sealed,
+        "shown": str(service),
+    }
 
 
-def set_address_filter(
+def set_notification_filter(
     target_id: int,
     *,
     user: User,
@@ -109,7 +113,7 @@ def set_address_filter(
     if len(text) > LONGEST_PATTERNS or any(ord(sign) < 32 for sign in text):
         raise UnprocessableRequest(f"The list has at most {LONGEST_PATTERNS} characters.")
     with transaction.atomic():
-        target = get_own_address(target_id, user)
+        target = get_own_notification_target(target_id, user)
         after = {"about": about, "patterns": text, "limit_percent": limit_percent}
         before = {name: getattr(target, name) for name in after}
         NotificationTarget.objects.filter(pk=target.pk).update(**after)
@@ -122,12 +126,12 @@ def set_address_filter(
 def remove_notification_address(target_id: int, *, user: User, now: datetime | None = None) -> None:
     """Remove an address of this person's, and its log. Raises NotFound for one that is not theirs."""
     with transaction.atomic():
-        target = get_own_address(target_id, user)
+        target = get_own_notification_target(target_id, user)
         record_address_change("NOTIFICATION_TARGET_REMOVED", target, user, now or timezone.now())
         NotificationTarget.objects.filter(pk=target.pk).delete()
 
 
-def reseal_addresses() -> int:
+def reencrypt_notification_addresses() -> int:
     """Seal addresses with the newest key that are not; return how many. Raises keyring.KeyringUnusable."""
     newest, count = keyring.load_newest_key_id(), 0
     for target in NotificationTarget.objects.select_for_update().filter(kind=Kind.APPRISE):
@@ -137,7 +141,7 @@ def reseal_addresses() -> int:
     return count
 
 
-def find_unusable_addresses() -> list[str]:
+def find_undecryptable_addresses() -> list[str]:
     """Return why sealed addresses cannot be opened, one sentence each."""
     problems = []
     for target in NotificationTarget.objects.filter(kind=Kind.APPRISE).order_by("id"):
@@ -148,7 +152,7 @@ def find_unusable_addresses() -> list[str]:
     return problems
 
 
-def get_own_address(target_id: int, user: User) -> NotificationTarget:
+def get_own_notification_target(target_id: int, user: User) -> NotificationTarget:
     """Return this person's address. Raises NotFound for one that is not theirs."""
     target = NotificationTarget.objects.filter(pk=target_id, person=user.get_username()).first()
     if target is None:
@@ -168,7 +172,7 @@ def validate_mail_address(address: str) -> None:
 def validate_webhook_url(address: str) -> None:
     """Accept http(s) URLs that carry no password; what a name leads to is checked whenever something is sent."""
     try:
-        webhooks.check_literal_address(address)
+        webhooks.require_allowed_literal_url_host(address)
     except webhooks.WebhookAddressRefused as refusal:
         raise UnprocessableRequest(str(refusal)) from None
 
@@ -182,11 +186,11 @@ def record_address_change(
         actor=person_actor(user),
         target=f"notification:{target.pk}",
         result="success",
-        metadata={**describe_address(target), **more},
+        metadata={**describe_notification_address(target), **more},
         now=now,
     )
 
 
-def describe_address(target: NotificationTarget) -> dict[str, object]:
+def describe_notification_address(target: NotificationTarget) -> dict[str, object]:
     """Return what an audit entry says of an address: never the address itself."""
     return {"kind": target.kind, "host": target.shown or webhooks.webhook_host(target.address) or "mail"}

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from coordinator.actions.notifications.addresses import get_own_address
+from coordinator.actions.notifications.addresses import get_own_notification_target
 from coordinator.actions.notifications.delivering import SEND, start_delivery_thread
 from coordinator.actions.upkeep.jobs import enqueue_jobs
 from coordinator.identity.roles import ADMIN, APPROVER, people_with_role
@@ -37,7 +37,7 @@ TAKEN_BACK = ("push",)
 def queue_test_notification(target_id: int, *, user: User, now: datetime | None = None) -> Notification:
     """Send a message that says it is a test to one of this person's addresses."""
     now = now or timezone.now()
-    target = get_own_address(target_id, user)
+    target = get_own_notification_target(target_id, user)
     with transaction.atomic():
         message = Notification.objects.create(target=target, request_id="", created_at=now)
         enqueue_jobs(SEND, [str(message.pk)], now=now)
@@ -45,23 +45,23 @@ def queue_test_notification(target_id: int, *, user: User, now: datetime | None 
     return message
 
 
-def announce_request(request: PermissionRequest, *, now: datetime) -> None:
+def announce_waiting_request(request: PermissionRequest, *, now: datetime) -> None:
     """Have those who may decide told that `request` waits. Call it in the transaction that asks."""
     targets = list(NotificationTarget.objects.without_ended_devices().order_by("id"))
     if targets:
         people = recipients.immediate_recipients(request, now, {target.person for target in targets})
         able = [target for target in targets if target.person in people]
-        enqueue_request_messages(hearing.targets_for_request(able, request), request, Event.ASKED, now)
+        enqueue_request_notifications(hearing.targets_for_request(able, request), request, Event.ASKED, now)
 
 
 def announce_budget_level(mark: BudgetMark, *, now: datetime) -> None:
     """Have approvers told how much of a budget is used. Call it in the transaction that notes it."""
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
-    enqueue_messages(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
+    enqueue_notifications(hearing.targets_for_budgets(targets), f"{BUDGET}{mark.pk}", Event.BUDGET, now)
 
 
-def announce_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
+def announce_subscription_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
     """Have approvers told whose level a subscription's limit has reached: each address once a window."""
     able = people_with_role(APPROVER).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(
@@ -71,7 +71,7 @@ def announce_limit_level(limit: SubscriptionLimit, *, now: datetime) -> None:
     began = instants.from_microseconds(limit.resets_at_us) - window
     about = f"{LIMIT}{limit.pk}"
     notified = Notification.objects.filter(request_id=about, created_at__gte=began).values("target_id")
-    enqueue_messages(targets.exclude(pk__in=notified).order_by("id"), about, Event.LIMIT, now)
+    enqueue_notifications(targets.exclude(pk__in=notified).order_by("id"), about, Event.LIMIT, now)
 
 
 def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
@@ -82,7 +82,9 @@ def announce_unguarded_calls(session_id: str, *, now: datetime) -> None:
     silent = NotificationChoice.objects.filter(unguarded=False).values("person")
     able = people_with_role(APPROVER).exclude(username__in=silent).values("username")
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able).order_by("id")
-    enqueue_messages(hearing.targets_for_sessions(targets), f"{SESSION}{session_id}", Event.UNGUARDED, now)
+    enqueue_notifications(
+        hearing.targets_for_sessions(targets), f"{SESSION}{session_id}", Event.UNGUARDED, now
+    )
 
 
 def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
@@ -95,7 +97,7 @@ def announce_needed_sign_in(token: McpAccessToken, *, now: datetime) -> None:
         able = able.filter(pk=token.user_id)
     targets = NotificationTarget.objects.without_ended_devices().filter(person__in=able.values("username"))
     about = f"{SIGN_IN}{token.pk}"
-    enqueue_messages(hearing.targets_for_sessions(targets.order_by("id")), about, Event.SIGN_IN, now)
+    enqueue_notifications(hearing.targets_for_sessions(targets.order_by("id")), about, Event.SIGN_IN, now)
 
 
 def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
@@ -109,7 +111,7 @@ def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
     ).exclude(state__in=(State.FAILED, State.DROPPED))
     targets = NotificationTarget.objects.filter(pk__in=sent_notifications.values("target_id")).order_by("id")
     names = (request.approved_by or "").split(", ")
-    enqueue_request_messages(
+    enqueue_request_notifications(
         [target for target in targets if target.person not in names or target.kind in TAKEN_BACK],
         request,
         Event.SETTLED,
@@ -117,14 +119,16 @@ def announce_request_end(request: PermissionRequest, *, now: datetime) -> None:
     )
 
 
-def enqueue_request_messages(
+def enqueue_request_notifications(
     targets: Iterable[NotificationTarget], request: PermissionRequest, event: Event, now: datetime
 ) -> int:
     """Write one message for each address; return how many. A request's end is told once, whoever says it twice."""
-    return enqueue_messages(targets, request.request_id, event, now)
+    return enqueue_notifications(targets, request.request_id, event, now)
 
 
-def enqueue_messages(targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime) -> int:
+def enqueue_notifications(
+    targets: Iterable[NotificationTarget], about: str, event: Event, now: datetime
+) -> int:
     rows = [Notification(target=target, request_id=about, event=event, created_at=now) for target in targets]
     if not rows:
         return 0

@@ -12,7 +12,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.models import NotificationChoice
 
 
-def set_unguarded_choice(*, user: User, notify: bool, now: datetime) -> None:
+def set_unguarded_call_notifications(*, user: User, notify: bool, now: datetime) -> None:
     """Notify this person of calls that ran without a guard, or no more."""
     name = user.get_username()
     with transaction.atomic():

@@ -27,10 +27,10 @@ from coordinator.actions.upkeep.jobs import (
     claim_jobs,
     delete_completed_job,
     enqueue_jobs,
+    job_retry_delay,
     lock_waiting_job,
-    move_waiting_jobs,
     postpone_job,
-    retry_delay,
+    reschedule_waiting_jobs,
     retry_job_later,
 )
 from coordinator.errors import Conflict
@@ -44,10 +44,10 @@ from coordinator.notifications import channels, quiet
 from coordinator.notifications.messages import (
     AddressEnded,
     NotificationNotSent,
-    find_budget_mark,
-    find_needed_sign_in,
-    find_reported_limit,
-    find_session_guard,
+    find_limit_of_notification,
+    find_reached_budget_of_notification,
+    find_session_guard_of_notification,
+    find_sign_in_of_notification,
 )
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.requests import approvals
@@ -74,10 +74,10 @@ _looking = threading.Lock()
 def start_delivery_thread() -> None:
     """Send what is due without waiting for housekeeping: a person should hear of a request within two seconds."""
     if _lookers.acquire(blocking=False):
-        threading.Thread(target=run_due_delivery, name="notifications-due", daemon=True).start()
+        threading.Thread(target=deliver_due_notifications, name="notifications-due", daemon=True).start()
 
 
-def run_due_delivery() -> None:
+def deliver_due_notifications() -> None:
     with _looking:
         try:
             start_due_deliveries()
@@ -88,7 +88,7 @@ def run_due_delivery() -> None:
             _lookers.release()  # while we hold the lock: who waits for it has not looked yet
 
 
-def find_due_messages(now: datetime) -> QuerySet[Notification]:
+def find_due_notifications(now: datetime) -> QuerySet[Notification]:
     """Return the messages whose next attempt is due."""
     due_jobs = Job.objects.due_at(now).filter(name=SEND).values(message=Cast("subject", BigIntegerField()))
     return Notification.objects.filter(pk__in=due_jobs)
@@ -96,27 +96,30 @@ def find_due_messages(now: datetime) -> QuerySet[Notification]:
 
 def start_due_deliveries(now: datetime | None = None) -> None:
     """Send what is due, to each target in a thread of its own: a slow receiver holds up nobody but itself."""
-    due_rows = find_due_messages(now or timezone.now()).values_list("target_id", "target__kind")
+    due_rows = find_due_notifications(now or timezone.now()).values_list("target_id", "target__kind")
     waits_longest = due_rows.annotate(first=Min("id")).order_by("first")
     for target_id in lanes.reserve_delivery_slots([(target, kind) for target, kind, _ in waits_longest]):
         threading.Thread(
-            target=deliver_to_target, args=(target_id,), name=f"notifications-{target_id}", daemon=True
+            target=deliver_notifications_to_target,
+            args=(target_id,),
+            name=f"notifications-{target_id}",
+            daemon=True,
         ).start()
 
 
-def deliver_to_target(target_id: int) -> None:
+def deliver_notifications_to_target(target_id: int) -> None:
     """Send what is due to one target, in order; where one message does not get through, the others wait too."""
     took_all = False
     try:
-        due_notifications = find_due_messages(timezone.now()).filter(target_id=target_id).order_by("id")
+        due_notifications = find_due_notifications(timezone.now()).filter(target_id=target_id).order_by("id")
         for pk in list(due_notifications.values_list("pk", flat=True)[:AT_ONCE]):
             started_at = time.monotonic()
             took_it = deliver_notification(pk)
             lanes.record_delivery_time(target_id, time.monotonic() - started_at)
             if not took_it:
                 now = timezone.now()
-                rest = find_due_messages(now).filter(target_id=target_id).values_list("pk", flat=True)
-                move_waiting_jobs(SEND, map(str, rest), at=now + RETRY_BACKOFF[0], now=now)
+                rest = find_due_notifications(now).filter(target_id=target_id).values_list("pk", flat=True)
+                reschedule_waiting_jobs(SEND, map(str, rest), at=now + RETRY_BACKOFF[0], now=now)
                 break
         else:
             took_all = True
@@ -136,11 +139,11 @@ def deliver_notification(pk: int, now: datetime | None = None) -> bool:
     """
     now = now or timezone.now()
     claims = claim_jobs([SEND], now=now, subjects=[str(pk)])
-    with LEASE_RENEWER.keep_renewed(claims):
-        return deliver_claimed_message(claims[0], now) if claims else True
+    with LEASE_RENEWER.renew_leases_during_block(claims):
+        return deliver_claimed_notification(claims[0], now) if claims else True
 
 
-def deliver_claimed_message(job: ClaimedJob, now: datetime) -> bool:
+def deliver_claimed_notification(job: ClaimedJob, now: datetime) -> bool:
     message = (
         Notification.objects.select_related("target").filter(pk=job.subject, state=State.WAITING).first()
     )
@@ -151,16 +154,18 @@ def deliver_claimed_message(job: ClaimedJob, now: datetime) -> bool:
         message.outcome = None
         message.save(update_fields=["outcome"])
     request = PermissionRequest.objects.with_context().filter(request_id=message.request_id).first()
-    if message.event == Event.SETTLED and not prepare_end_notification(message, job, now):
+    if message.event == Event.SETTLED and not confirm_request_end_notification(message, job, now):
         return True
-    why_not = find_drop_reason(message, request, now)
+    why_not = find_notification_drop_reason(message, request, now)
     if why_not:
         close_notification(message, job, State.DROPPED, why_not)
         return True
-    return defer_for_quiet_hours(message, job, now) or attempt_delivery(message, request, job, now)
+    return defer_message_for_quiet_hours(message, job, now) or attempt_notification_delivery(
+        message, request, job, now
+    )
 
 
-def attempt_delivery(
+def attempt_notification_delivery(
     message: Notification, request: PermissionRequest | None, job: ClaimedJob, now: datetime
 ) -> bool:
     """Send a message and write down what came of it; False where it has to be tried again.
@@ -187,11 +192,11 @@ def attempt_delivery(
     close_notification(message, job, State.SENT, outcome, sent_at=now)
     if request is not None:  # its end may have waited for this
         end = find_related_notifications(message).filter(event=Event.SETTLED, state=State.WAITING)
-        move_waiting_jobs(SEND, map(str, end.values_list("pk", flat=True)), at=now, now=now)
+        reschedule_waiting_jobs(SEND, map(str, end.values_list("pk", flat=True)), at=now, now=now)
     return True
 
 
-def prepare_end_notification(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def confirm_request_end_notification(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Say whether the end of a request is news here; forget it where the request was never told.
 
     While word of the request itself is being sent, or kept back, its end waits for that.
@@ -221,7 +226,9 @@ def find_related_notifications(message: Notification) -> QuerySet[Notification]:
     return Notification.objects.filter(target=message.target_id, request_id=message.request_id)
 
 
-def find_drop_reason(message: Notification, request: PermissionRequest | None, now: datetime) -> str | None:
+def find_notification_drop_reason(
+    message: Notification, request: PermissionRequest | None, now: datetime
+) -> str | None:
     """Say why the message should not be sent any more, or None."""
     user = User.objects.filter(username=message.target.person).first()
     if user is None or not has_role(user, APPROVER):
@@ -231,31 +238,31 @@ def find_drop_reason(message: Notification, request: PermissionRequest | None, n
     ):
         return push_block_reason
     if message.event in EVENTS_WITHOUT_REQUEST:
-        return find_event_drop_reason(message, now)
+        return find_non_request_drop_reason(message, now)
     return find_request_drop_reason(message, request, user, now) if message.request_id else None
 
 
-def find_event_drop_reason(message: Notification, now: datetime) -> str | None:
+def find_non_request_drop_reason(message: Notification, now: datetime) -> str | None:
     """Say why the person should not be told any more of what is no request, or None."""
     reason = None
-    if message.event == Event.BUDGET and find_budget_mark(message) is None:
+    if message.event == Event.BUDGET and find_reached_budget_of_notification(message) is None:
         reason = "the budget was changed before"
     elif message.event == Event.LIMIT:
-        limit = find_reported_limit(message)
+        limit = find_limit_of_notification(message)
         if limit is None or limit.resets_at_us <= instants.to_microseconds(now):
             reason = "the window of the limit has ended"
     elif message.event == Event.UNGUARDED:
-        reason = find_unguarded_drop_reason(message)
-    elif message.event == Event.SIGN_IN and find_needed_sign_in(message) is None:
+        reason = find_unguarded_calls_drop_reason(message)
+    elif message.event == Event.SIGN_IN and find_sign_in_of_notification(message) is None:
         reason = "somebody has signed in"
     return reason
 
 
-def find_unguarded_drop_reason(message: Notification) -> str | None:
+def find_unguarded_calls_drop_reason(message: Notification) -> str | None:
     """Say why the person should not be told of calls without a guard any more, or None."""
     if NotificationChoice.objects.filter(pk=message.target.person, unguarded=False).exists():
         return "it was switched off"
-    return None if find_session_guard(message) else "the session was deleted"
+    return None if find_session_guard_of_notification(message) else "the session was deleted"
 
 
 def find_request_drop_reason(
@@ -270,12 +277,12 @@ def find_request_drop_reason(
         return "the request was closed before"
     return (
         None
-        if deciders.user_can_decide(user, request, now)
+        if deciders.can_user_decide_request(user, request, now)
         else f"{message.target.person} may not decide this"
     )
 
 
-def defer_for_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
+def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: datetime) -> bool:
     """Leave a message to the end of its person's quiet hours; tests and escalation are not silenced.
 
     Whom escalation has woken also hears at once that it is over.
@@ -300,7 +307,7 @@ def schedule_delivery_retry(message: Notification, job: ClaimedJob, problem: str
         return
     with transaction.atomic():
         Notification.objects.filter(pk=message.pk).update(outcome=problem)
-        retry_job_later(job, error=problem, at=now + retry_delay(job.attempts), now=now)
+        retry_job_later(job, error=problem, at=now + job_retry_delay(job.attempts), now=now)
 
 
 def close_notification(
@@ -314,7 +321,7 @@ def close_notification(
     meters.MESSAGES.add(message.target.kind, state)
 
 
-def give_up_delivery(job_id: int, *, actor: Actor, now: datetime) -> None:
+def cancel_notification_delivery(job_id: int, *, actor: Actor, now: datetime) -> None:
     """Give up a message that waits. Raises NotFound, and Conflict for one that is being sent and for other jobs."""
     with transaction.atomic():
         job = lock_waiting_job(job_id, now)

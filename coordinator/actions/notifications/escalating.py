@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from coordinator.actions.audit import audit
-from coordinator.actions.notifications.announcing import enqueue_request_messages
+from coordinator.actions.notifications.announcing import enqueue_request_notifications
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import person_actor, system_actor
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
@@ -70,7 +70,7 @@ def escalate_due_requests(now: datetime) -> int:
     """Take every step whose time has come for a request that still waits; return how many. Any process may."""
     steps = list(EscalationStep.objects.select_related("group").filter(after_minutes__gt=0))
     return sum(
-        take_escalation_step(request_id, step, now)
+        execute_escalation_step(request_id, step, now)
         for step in steps
         for request_id in find_overdue_requests(step, now)
     )
@@ -87,7 +87,7 @@ def find_overdue_requests(step: EscalationStep, now: datetime) -> list[str]:
     return list(late.order_by("id").values_list("request_id", flat=True)[:MOST_AT_ONCE])
 
 
-def take_escalation_step(request_id: str, step: EscalationStep, now: datetime) -> bool:
+def execute_escalation_step(request_id: str, step: EscalationStep, now: datetime) -> bool:
     """Take one step for one request, once: the row is held, so that neither a decision nor another process is in it."""
     with transaction.atomic():
         row = PermissionRequest.objects.select_for_update().filter(request_id=request_id).first()
@@ -103,7 +103,7 @@ def take_escalation_step(request_id: str, step: EscalationStep, now: datetime) -
         targets = hearing.targets_for_request(
             NotificationTarget.objects.without_ended_devices().filter(person__in=people).order_by("id"), row
         )
-        count = enqueue_request_messages(targets, row, Notification.NotifiedEvent.ESCALATED, now)
+        count = enqueue_request_notifications(targets, row, Notification.NotifiedEvent.ESCALATED, now)
         Escalation.objects.create(request=row, step=step, at=now, messages=count)
         audit.record_audit_entry(
             "PERMISSION_REQUEST_ESCALATED",

@@ -55,7 +55,7 @@ def get_or_create_push_key(*, now: datetime) -> str:
     return push_key.public_key
 
 
-def subscribe_device(
+def subscribe_push_device(
     *, user: User, address: str, p256dh: str, auth: str, device: str, replaces: str = "", now: datetime
 ) -> NotificationTarget:
     """Keep a device's subscription and return its target; one that is known already gets its new keys and name.
@@ -63,11 +63,11 @@ def subscribe_device(
     `replaces` is the address that the same device had before. A device is one person's: another's subscription of
     the same address ends. Raises UnprocessableRequest for what is none, Conflict beyond the limit.
     """
-    validate_subscription(address, p256dh, auth)
+    validate_push_subscription(address, p256dh, auth)
     name = " ".join(device.split())[:LONGEST_NAME]
     try:
         keys = keyring.seal_text_with_keyring(
-            push.device_keys_purpose(address), json.dumps({"p256dh": p256dh, "auth": auth})
+            push.device_keys_seal_purpose(address), json.dumps({"p256dh": p256dh, "auth": auth})
         )
     except keyring.KeyringUnusable as problem:
         raise Conflict(str(problem)) from None
@@ -83,7 +83,7 @@ def save_push_device(
 ) -> NotificationTarget:
     """Write the device down under its address, the first of the two; the second is the one that it had before."""
     address, before = addresses
-    end_other_owners_devices(user, address, now)
+    end_push_devices_of_other_users(user, address, now)
     devices = find_push_devices(user)
     known_target = devices.filter(address=address).first() or devices.filter(address=before).first()
     if known_target is None and find_push_devices(user).without_ended_devices().count() >= MOST_DEVICES:
@@ -99,7 +99,7 @@ def save_push_device(
         defaults={
             "device": name or (push_subscription.device if push_subscription else UNNAMED),
             "keys": keys,
-            "sign_in": hash_sign_in_state(user),
+            "sign_in": hash_user_password_state(user),
             "ended_at": None,
             "why_ended": None,
         },
@@ -115,13 +115,13 @@ def delete_old_ended_devices(devices: NotificationTargetQuerySet) -> None:
     NotificationTarget.objects.filter(pk__in=list(ended.values_list("pk", flat=True)[MOST_DEVICES:])).delete()
 
 
-def renew_device_sign_in(*, user: User, address: str, now: datetime) -> NotificationTarget | None:
+def renew_push_device_sign_in(*, user: User, address: str, now: datetime) -> NotificationTarget | None:
     """Tie a known device to this sign-in and return its target; None where it is none of this person's any more.
 
     Then the browser ends its subscription: the person removed it elsewhere, it was another's, or they may not decide.
     """
     with transaction.atomic():
-        end_other_owners_devices(user, address, now)
+        end_push_devices_of_other_users(user, address, now)
         if not has_role(user, APPROVER):
             for own in find_push_devices(user).filter(address=address):
                 end_push_device(own, NO_LONGER_DECIDES, now)
@@ -133,7 +133,7 @@ def renew_device_sign_in(*, user: User, address: str, now: datetime) -> Notifica
             .first()
         )
         if target is not None:
-            PushSubscription.objects.filter(pk=target.pk).update(sign_in=hash_sign_in_state(user))
+            PushSubscription.objects.filter(pk=target.pk).update(sign_in=hash_user_password_state(user))
     return target
 
 
@@ -153,7 +153,7 @@ def find_push_block_reason(target: NotificationTarget, owner: User) -> str | Non
     device = PushSubscription.objects.filter(pk=target.pk).first()
     if device is None or device.ended_at is not None:
         return "the device has ended its subscription"
-    if device.sign_in != hash_sign_in_state(owner):
+    if device.sign_in != hash_user_password_state(owner):
         return SIGNED_OUT
     return None
 
@@ -173,7 +173,7 @@ def end_push_device(target: NotificationTarget, reason: str, now: datetime) -> N
             )
 
 
-def reseal_push_keys() -> int:
+def reencrypt_push_keys() -> int:
     """Seal with the newest key what is not, and return how many values. Call it in a transaction.
 
     Raises KeyringUnusable.
@@ -188,7 +188,7 @@ def reseal_push_keys() -> int:
             count += 1
     for device in PushSubscription.objects.select_for_update().select_related("target").exclude(keys=""):
         if keyring.sealing_key_id(device.keys) != newest:
-            purpose = push.device_keys_purpose(device.target.address)
+            purpose = push.device_keys_seal_purpose(device.target.address)
             device.keys = keyring.seal_text_with_keyring(
                 purpose, keyring.unseal_text_with_keyring(purpose, device.keys)
             )
@@ -197,14 +197,14 @@ def reseal_push_keys() -> int:
     return count
 
 
-def find_unusable_push_keys() -> list[str]:
+def find_undecryptable_push_keys() -> list[str]:
     """Return why the key, or devices' keys, cannot be opened, one sentence each."""
     sealed = [
         (push.KEY_PURPOSE, key.private_key, "The key for push messages") for key in PushKey.objects.all()
     ]
     for device in PushSubscription.objects.select_related("target").exclude(keys="").order_by("pk"):
         name = f"The device {device.device} of {device.target.person}"
-        sealed.append((push.device_keys_purpose(device.target.address), device.keys, name))
+        sealed.append((push.device_keys_seal_purpose(device.target.address), device.keys, name))
     problems = []
     for purpose, text, name in sealed:
         try:
@@ -219,7 +219,7 @@ def hash_device_address(address: str) -> str:
     return hashlib.sha256(address.encode()).hexdigest()[:32]
 
 
-def hash_sign_in_state(user: User) -> str:
+def hash_user_password_state(user: User) -> str:
     """Return what changes with the person's password, as their sessions do."""
     return hashlib.sha256(user.get_session_auth_hash().encode()).hexdigest()[:32]
 
@@ -228,17 +228,17 @@ def find_push_devices(user: User) -> NotificationTargetQuerySet:
     return NotificationTarget.objects.filter(person=user.get_username(), kind=Kind.PUSH)
 
 
-def end_other_owners_devices(user: User, address: str, now: datetime) -> None:
+def end_push_devices_of_other_users(user: User, address: str, now: datetime) -> None:
     notification_targets = NotificationTarget.objects.filter(kind=Kind.PUSH, address=address)
     for target in notification_targets.exclude(person=user.get_username()):
         end_push_device(target, MOVED_ON, now)
 
 
-def validate_subscription(address: str, p256dh: str, auth: str) -> None:
+def validate_push_subscription(address: str, p256dh: str, auth: str) -> None:
     try:
         if len(address) > LONGEST_ADDRESS:
             raise UnprocessableRequest("The address of the push service is too long.")
-        webhooks.check_literal_address(address)
+        webhooks.require_allowed_literal_url_host(address)
         webpush.validate_device_keys(p256dh, auth)
     except webhooks.WebhookAddressRefused as refusal:
         raise UnprocessableRequest(f"The push service's address cannot be used. {refusal}") from None

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.notifications.delivering import SEND
-from coordinator.actions.upkeep.jobs import move_waiting_jobs
+from coordinator.actions.upkeep.jobs import reschedule_waiting_jobs
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.models import Notification, QuietHours
@@ -29,8 +29,8 @@ def set_quiet_hours(*, user: User, begins: str, ends: str, zone: str, now: datet
     values = {"zone": zone, "begins": first, "ends": last}
     with transaction.atomic():
         hours, _ = QuietHours.objects.update_or_create(pk=user.get_username(), defaults=values)
-        record_quiet_hours("QUIET_HOURS_SET", user, values, now)
-        reschedule_quiet_messages(user, now)
+        record_quiet_hours_change("QUIET_HOURS_SET", user, values, now)
+        reschedule_deferred_notifications(user, now)
     return hours
 
 
@@ -39,15 +39,15 @@ def clear_quiet_hours(*, user: User, now: datetime) -> None:
     with transaction.atomic():
         deleted, _ = QuietHours.objects.filter(pk=user.get_username()).delete()
         if deleted:
-            record_quiet_hours("QUIET_HOURS_CLEARED", user, {}, now)
-        reschedule_quiet_messages(user, now)
+            record_quiet_hours_change("QUIET_HOURS_CLEARED", user, {}, now)
+        reschedule_deferred_notifications(user, now)
 
 
-def reschedule_quiet_messages(user: User, now: datetime) -> None:
+def reschedule_deferred_notifications(user: User, now: datetime) -> None:
     """Have what was kept back looked at anew: its hours may be others now."""
     notifications = Notification.objects.filter(target__person=user.get_username(), outcome=QUIET)
     waiting = notifications.filter(state=Notification.State.WAITING).values_list("pk", flat=True)
-    move_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
+    reschedule_waiting_jobs(SEND, map(str, waiting), at=now, now=now)
 
 
 def parse_clock_time(text: str) -> str:
@@ -64,7 +64,7 @@ def validate_time_zone(name: str) -> None:
         raise UnprocessableRequest("Choose a time zone from the list, such as Europe/Berlin.") from None
 
 
-def record_quiet_hours(event: str, user: User, values: dict[str, str], now: datetime) -> None:
+def record_quiet_hours_change(event: str, user: User, values: dict[str, str], now: datetime) -> None:
     name = user.get_username()
     audit.record_audit_entry(
         event, actor=person_actor(user), target=name, result="success", metadata=values or None, now=now

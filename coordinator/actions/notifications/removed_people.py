@@ -17,7 +17,7 @@ def delete_person_notifications(name: str, *, actor: Actor, now: datetime | None
     steps of escalation that tell it. Call it in the transaction that frees the name, or gives it to another.
     """
     for target in NotificationTarget.objects.filter(person=name).order_by("id"):
-        removed = {"person": name, **addresses.describe_address(target)}
+        removed = {"person": name, **addresses.describe_notification_address(target)}
         record_name_removal("NOTIFICATION_TARGET_REMOVED", f"notification:{target.pk}", removed, actor, now)
         NotificationTarget.objects.filter(pk=target.pk).delete()
     if QuietHours.objects.filter(pk=name).delete()[0]:

@@ -28,9 +28,11 @@ def reserve_delivery_slots(waiting: Iterable[tuple[int, str]]) -> list[int]:
     entered = []
     with _lock:
         busy_counts = Counter(busy.values())
-        taken_by_slow = Counter(kind for target_id, kind in busy.items() if is_target_slow(target_id))
+        taken_by_slow = Counter(
+            kind for target_id, kind in busy.items() if is_notification_target_slow(target_id)
+        )
         for target_id, kind in waiting:
-            lanes, slow = parallel_sends_of_kind(kind), is_target_slow(target_id)
+            lanes, slow = parallel_sends_of_kind(kind), is_notification_target_slow(target_id)
             is_full = busy_counts[kind] >= lanes or (slow and taken_by_slow[kind] >= max(1, lanes // 2))
             if target_id in busy or is_full:
                 continue
@@ -55,7 +57,7 @@ def record_delivery_time(target_id: int, seconds: float) -> None:
             _slow.pop(target_id, None)
 
 
-def is_target_slow(target_id: int) -> bool:
+def is_notification_target_slow(target_id: int) -> bool:
     until = _slow.get(target_id, 0.0)
     if until and until < time.monotonic():
         del _slow[target_id]

@@ -90,7 +90,7 @@ class SignInAttempt:
 
     def applicable_limits(self) -> list[tuple[AttemptLimit, str]]:
         """Return the limits that hold for this attempt, each with what it counts by."""
-        if device := self.read_device_id():
+        if device := self.decode_device_token():
             return [(ON_DEVICE, device)]
         network, target = normalize_caller_network(self.address), self.audited_username
         limits = [(replace(FOR_NAME_FROM_ADDRESS, target=target), network), (FOR_ACCOUNT, target)]
@@ -104,7 +104,7 @@ class SignInAttempt:
             event_type="SIGNED_IN", target_id=self.username, reason=f"from {self.address}"
         ).exists()
 
-    def read_device_id(self) -> str | None:
+    def decode_device_token(self) -> str | None:
         user = User.objects.filter(username=self.username).first() if self.mark else None
         if user is None:
             return None
@@ -158,11 +158,11 @@ def verify_sign_in_password(user: User, password: str, attempt: SignInAttempt, n
     record_password_check(user, "SIGN_IN_CONFIRMED", attempt.address, now)
 
 
-def record_unproven_sign_in(user: User, address: str, attempt: str, now: datetime) -> None:
+def record_cookie_only_sign_in(user: User, address: str, attempt: str, now: datetime) -> None:
     """Write down that somebody tried `attempt` with the cookie of a person's session alone, the first 20 times."""
     source = normalize_caller_network(address)
     if not UNPROVEN.seconds_until_retry(source, now):
-        UNPROVEN.count_refusal(
+        UNPROVEN.record_refusal_for_limit(
             source, actor=system_actor("sign-in"), target=user.username, now=now, metadata={"tried": attempt}
         )
 
@@ -171,7 +171,7 @@ def record_failed_sign_in(attempt: SignInAttempt, now: datetime) -> None:
     """Write down a failed sign-in, and that no more are taken for a while where that was one too many."""
     limits, target, actor = attempt.applicable_limits(), attempt.audited_username, system_actor("sign-in")
     first, source = limits[0]
-    first.count_refusal(source, actor=actor, target=target, now=now)
+    first.record_refusal_for_limit(source, actor=actor, target=target, now=now)
     for limit, counted_by in limits:
         if limit.seconds_until_retry(counted_by, now):
             reason = f"{limit.tries} wrong passwords within {limit.window} ({counted_by})"
@@ -180,7 +180,7 @@ def record_failed_sign_in(attempt: SignInAttempt, now: datetime) -> None:
             )
 
 
-def set_unknown_password(user: User) -> None:
+def set_random_password(user: User) -> None:
     """Give an account that is not stored yet a password that nobody knows: it signs in with a passkey.
 
     Its salt says so, until somebody sets another password.

@@ -75,7 +75,7 @@ class AttemptLimit:
         if seconds := self.seconds_until_retry(source, now):
             raise TooManyRequests(self.refusal, retry_after=seconds)
 
-    def count_refusal(
+    def record_refusal_for_limit(
         self,
         source: str,
         *,

@@ -64,7 +64,7 @@ def issue_connect_code(
     with transaction.atomic():
         if not agent_id:
             agent_id = (
-                void_unused_codes(key_name, user, now)
+                void_unused_connect_codes(key_name, user, now)
                 or key_binding.create_agent_for_key(key_name, actor=person_actor(user), now=now).pk
             )
         ConnectCode.objects.filter(expires_at__lt=now - KEPT).delete()
@@ -87,7 +87,7 @@ def issue_connect_code(
     return row, "-".join(code[at : at + GROUP] for at in range(0, LENGTH, GROUP))
 
 
-def void_unused_codes(key_name: str, user: User, now: datetime) -> str | None:
+def void_unused_connect_codes(key_name: str, user: User, now: datetime) -> str | None:
     """Void the person's unused codes of that name, and return the agent that was made with the first of them.
 
     None where there is no such code, or its agent is gone or has a key by now. Nothing is voided then.
@@ -142,7 +142,9 @@ def redeem_connect_code(code: str, *, source: str, host: str, now: datetime) -> 
                 now=now,
             )
             return api_key
-    REFUSED.count_refusal(source, actor=system_actor("api"), target=row.key_name if row else None, now=now)
+    REFUSED.record_refusal_for_limit(
+        source, actor=system_actor("api"), target=row.key_name if row else None, now=now
+    )
     raise Forbidden(NOT_VALID)
 
 

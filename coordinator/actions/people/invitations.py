@@ -89,7 +89,7 @@ def revoke_invitation(invitation_id: int, *, user: User, now: datetime) -> Invit
     return row
 
 
-def find_invitation(token: str, now: datetime) -> Invitation | None:
+def find_invitation_by_token(token: str, now: datetime) -> Invitation | None:
     """Return the invitation that `token` is good for now, or None."""
     row = list_open_invitations(now).filter(token_hash=hash_api_key(token)).first()
     if row is None or not settings.PASSWORD_SIGN_IN:
@@ -104,7 +104,7 @@ def accept_invitation(token: str, user: User, *, address: str, now: datetime) ->
     Raises Conflict for an invitation that is not valid, and for a name in use; the invitation stays good then.
     """
     with transaction.atomic():
-        row = find_invitation(token, now)
+        row = find_invitation_by_token(token, now)
         # Only one of two at once gets this far: the second finds it used.
         if row is None or not list_open_invitations(now).filter(pk=row.pk).update(used_at=now):
             raise Conflict(NOT_VALID)
@@ -115,14 +115,14 @@ def accept_invitation(token: str, user: User, *, address: str, now: datetime) ->
     return user
 
 
-def begin_invited_passkey(
+def begin_passkey_for_invitation(
     token: str, username: str, browser: str, address: str, now: datetime
 ) -> dict[str, object]:
     """Return what the browser of somebody invited needs to make a passkey.
 
     Raises Conflict for an invitation that is not valid or a name in use, UnprocessableRequest for a bad name.
     """
-    row = find_invitation(token, now)
+    row = find_invitation_by_token(token, now)
     if row is None:
         raise Conflict(NOT_VALID)
     if not username.strip():
@@ -131,7 +131,9 @@ def begin_invited_passkey(
     users.validate_user_fields(user)
     if User.objects.filter(username=user.username).exists():
         raise Conflict(f"The name {user.username!r} is in use.")
-    return passkeys.begin_joining_with_passkey(invited_user_handle(row), user.username, browser, address, now)
+    return passkeys.begin_joining_with_passkey(
+        build_invitation_passkey_handle(row), user.username, browser, address, now
+    )
 
 
 def accept_invitation_with_passkey(
@@ -146,22 +148,24 @@ def accept_invitation_with_passkey(
         Conflict: The invitation is not valid, or the name or the passkey is in use.
         UnprocessableRequest: The name is none.
     """
-    row = find_invitation(token, now)
+    row = find_invitation_by_token(token, now)
     if row is None:
         raise Conflict(NOT_VALID)
     credential = passkeys.verify_added_passkey(text, browser, now)
     user = users.build_user(username.strip(), secrets.token_urlsafe(32))
-    accounts.set_unknown_password(user)
+    accounts.set_random_password(user)
     with transaction.atomic():
         accept_invitation(token, user, address=address, now=now)
         name = passkeys.normalize_passkey_name("", 0)
-        passkeys.store_passkey(user, credential, name, invited_user_handle(row), address=address, now=now)
+        passkeys.store_passkey(
+            user, credential, name, build_invitation_passkey_handle(row), address=address, now=now
+        )
     return user
 
 
-def invited_user_handle(row: Invitation) -> str:
+def build_invitation_passkey_handle(row: Invitation) -> str:
     """Return by which authenticators know the account that the invitation makes."""
-    return passkeys.derive_user_handle("signalbox.passkey-invitation", row.pk)
+    return passkeys.derive_passkey_user_handle("signalbox.passkey-invitation", row.pk)
 
 
 def require_people_admin(user: User) -> None:

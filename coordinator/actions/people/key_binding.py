@@ -90,7 +90,7 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
     unbound = [row for row in rows if is_unbound_agent_key(row) and not find_key_problem(row, now)]
-    spoken_for = find_agents_spoken_for(unbound)
+    spoken_for = find_agents_used_by_keys(unbound)
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 
 
@@ -152,7 +152,7 @@ def save_key_binding(row: ApiKey, agent_ids: Iterable[str], *, actor: Actor, now
     )
 
 
-def find_agents_spoken_for(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
+def find_agents_used_by_keys(keys: Sequence[ApiKey]) -> dict[int, set[str]]:
     """Return, by key, the agents of its sessions, of its sessions and calls at the gateway, and of its requests."""
     by_name = {key.name: key.pk for key in keys}
     by_actor = {str(key_actor(key.name)): key.pk for key in keys}

@@ -34,7 +34,7 @@ class KeyQuotas:
         self._day = ""
         self._sums: dict[str, int] = {}
 
-    def find_quota_refusal(self, caller: str, now: datetime) -> QuotaReached | None:
+    def find_quota_error(self, caller: str, now: datetime) -> QuotaReached | None:
         """Return why the caller may store nothing more today; None where it may, as far as is known here."""
         limit = settings.KEY_BYTES_PER_DAY
         if not limit or self.current_day_sums(now).get(caller, 0) < limit:
@@ -54,7 +54,7 @@ class KeyQuotas:
         unknown = {
             int(caller[len(_KEY) :]): caller
             for caller in callers
-            if is_key_caller(caller) and caller not in sums
+            if is_api_key_caller(caller) and caller not in sums
         }
         if unknown:
             rows = KeyStorageDay.objects.filter(key_id__in=unknown, day=utc_day_text(now))
@@ -68,7 +68,7 @@ class KeyQuotas:
         sums = {}
         # In one order, or two processes would wait for one another.
         for key_id, caller in sorted(
-            (int(caller[len(_KEY) :]), caller) for caller in sizes if is_key_caller(caller)
+            (int(caller[len(_KEY) :]), caller) for caller in sizes if is_api_key_caller(caller)
         ):
             with connection.cursor() as cursor:
                 cursor.execute(_ADD, [key_id, utc_day_text(now), sizes[caller]])
@@ -88,7 +88,7 @@ class KeyQuotas:
 def is_quota_reached(caller: str, now: datetime) -> bool:
     """Say whether nothing more that the caller does is written today, as the database has it."""
     limit = settings.KEY_BYTES_PER_DAY
-    if not limit or not is_key_caller(caller):
+    if not limit or not is_api_key_caller(caller):
         return False
     day = KeyStorageDay.objects.filter(key_id=caller[len(_KEY) :], day=utc_day_text(now))
     return day.filter(bytes__gte=limit).exists()
@@ -113,7 +113,7 @@ def delete_old_quota_days(now: datetime) -> None:
         old.delete()
 
 
-def is_key_caller(caller: str) -> bool:
+def is_api_key_caller(caller: str) -> bool:
     return caller.startswith(_KEY) and caller[len(_KEY) :].lstrip("-").isdecimal()
 
 

@@ -155,7 +155,7 @@ def build_key_identity(row: ApiKey) -> KeyIdentity:
     )
 
 
-def find_key_id(raw: str) -> int | None:
+def find_api_key_id(raw: str) -> int | None:
     """Return the id of a key that is good so far, to tell callers apart with; nothing is noted or refused."""
     key_hash = hash_api_key(raw)
     if RevokedKey.objects.filter(key_hash=key_hash).exists():
@@ -174,7 +174,7 @@ def record_key_refusal(reason: str, row: ApiKey | None, source: str, now: dateti
     source = normalize_caller_network(source)
     try:
         REFUSED.require_below_limit(source, now)
-        REFUSED.count_refusal(
+        REFUSED.record_refusal_for_limit(
             source,
             actor=system_actor("api"),
             target=row.name if row else None,
@@ -192,7 +192,7 @@ def record_out_of_scope_use(
 ) -> None:
     """Audit that a key was used for something it may not do (`attempt`); beyond the limit, silently."""
     if OUT_OF_SCOPE.seconds_until_retry(identity.name, now) == 0:
-        OUT_OF_SCOPE.count_refusal(
+        OUT_OF_SCOPE.record_refusal_for_limit(
             identity.name,
             actor=identity.caller_actor,
             target=identity.name,
@@ -232,7 +232,7 @@ def invalidate_api_key(key_id: int, *, actor: Actor, now: datetime, reason: str 
     return row
 
 
-def unbind_deleted_agent(agent_id: str, *, actor: Actor, now: datetime) -> None:
+def unbind_deleted_agent_from_keys(agent_id: str, *, actor: Actor, now: datetime) -> None:
     """Take a deleted agent from the keys that are bound to it among others; revoke those that were left with none."""
     with transaction.atomic():
         for row in ApiKey.objects.select_for_update().filter(agent_id=None, revoked_at=None):

@@ -27,7 +27,7 @@ def change_person_role(user_id: int, role: str, *, by: User, seen_version: str, 
     administrator would be left.
     """
     require_people_admin(by)
-    require_somebody_else(user_id, by)
+    refuse_change_of_own_account(user_id, by)
     # A superuser is an administrator whatever the role says.
     changes = {} if role == ADMIN else {"is_superuser": False}
     return users.update_user(
@@ -38,7 +38,7 @@ def change_person_role(user_id: int, role: str, *, by: User, seen_version: str, 
 def deactivate_person(user_id: int, *, by: User, now: datetime) -> User:
     """Switch an account off and end its sessions. Raises as `change_person_role` does."""
     require_people_admin(by)
-    require_somebody_else(user_id, by)
+    refuse_change_of_own_account(user_id, by)
     with transaction.atomic():
         user = users.update_user(user_id, {"is_active": False}, actor=person_actor(by), now=now)
         end_person_sessions(user, by=by, now=now)
@@ -86,6 +86,6 @@ def end_person_sessions(user: User, *, by: User, now: datetime, except_session: 
     return ended
 
 
-def require_somebody_else(user_id: int, by: User) -> None:
+def refuse_change_of_own_account(user_id: int, by: User) -> None:
     if user_id == by.pk:
         raise Conflict(NOT_YOURSELF)

@@ -87,12 +87,12 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
     """
     existing = list_passkeys(user)
     require_passkeys_possible()
-    require_room_for_passkey(len(existing))
-    challenge = create_challenge(Purpose.ADD, browser, address, now, user=user)
+    require_passkey_quota(len(existing))
+    challenge = create_passkey_challenge(Purpose.ADD, browser, address, now, user=user)
     own_passkeys = [row for row in existing if row.rp_id == passkeys.relying_party_id()]
     return passkeys.build_passkey_creation_options(
         challenge,
-        user_handle=find_user_handle(user, existing),
+        user_handle=find_passkey_user_handle(user, existing),
         username=user.username,
         full_name=user.get_full_name(),
         existing=own_passkeys,
@@ -102,7 +102,9 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
 def begin_passkey_sign_in(browser: str, address: str, now: datetime) -> dict[str, object]:
     """Return what a browser needs to sign somebody in. Raises Conflict where passkeys cannot work."""
     require_passkeys_possible()
-    return passkeys.build_request_options(create_challenge(Purpose.SIGN_IN, browser, address, now), [])
+    return passkeys.build_request_options(
+        create_passkey_challenge(Purpose.SIGN_IN, browser, address, now), []
+    )
 
 
 def begin_passkey_confirmation(user: User, browser: str, address: str, now: datetime) -> dict[str, object]:
@@ -111,7 +113,7 @@ def begin_passkey_confirmation(user: User, browser: str, address: str, now: date
     usable = list_usable_passkeys(user)
     if not usable:
         raise Conflict("You have no passkey that works at this address.")
-    challenge = create_challenge(Purpose.CONFIRM, browser, address, now, user=user)
+    challenge = create_passkey_challenge(Purpose.CONFIRM, browser, address, now, user=user)
     return passkeys.build_request_options(challenge, usable)
 
 
@@ -134,8 +136,8 @@ def add_passkey(user: User, text: str, name: str, *, browser: str, address: str,
     with transaction.atomic():
         User.objects.select_for_update().filter(pk=user.pk).first()  # two at once count each other
         existing = list_passkeys(user)
-        require_room_for_passkey(len(existing))
-        handle = find_user_handle(user, existing)
+        require_passkey_quota(len(existing))
+        handle = find_passkey_user_handle(user, existing)
         name = normalize_passkey_name(name, len(existing))
         return store_passkey(user, credential, name, handle, address=address, now=now)
 
@@ -146,7 +148,7 @@ def verify_added_passkey(
     """Return what a browser has just made for `user`, or for whoever joins by an invitation. Raises PasskeyRefused."""
     try:
         answer = passkeys.parse_passkey_answer(text)
-        take_challenge(Purpose.ADD, answer, browser, now, user=user)
+        consume_passkey_challenge(Purpose.ADD, answer, browser, now, user=user)
         return passkeys.verify_new_passkey(answer)
     except PasskeyRefused as refusal:
         owner = user.username if user else "somebody who joins"
@@ -190,7 +192,7 @@ def begin_joining_with_passkey(
     """Return what the browser of somebody invited needs to make a passkey. Raises Conflict where none can work."""
     require_passkeys_possible()
     return passkeys.build_passkey_creation_options(
-        create_challenge(Purpose.ADD, browser, address, now),
+        create_passkey_challenge(Purpose.ADD, browser, address, now),
         user_handle=handle,
         username=username,
         full_name="",
@@ -212,9 +214,9 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
         Forbidden: Whose passkey it is may not sign in with it.
         TooManyRequests: Too many were refused lately.
     """
-    with rate_limit_passkey_refusals(find_named_user(text), attempt, now):
+    with rate_limit_passkey_refusals(find_user_of_passkey_answer(text), attempt, now):
         answer = passkeys.parse_passkey_answer(text)
-        take_challenge(Purpose.SIGN_IN, answer, browser, now)
+        consume_passkey_challenge(Purpose.SIGN_IN, answer, browser, now)
         row = find_passkey(answer)
         user = User.objects.filter(pk=row.user_id).first() if row else None
         if row is None or user is None:
@@ -223,7 +225,7 @@ def sign_in_with_passkey(text: str, browser: str, attempt: SignInAttempt, now: d
                 "Signalbox does not know this passkey. It may have been removed: sign in another way.",
             )
         with transaction.atomic():
-            use_passkey(answer, row, now)
+            verify_passkey_answer(answer, row, now)
             require_passkey_sign_in_allowed(user)
             record_passkey_event(
                 "SIGNED_IN", row, user, actor=person_actor(user), reason=f"from {attempt.address}", now=now
@@ -238,12 +240,12 @@ def confirm_with_passkey(user: User, text: str, browser: str, attempt: SignInAtt
     """
     with rate_limit_passkey_refusals(user, attempt, now):
         answer = passkeys.parse_passkey_answer(text)
-        take_challenge(Purpose.CONFIRM, answer, browser, now, user=user)
+        consume_passkey_challenge(Purpose.CONFIRM, answer, browser, now, user=user)
         row = find_passkey(answer)
         if row is None or row.user_id != user.pk:
             raise PasskeyRefused("a passkey of somebody else, or of nobody", "This is none of your passkeys.")
         with transaction.atomic():
-            use_passkey(answer, row, now)
+            verify_passkey_answer(answer, row, now)
             record_passkey_event(
                 "SIGN_IN_CONFIRMED",
                 row,
@@ -265,7 +267,7 @@ def remove_passkey(user: User, passkey_id: int, *, actor: Actor, now: datetime) 
     return row
 
 
-def create_challenge(
+def create_passkey_challenge(
     purpose: str, browser: str, address: str, now: datetime, *, user: User | None = None
 ) -> bytes:
     """Return a new challenge, and drop the expired ones and the network's oldest where it asks for too many."""
@@ -288,7 +290,7 @@ def create_challenge(
     return challenge
 
 
-def take_challenge(
+def consume_passkey_challenge(
     purpose: str, answer: PasskeyAnswer, browser: str, now: datetime, *, user: User | None = None
 ) -> None:
     """Use up the challenge that an answer is for.
@@ -311,7 +313,7 @@ def take_challenge(
         raise PasskeyRefused("the challenge was for another browser")
 
 
-def use_passkey(answer: PasskeyAnswer, row: Passkey, now: datetime) -> None:
+def verify_passkey_answer(answer: PasskeyAnswer, row: Passkey, now: datetime) -> None:
     """Verify an answer and advance the passkey's counter. Raises PasskeyRefused."""
     new_count = passkeys.verify_passkey_use(answer, row)
     unchanged = Passkey.objects.filter(pk=row.pk, user_id=row.user_id, sign_count=row.sign_count)
@@ -326,7 +328,7 @@ def find_passkey(answer: PasskeyAnswer) -> Passkey | None:
 
 def select_passkey_attempt_limit(attempt: SignInAttempt, user: User | None) -> tuple[str, AttemptLimit]:
     """Return what refusals are counted by, and their limit: by browser where its person has signed in before."""
-    if user and (device := replace(attempt, username=user.username).read_device_id()):
+    if user and (device := replace(attempt, username=user.username).decode_device_token()):
         return device, REFUSED_ON_DEVICE
     source = normalize_caller_network(attempt.address)
     return source, REFUSED_ON_THIS_MACHINE if source == THIS_MACHINE else REFUSED
@@ -348,7 +350,7 @@ def rate_limit_passkey_refusals(user: User | None, attempt: SignInAttempt, now: 
     except SignalboxError as refusal:
         problem = str(getattr(refusal, "problem", "") or refusal.detail)[:500]
         log.warning("passkey from %s refused: %s", source, problem)
-        limit.count_refusal(
+        limit.record_refusal_for_limit(
             source,
             actor=system_actor("sign-in"),
             target=user.username if user else None,
@@ -358,7 +360,7 @@ def rate_limit_passkey_refusals(user: User | None, attempt: SignInAttempt, now: 
         raise
 
 
-def find_named_user(text: str) -> User | None:
+def find_user_of_passkey_answer(text: str) -> User | None:
     """Return whose passkey an answer says to be, which proves nothing yet."""
     try:
         row = find_passkey(passkeys.parse_passkey_answer(text))
@@ -384,7 +386,7 @@ def require_passkey_sign_in_allowed(user: User) -> None:
         )
 
 
-def require_room_for_passkey(count: int) -> None:
+def require_passkey_quota(count: int) -> None:
     if count >= MAX_PASSKEYS:
         raise Conflict(f"You have {MAX_PASSKEYS} passkeys. Remove one first.")
 
@@ -394,14 +396,14 @@ def normalize_passkey_name(name: str, existing: int) -> str:
     return " ".join(name.split())[:MAX_NAME_CHARACTERS] or f"Passkey {existing + 1}"
 
 
-def find_user_handle(user: User, existing: list[Passkey]) -> str:
+def find_passkey_user_handle(user: User, existing: list[Passkey]) -> str:
     """Return by which authenticators know the account: the same for all of its passkeys, and telling nothing."""
     if existing:
         return existing[0].user_handle
-    return derive_user_handle("signalbox.passkey-user", user.pk)
+    return derive_passkey_user_handle("signalbox.passkey-user", user.pk)
 
 
-def derive_user_handle(purpose: str, row_id: int) -> str:
+def derive_passkey_user_handle(purpose: str, row_id: int) -> str:
     digest = salted_hmac(purpose, str(row_id), algorithm="sha256").digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 

@@ -125,7 +125,7 @@ def confirm_provider_identity(user: User, identity: OpenIdIdentity, address: str
     require_active_role(user, identity)
 
 
-def is_provider_connected(user: User) -> bool:
+def is_user_connected_to_provider(user: User) -> bool:
     """Say whether this account belongs to somebody of the provider."""
     return ProviderIdentity.objects.filter(user_id=user.pk, issuer=settings.OIDC_ISSUER).exists()
 
@@ -147,7 +147,7 @@ def connect_provider_account(user: User, identity: OpenIdIdentity, address: str,
                     f"Your {settings.OIDC_NAME} identity already belongs to another account here. Sign in "
                     "with that account."
                 )
-            changes = build_superuser_change(identity.role)
+            changes = build_superuser_fields_for_role(identity.role)
             users.update_user(user.pk, changes, role=identity.role, actor=PROVIDER, now=now)
             ProviderIdentity.objects.filter(user_id=user.pk).exclude(issuer=identity.issuer).delete()
             link_provider_identity(user, identity, now)
@@ -164,7 +164,7 @@ def has_password_sign_in(user: User) -> bool:
 
 
 def disconnect_provider_account(user: User, address: str, now: datetime) -> None:
-    """Have `user` sign in with their password alone from now on, with `role_after_disconnecting`.
+    """Have `user` sign in with their password alone from now on, with `role_after_provider_disconnect`.
 
     Raises Conflict where they would not get in any more, or where no administrator would be left, and NotFound where
     their account is not connected.
@@ -179,9 +179,11 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
         provider_identity = ProviderIdentity.objects.select_for_update().filter(user_id=user.pk).first()
         if provider_identity is None:
             raise NotFound(f"Your account is not connected with {settings.OIDC_NAME}.")
-        role, had = role_after_disconnecting(user), highest_role(user)
+        role, had = role_after_provider_disconnect(user), highest_role(user)
         if role != had:
-            users.update_user(user.pk, build_superuser_change(role), role=role, actor=PROVIDER, now=now)
+            users.update_user(
+                user.pk, build_superuser_fields_for_role(role), role=role, actor=PROVIDER, now=now
+            )
         provider_identity.delete()
         audit.record_audit_entry(
             "SIGN_IN_DISCONNECTED",
@@ -199,7 +201,7 @@ def disconnect_provider_account(user: User, address: str, now: datetime) -> None
         )
 
 
-def role_after_disconnecting(user: User) -> str:
+def role_after_provider_disconnect(user: User) -> str:
     """Return the role that stays without the provider: the one from before connecting, or a lower one that they have.
 
     It is none ("") where that is not known: the account came from the provider, or was connected before the audit log
@@ -217,7 +219,7 @@ def check_provider_code_limit(address: str, mark: str, now: datetime) -> None:
 
     `mark` is the browser's of an earlier sign-in (`sign_provider_device_token`), empty where it has none.
     """
-    source, limit = choose_code_limit(address, mark)
+    source, limit = choose_provider_code_limit(address, mark)
     limit.require_below_limit(source, now)
 
 
@@ -226,7 +228,7 @@ def sign_provider_device_token() -> str:
     return signing.dumps(secrets.token_hex(8), salt=_SALT)
 
 
-def choose_code_limit(address: str, mark: str) -> tuple[str, AttemptLimit]:
+def choose_provider_code_limit(address: str, mark: str) -> tuple[str, AttemptLimit]:
     with suppress(signing.BadSignature):
         return str(signing.loads(mark, salt=_SALT, max_age=DEVICE_KNOWN_FOR)), CODES_ON_DEVICE
     source = normalize_caller_network(address)
@@ -244,12 +246,14 @@ def record_provider_refusal(
     if isinstance(refusal, ServiceBusy):
         log.warning("single sign-on: %s", problem)
         return
-    source, limit = choose_code_limit(address, mark)
+    source, limit = choose_provider_code_limit(address, mark)
     if not isinstance(refusal, AuthorizationCodeRefused):
         source, limit = normalize_caller_network(address), REFUSED
     if not isinstance(refusal, TooManyRequests) and not limit.seconds_until_retry(source, now):
         log.warning("single sign-on from %s refused: %s", address, problem)
-        limit.count_refusal(source, actor=PROVIDER, target=None, now=now, metadata={"problem": problem[:500]})
+        limit.record_refusal_for_limit(
+            source, actor=PROVIDER, target=None, now=now, metadata={"problem": problem[:500]}
+        )
 
 
 def find_provider_user(identity: OpenIdIdentity) -> User | None:
@@ -317,7 +321,7 @@ def link_provider_identity(user: User, identity: OpenIdIdentity, now: datetime) 
     )
 
 
-def build_superuser_change(role: str) -> dict[str, bool]:
+def build_superuser_fields_for_role(role: str) -> dict[str, bool]:
     """Return what changes with a role: a superuser is an administrator whatever the groups say."""
     return {} if role == ADMIN else {"is_superuser": False}
 
@@ -329,7 +333,7 @@ def sync_provider_role(user: User, identity: OpenIdIdentity, now: datetime) -> U
     """
     role = identity.role or ""
     if users.find_group_role(user) != role or (user.is_superuser and role != ADMIN):
-        changes = build_superuser_change(role)
+        changes = build_superuser_fields_for_role(role)
         user = users.update_user(
             user.pk, changes, role=role, actor=PROVIDER, keep_an_administrator=False, now=now
         )

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions.agents import deleted_agents
 from coordinator.actions.audit import audit
-from coordinator.actions.driving.holding import require_session_holder
+from coordinator.actions.driving.holding import require_runner_holds_session
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity import session_keys
@@ -50,12 +50,12 @@ def issue_session_key(session_id: str, runner: Runner, *, program: str, now: dat
     session, and Conflict where none of its runs is in hand.
     """
     with transaction.atomic():
-        run = require_session_holder(session_id, runner)
+        run = require_runner_holds_session(session_id, runner)
         Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
         if not Run.objects.filter(pk=run.pk, status__in=ACTIVE).exists():
             raise Conflict("No run of this session is running.")
         end_session_key(session_id, "Its agent is being restarted.", now)
-        agent_id = find_judged_agent(run, runner, program, now)
+        agent_id = find_agent_for_gateway_key(run, runner, program, now)
         if agent_id is None:
             return None
         if not settings.API_AUTH:
@@ -76,7 +76,7 @@ def issue_session_key(session_id: str, runner: Runner, *, program: str, now: dat
     return GatewayKey(agent_id, raw)
 
 
-def find_judged_agent(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
+def find_agent_for_gateway_key(run: Run, runner: Runner, program: str, now: datetime) -> str | None:
     """Return as which agent a run's calls are judged; None where it gets no gateway.
 
     That is the run's blueprint, else the agent that the runner's key is bound to, else the program itself. Nothing
@@ -126,22 +126,22 @@ def end_orphaned_session_keys(now: datetime) -> None:
     last = 0
     while page := list(SessionKey.objects.filter(pk__gt=last).order_by("id")[:PAGE]):
         for key in page:
-            end_key_if_orphaned(key, now)
+            end_session_key_if_orphaned(key, now)
         last = page[-1].pk
 
 
-def end_key_if_orphaned(key: SessionKey, now: datetime) -> None:
+def end_session_key_if_orphaned(key: SessionKey, now: datetime) -> None:
     with transaction.atomic():
         Session.objects.select_for_update(no_key=True).filter(pk=key.session_id).first()
         if not session_keys.has_valid_runner_key(key.runner_id, now):
             end_session_key(key.session_id, "Its runner's key is no longer valid.", now)
             return
         is_over = not isinstance(key.expires_at, datetime) or key.expires_at <= now
-        if is_over or not is_session_at_work(key.session_id):
+        if is_over or not is_session_process_active(key.session_id):
             end_session_key(key.session_id, "Its agent is gone.", now)
 
 
-def is_session_at_work(session_id: str) -> bool:
+def is_session_process_active(session_id: str) -> bool:
     if LivingExecutor.objects.filter(pk=session_id).exists():
         return True
     return Run.objects.filter(session_id=session_id, status__in=ACTIVE).exists()

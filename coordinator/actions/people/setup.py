@@ -41,7 +41,7 @@ def create_setup_token(now: datetime) -> str:
     return raw
 
 
-def find_setup_problem(token: str) -> str:
+def find_setup_token_problem(token: str) -> str:
     """Return why `token` could not be redeemed now, so that nobody fills in a form for nothing; "" where it could."""
     if not is_setup_open():
         return ALREADY

@@ -81,9 +81,9 @@ def insert_user(user: User, *, role: str, actor: Actor, now: datetime | None) ->
     """Store a person of `build_user`. Raises UnprocessableRequest for a bad role, Conflict for a name in use."""
     try:
         with transaction.atomic():
-            deciders.bump_rights_version()  # a role gives the right to decide
+            deciders.bump_decision_rights_version()  # a role gives the right to decide
             user.save(force_insert=True)
-            delete_name_references(
+            delete_username_references(
                 user.username, actor, now
             )  # left by another of this name, whom somebody deleted elsewhere
             set_user_role(user, role)
@@ -127,7 +127,7 @@ def update_user(
                     notifications.rename_notification_person(before, user.username, actor=actor, now=now)
                     person_names.rename_person_everywhere(before, user.username)
                 if keep_an_administrator:
-                    require_an_administrator()
+                    require_remaining_administrator()
                 record_user_change("USER_UPDATED", user, difference, actor, now)
     except IntegrityError:
         raise Conflict(f"The name {changes.get('username')!r} is in use.") from None
@@ -147,16 +147,16 @@ def delete_user(user_id: int, *, actor: Actor, now: datetime | None = None) -> N
         for model in (ProviderIdentity, Passkey, RecoveryCode):
             model.objects.filter(user_id=user.pk).delete()
         user.delete()
-        delete_name_references(user.username, actor, now)
+        delete_username_references(user.username, actor, now)
         budgets.end_person_budgets(user.username, actor=actor, now=now or timezone.now())
-        require_an_administrator()
+        require_remaining_administrator()
         record_user_change("USER_DELETED", user, {"before": before}, actor, now)
 
 
-def delete_name_references(name: str, actor: Actor, now: datetime | None) -> None:
+def delete_username_references(name: str, actor: Actor, now: datetime | None) -> None:
     """Drop what is kept for a name that nobody has."""
     notifications.delete_person_notifications(name, actor=actor, now=now)
-    person_names.forget_person_name(name)
+    person_names.delete_rows_of_person_name(name)
 
 
 def lock_user(user_id: int, seen_version: str | None = None) -> User:
@@ -164,7 +164,7 @@ def lock_user(user_id: int, seen_version: str | None = None) -> User:
 
     Raises NotFound, and Conflict where they have changed since `seen`.
     """
-    deciders.bump_rights_version()
+    deciders.bump_decision_rights_version()
     # Locked in one order, so that of two administrators who remove each other the second waits and is refused.
     list(people_with_role(ADMIN).order_by("pk").select_for_update())
     user = User.objects.select_for_update().filter(pk=user_id).first()
@@ -191,7 +191,7 @@ def validate_user_fields(user: User) -> None:
         raise UnprocessableRequest(" ".join(problem.messages)) from None
 
 
-def require_an_administrator() -> None:
+def require_remaining_administrator() -> None:
     """Raise Conflict where nobody would be left who could undo what was just done."""
     if not people_with_role(ADMIN).exists():
         raise Conflict("This would leave no active administrator.")

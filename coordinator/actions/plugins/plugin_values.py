@@ -20,7 +20,7 @@ from coordinator.secrets import MASK, is_unchanged_mask, looks_secret
 Row = TypeVar("Row", PluginConfig, PluginData)
 
 
-def compute_value_version(value: str | None) -> str:
+def compute_plugin_value_version(value: str | None) -> str:
     """Return the version of one value, by which an editor's save is known to be based on it."""
     return versions.values_version([value])
 
@@ -106,7 +106,7 @@ class PluginValueTable(Generic[Row]):
         row = self.model._default_manager.select_for_update().filter(pk=(plugin_id, key)).first()
         if row is None:
             raise NotFound(f"{plugin_id} no longer has a value {key!r}. Reload the page.")
-        version = compute_value_version(getattr(row, self.value_name))
+        version = compute_plugin_value_version(getattr(row, self.value_name))
         versions.require_current_version(version, seen_version, f"The value {key!r} of {plugin_id}")
         return row
 

@@ -7,12 +7,14 @@ from datetime import datetime
 from coordinator.actions.policy import grants
 from coordinator.identity.actors import Actor
 from coordinator.models import Grant, PermissionRequest
-from coordinator.policy.grants.access import ALLOW, uncovered_grants
+from coordinator.policy.grants.access import ALLOW, topmost_grants_of_slot
 from coordinator.policy.grants.access_requests import RequestedAccess, parse_access_request
 from coordinator.policy.grants.edits import GrantEdit
 
 
-def create_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None) -> None:
+def create_grant_for_access_request(
+    row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None
+) -> None:
     """Grant what an approved request asks for, until the approval ends; nothing for any other request.
 
     The grant lies on top of what stands for that agent and tool: a permanent denial, or a grant that asks, is in force
@@ -24,7 +26,7 @@ def create_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason:
     if wish is None:
         return
     until = row.expires_at if isinstance(row.expires_at, datetime) else None
-    top = uncovered_grants(find_current_grants(wish, now))
+    top = topmost_grants_of_slot(find_grants_for_access_request(wish, now))
     if (
         top
         and all(row.effective_permission == ALLOW for row in top)
@@ -44,7 +46,7 @@ def create_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason:
     grants.apply_grant_edits([edit], actor=actor, now=now)
 
 
-def find_current_grants(wish: RequestedAccess, now: datetime) -> list[Grant]:
+def find_grants_for_access_request(wish: RequestedAccess, now: datetime) -> list[Grant]:
     slots = grants.load_grant_slots([wish.agent_id], [wish.server_id])
     rows = slots.get((wish.agent_id, wish.server_id, wish.tool_name), [])
     return [row for row in rows if grants.is_grant_current(row, now)]
@@ -57,12 +59,14 @@ def is_grant_valid_until(row: Grant, until: datetime | None) -> bool:
     return end is None or (isinstance(end, datetime) and until is not None and end >= until)
 
 
-def end_grant(row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None) -> None:
+def end_grant_of_access_request(
+    row: PermissionRequest, *, actor: Actor, now: datetime, reason: str | None
+) -> None:
     """End the grant that this approval made, if it still stands."""
     wish = parse_access_request(row)
     if wish is None:
         return
-    for current_grant in find_current_grants(wish, now):
+    for current_grant in find_grants_for_access_request(wish, now):
         if current_grant.effective_permission == ALLOW and current_grant.granted_at == row.approved_at:
             grants.revoke_grant(
                 current_grant.pk,

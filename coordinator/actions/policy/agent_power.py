@@ -82,7 +82,7 @@ def verify_power_password(
     try:
         hasher.verify(stored, password)
     except VerifyMismatchError:
-        REFUSED.count_refusal(source, actor=actor, target=agent_id, now=now)
+        REFUSED.record_refusal_for_limit(source, actor=actor, target=agent_id, now=now)
         raise Forbidden("Wrong password for this agent. The attempt is in the audit log.") from None
     except (VerificationError, InvalidHashError):
         raise Conflict(
@@ -114,13 +114,13 @@ def set_power_password(agent_id: str, password: str | None, *, actor: Actor, now
     return row
 
 
-def record_heartbeat(agent_id: str, now: datetime) -> Agent:
+def record_agent_heartbeat(agent_id: str, now: datetime) -> Agent:
     """Note that an agent is there and return it: its answer says whether it may work. Raises NotFound."""
     if not Agent.objects.filter(pk=agent_id).update(last_seen=now):
         raise NotFound(f"There is no agent {agent_id!r}.")
     return load_agent(agent_id)
 
 
-def refresh_last_seen(agent_id: str, now: datetime) -> None:
+def refresh_agent_last_seen(agent_id: str, now: datetime) -> None:
     """Note, not too often, that an agent gave a sign of life by asking for something."""
     Agent.objects.filter(pk=agent_id, last_seen__lt=now - SEEN_EVERY).update(last_seen=now)

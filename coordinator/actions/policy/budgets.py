@@ -78,7 +78,7 @@ def update_budget(budget_id: int, *, amount: float, at_limit: str, actor: Actor,
         )
 
 
-def allow_budget_today(budget_id: int, *, actor: Actor, now: datetime) -> datetime:
+def suspend_budget_for_today(budget_id: int, *, actor: Actor, now: datetime) -> datetime:
     """Let a budget hold nothing up until the day ends; return when that is. Raises NotFound."""
     require_budget_editor(actor)
     until = budgets.end_of_today(now)
@@ -116,10 +116,10 @@ def record_reached_budgets(now: datetime) -> None:
         for current_budget_state in load_current_budget_states(budget, now):
             reached = [level for level in LEVELS if current_budget_state.used_percent >= level]
             for level in reached:
-                mark_budget_level(current_budget_state, level, now, tell=level == reached[-1])
+                record_reached_budget_level(current_budget_state, level, now, tell=level == reached[-1])
 
 
-def delete_old_usage(now: datetime) -> None:
+def delete_old_budget_usage(now: datetime) -> None:
     """Drop sums and notes of long ago."""
     oldest = now - timedelta(days=KEPT_DAYS)
     day = instants.local_day(instants.to_microseconds(oldest) // 1000, settings.LOCAL_ZONE)
@@ -128,7 +128,7 @@ def delete_old_usage(now: datetime) -> None:
 
 
 def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
-    if not budget.is_by_session:
+    if not budget.is_limit_per_session:
         return [budgets.current_budget_state(budget, now)]
     used_up_marks = BudgetMark.objects.filter(budget_id=budget.id, level=USED_UP).values("about")
     at_work = budgets.budget_usage_rows(budget, now).exclude(session_id__in=used_up_marks).order_by()
@@ -137,7 +137,7 @@ def load_current_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetS
     return budgets.budget_states_by_session(budget, ids, now)
 
 
-def mark_budget_level(state: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
+def record_reached_budget_level(state: BudgetState, level: int, now: datetime, *, tell: bool) -> None:
     """Note that a level is reached, once; `tell` messages people: of two levels at once, of the higher alone."""
     about = state.session_id or budgets.budget_period_name(state.budget, now)
     with transaction.atomic():

@@ -35,11 +35,11 @@ class AccessDenial:
     since: datetime | None = None
 
 
-def record_denials(denials: Sequence[AccessDenial], *, omitted_count: int = 0, now: datetime) -> None:
+def record_access_denials(denials: Sequence[AccessDenial], *, omitted_count: int = 0, now: datetime) -> None:
     """Write one audit row for each denial; `omitted_count` counts those that were too many to name."""
     with transaction.atomic():
         for denial in denials:
-            write_denial_entry(denial, now)
+            write_denial_audit_entry(denial, now)
         if omitted_count:
             audit.record_audit_entry(
                 EVENT,
@@ -67,7 +67,7 @@ def should_skip_denial_over_quota(event: str, actor: Actor, now: datetime) -> bo
     return lately.filter(actor_id=str(actor)).exists()
 
 
-def write_denial_entry(denial: AccessDenial, now: datetime) -> None:
+def write_denial_audit_entry(denial: AccessDenial, now: datetime) -> None:
     metadata: dict[str, object] = {
         "source": denial.verdict.source,
         "grant_id": denial.verdict.grant.id if denial.verdict.grant else None,

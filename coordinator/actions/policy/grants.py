@@ -23,7 +23,14 @@ from coordinator.identity.actors import Actor, refuse_api_key
 from coordinator.lib import instants, versions
 from coordinator.mcp.servers import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
-from coordinator.policy.grants.access import ALLOW, ASK, DENY, SERVER_GRANT, TOOL_GRANT, uncovered_grants
+from coordinator.policy.grants.access import (
+    ALLOW,
+    ASK,
+    DENY,
+    SERVER_GRANT,
+    TOOL_GRANT,
+    topmost_grants_of_slot,
+)
 from coordinator.policy.grants.edits import (
     INHERIT,
     GrantEdit,
@@ -124,7 +131,7 @@ def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime
         lock_granted_servers({edit.server_id for edit in sound})
         lock_granted_agents({edit.agent_id for edit in sound if edit.permission != INHERIT})
         grant_slots = load_grant_slots({edit.agent_id for edit in sound}, {edit.server_id for edit in sound})
-        require_seen_versions(sound, grant_slots)
+        require_current_grant_versions(sound, grant_slots)
         applied = [apply_grant_edit(edit, grant_slots.get(edit.grant_slot, []), actor, now) for edit in sound]
     return [applied_edit for applied_edit in applied if applied_edit is not None]
 
@@ -180,7 +187,9 @@ def join_sorted_names(names: set[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def require_seen_versions(edits: Sequence[GrantEdit], current_grants: Mapping[Slot, list[Grant]]) -> None:
+def require_current_grant_versions(
+    edits: Sequence[GrantEdit], current_grants: Mapping[Slot, list[Grant]]
+) -> None:
     clashes = [
         (edit, current_grants.get(edit.grant_slot, []))
         for edit in edits
@@ -276,7 +285,7 @@ def record_grant_edit(applied: AppliedEdit, actor: Actor, now: datetime) -> None
     )
 
 
-def record_grants_refusal(
+def record_refused_grant_edits(
     edits: Sequence[GrantEdit], refusal: SignalboxError, *, actor: Actor, now: datetime
 ) -> None:
     """Write down an attempt that came to nothing; endpoints call it once the attempt is rolled back."""
@@ -327,7 +336,7 @@ def prolong_grant(
     with transaction.atomic():
         row = lock_grant(grant_id, seen_version)
         current_rows = [other for other in load_slot_grants(row) if is_grant_current(other, now)]
-        top = uncovered_grants(current_rows)
+        top = topmost_grants_of_slot(current_rows)
         if current_rows and row not in top:
             state = "lies on top of this one" if row in current_rows else "was given after this one ended"
             newest = current_rows[-1]
@@ -396,7 +405,7 @@ def delete_grants_of_agent_or_server(
     return deleted
 
 
-def apply_server_entries(
+def replace_grants_of_server(
     server_id: str, entries: Sequence[Mapping[str, Any]], *, actor: Actor, now: datetime
 ) -> list[AppliedEdit]:
     """Make `entries` what a server's grants say, for every agent; capability rows stay.
@@ -420,7 +429,7 @@ def apply_server_entries(
         layers = [
             order_grant_layers(edits)
             for slot, edits in wanted_edits.items()
-            if summarize_slot_contents(edits) != summarize_slot_contents(current_grants.get(slot, []))
+            if summarize_grant_slot(edits) != summarize_grant_slot(current_grants.get(slot, []))
         ]
         layers += [[GrantEdit(*slot, INHERIT)] for slot in current_grants.keys() - wanted_edits.keys()]
         depth = max(map(len, layers), default=0)
@@ -435,7 +444,7 @@ def order_grant_layers(edits: list[GrantEdit]) -> list[GrantEdit]:
     return sorted(edits, key=lambda edit: edit.expires_at or datetime.max.replace(tzinfo=UTC), reverse=True)
 
 
-def summarize_slot_contents(rows: Iterable[Grant | GrantEdit]) -> Counter[tuple[str, Any, str | None]]:
+def summarize_grant_slot(rows: Iterable[Grant | GrantEdit]) -> Counter[tuple[str, Any, str | None]]:
     """Return what a slot's rows or edits say, whatever their order."""
     return Counter(
         (
@@ -474,7 +483,7 @@ def parse_grant_entry(server_id: str, entry: Mapping[str, Any]) -> GrantEdit:
 PLACEHOLDER_COMMAND = "config-loaded"
 
 
-def set_agent_servers(
+def set_servers_allowed_to_agent(
     agent_id: str, server_ids: Sequence[str], *, actor: Actor, now: datetime
 ) -> list[AppliedEdit]:
     """Let an agent use exactly these servers as a whole; its denials and its tool grants stay as they are.
@@ -488,7 +497,7 @@ def set_agent_servers(
         current_rows = [row for row in rows.order_by("id") if is_grant_current(row, now)]
         allowed = {row.server_id for row in current_rows if row.effective_permission == ALLOW}
         denying = {
-            row.server_id for row in uncovered_grants(current_rows) if row.effective_permission != ALLOW
+            row.server_id for row in topmost_grants_of_slot(current_rows) if row.effective_permission != ALLOW
         }
         if clash := denying & set(server_ids):
             raise Conflict(
@@ -513,7 +522,7 @@ def add_placeholder_servers(names: Iterable[str], actor: Actor, now: datetime) -
     for name in sorted(set(names) - set(McpServer.objects.values_list("name", flat=True))):
         if not name.strip():
             raise UnprocessableRequest("A server needs a name.")
-        mcp_names.refuse_own_server_name(name)
+        mcp_names.refuse_reserved_gateway_name(name)
         McpServer.objects.create(name=name, command=PLACEHOLDER_COMMAND, created_at=now)
         metadata = {"after": {"command": PLACEHOLDER_COMMAND}}
         audit.record_audit_entry(

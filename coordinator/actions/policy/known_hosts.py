@@ -8,21 +8,25 @@ from typing import Any
 from coordinator.models import KnownHost, PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from coordinator.policy.requests import approvals
-from coordinator.policy.rules.call_text import CallText, build_requested_call_text, set_call_folder
+from coordinator.policy.rules.call_text import (
+    CallText,
+    build_requested_call_text,
+    call_text_in_working_folder,
+)
 from coordinator.policy.rules.history_queries import MOST_HOSTS, find_project_folder
 
 MOST_EARLIER = 1_000  # approvals from before such a rule that are looked at, the newest
 
 
-def record_known_hosts(row: PermissionRequest, now: datetime) -> None:
+def save_hosts_of_approved_request(row: PermissionRequest, now: datetime) -> None:
     """Note the hosts that the call of an approved request reaches. Must be called in the approval's transaction."""
     context = approvals.request_context(row)
     subject = approvals.request_subject(row)
     if context is None or not subject.tool_name:
         return
-    edited = approvals.find_edited_input(row)
+    edited = approvals.approved_edited_input(row)
     tool_input: Any = subject.tool_input if edited is None else edited
-    text = set_call_folder(
+    text = call_text_in_working_folder(
         build_requested_call_text(subject.tool_name, tool_input, subject.target_resource or ""),
         context.folder,
     )
@@ -48,15 +52,15 @@ def record_known_hosts(row: PermissionRequest, now: datetime) -> None:
     )
 
 
-def forget_known_hosts(row: PermissionRequest) -> None:
+def delete_hosts_of_revoked_request(row: PermissionRequest) -> None:
     """Forget the hosts that are known by a request whose approval is revoked."""
     KnownHost.objects.filter(request_id=row.request_id).delete()
 
 
-def record_earlier_hosts(now: datetime) -> None:
+def save_hosts_of_earlier_approvals(now: datetime) -> None:
     """Note the hosts of what people approved before there was a rule about new hosts, as far as it is looked at."""
     rows = PermissionRequest.objects.with_context().filter(
         status=RequestStatus.APPROVED, context__tool_name__isnull=False, context__revoked_at=None
     )
     for row in rows.order_by("-id")[:MOST_EARLIER].iterator(50):
-        record_known_hosts(row, now)
+        save_hosts_of_approved_request(row, now)

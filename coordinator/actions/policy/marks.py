@@ -23,7 +23,7 @@ CHANGED_MEANWHILE = (
 )
 
 
-def compute_mark_version(row: DangerMark) -> str:
+def compute_danger_mark_version(row: DangerMark) -> str:
     return str([getattr(row, name) for name in (*EDITABLE, "changed_by")] + [str(row.changed_at)])
 
 
@@ -65,7 +65,7 @@ def delete_danger_mark(pk: int, *, actor: Actor, now: datetime) -> None:
 
 def lock_danger_mark(pk: int, seen_version: str) -> DangerMark:
     row = DangerMark.objects.select_for_update().filter(pk=pk).first()
-    if row is None or compute_mark_version(row) != seen_version:
+    if row is None or compute_danger_mark_version(row) != seen_version:
         raise Conflict(CHANGED_MEANWHILE)
     return row
 

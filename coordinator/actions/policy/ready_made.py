@@ -23,7 +23,7 @@ def switch_ready_made_rule(name: str, *, is_on: bool, actor: Actor, now: datetim
         raise NotFound("There is no such ready-made rule.")
     with transaction.atomic():
         saved = rules.load_saved_tool_rules()
-        wanted_rules = ready_made.switch_rule_list(saved, name, is_on=is_on)
+        wanted_rules = ready_made.toggle_ready_made_rule(saved, name, is_on=is_on)
         if wanted_rules == list(saved):
             return
         tool_rules.replace_tool_rules(

@@ -66,7 +66,7 @@ def dismiss_suggestion(digest: str, label: str, *, actor: Actor, now: datetime) 
             )
 
 
-def restore_suggestions(*, actor: Actor, now: datetime) -> int:
+def restore_dismissed_suggestions(*, actor: Actor, now: datetime) -> int:
     """Let dismissed suggestions be made again; return how many there were."""
     with transaction.atomic():
         labels = list(DismissedSuggestion.objects.values_list("label", flat=True))

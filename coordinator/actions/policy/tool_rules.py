@@ -42,8 +42,8 @@ def replace_tool_rules(
             return
         ToolRule.objects.all().delete()
         ToolRule.objects.bulk_create([build_tool_rule(rule, actor, now) for rule in wanted_rules])
-        if asks_about_new_hosts(wanted_rules) and not asks_about_new_hosts(before):
-            known_hosts.record_earlier_hosts(now)
+        if has_rule_about_new_hosts(wanted_rules) and not has_rule_about_new_hosts(before):
+            known_hosts.save_hosts_of_earlier_approvals(now)
         audit.record_audit_entry(
             "TOOL_RULES_SAVED",
             actor=actor,
@@ -57,7 +57,7 @@ def replace_tool_rules(
         )
 
 
-def asks_about_new_hosts(rules: Sequence[DecisionRule]) -> bool:
+def has_rule_about_new_hosts(rules: Sequence[DecisionRule]) -> bool:
     return any(rule.parsed_terms.has_new_hosts for rule in rules)
 
 

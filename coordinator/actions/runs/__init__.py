@@ -7,8 +7,8 @@ from coordinator.actions.runs.claiming import claim_next_run, unclaim_run
 from coordinator.actions.runs.held_runs import IMPORTED, hold_runs, release_held_run
 from coordinator.actions.runs.lost_runs import (
     complete_unreported_run,
-    end_unconfirmed_stop,
-    fail_overdue_run,
+    end_run_after_unconfirmed_stop,
+    fail_unmatched_run,
     recover_runner_runs,
 )
 from coordinator.actions.runs.machine import (
@@ -16,9 +16,9 @@ from coordinator.actions.runs.machine import (
     NOBODY_CAME,
     UNCONFIRMED_STOP,
     add_run_event,
-    deliver_callbacks,
-    has_event_since,
+    has_session_event_since,
     lock_session,
+    resume_parent_with_callbacks,
 )
 from coordinator.actions.runs.ordering import queue_ordered_run
 from coordinator.actions.runs.reports import (
@@ -45,11 +45,10 @@ __all__ = [
     "add_run_event",
     "claim_next_run",
     "complete_unreported_run",
-    "deliver_callbacks",
-    "end_unconfirmed_stop",
+    "end_run_after_unconfirmed_stop",
     "executors",
-    "fail_overdue_run",
-    "has_event_since",
+    "fail_unmatched_run",
+    "has_session_event_since",
     "hold_runs",
     "lock_session",
     "queue_ordered_run",
@@ -61,5 +60,6 @@ __all__ = [
     "release_held_run",
     "request_run_stop",
     "request_session_stop",
+    "resume_parent_with_callbacks",
     "unclaim_run",
 ]

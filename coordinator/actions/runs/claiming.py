@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from coordinator.actions.people import session_keys
-from coordinator.actions.runs.machine import find_active_run, lock_run, no_match_timeout, transition_run
+from coordinator.actions.runs.machine import find_active_run, lock_run, runner_match_timeout, transition_run
 from coordinator.actions.sessions import writers
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner
@@ -71,14 +71,16 @@ def claim_next_run(runner: Runner, now: datetime) -> Run | None:
 
 def can_runner_take_run(runner: Runner, offered: Any, run: PendingRun) -> bool:
     """Say whether the runner meets the run's demands, and with its offers (None: it has none) can serve it."""
-    if not (demands.runner_meets_demands(runner, run.demands) and has_runner_agent(runner, run.agent_name)):
+    if not (
+        demands.runner_meets_demands(runner, run.demands) and can_runner_run_agent(runner, run.agent_name)
+    ):
         return False
     return not offers.describe_missing_offer(
         offered, offers.agent_in_parameters(run.parameters), run.project_dir
     )
 
 
-def has_runner_agent(runner: Runner, agent: str | None) -> bool:
+def can_runner_run_agent(runner: Runner, agent: str | None) -> bool:
     """A procedural agent runs where it came from."""
     return runner.executor_type == AUTONOMOUS or any(
         procedural_agent["name"] == agent for procedural_agent in runner.procedural_agents
@@ -119,7 +121,7 @@ def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
             return None
         if find_active_run(session.session_id).exists():
             return None
-        if not can_run_begin(run, runner, now):
+        if not can_run_begin_on_runner(run, runner, now):
             return None
         if not transition_run(run, Run.Status.CLAIMED, runner_id=runner.runner_id, claimed_at=now):
             return None
@@ -127,7 +129,7 @@ def claim_run(run_id: str, runner: Runner, now: datetime) -> Run | None:
     return run
 
 
-def can_run_begin(run: Run, runner: Runner, now: datetime) -> bool:
+def can_run_begin_on_runner(run: Run, runner: Runner, now: datetime) -> bool:
     """Say whether a pending run may begin on a runner.
 
     Nobody holds it, no brake is on, no budget that holds runs is used up, and no other runner has its process.
@@ -144,12 +146,12 @@ def can_run_begin(run: Run, runner: Runner, now: datetime) -> bool:
 def is_run_blocked(run: Run, runner: Runner, now: datetime) -> bool:
     """Say whether a brake or a used-up budget holds the run. Which agents it means is looked up only where one may."""
     on = brakes.load_active_brakes()
-    if not on and not budgets.has_run_holding_budget(now):
+    if not on and not budgets.has_run_blocking_budget(now):
         return False
     agents = offers.load_braked_agent_names(run, runner)
     if any(brake.applies_to(agents, runner.hostname) for brake in on):
         return True
-    return budgets.find_budget_holding_session(run.session_id, agents, now) is not None
+    return budgets.find_budget_blocking_session(run.session_id, agents, now) is not None
 
 
 def unclaim_run(run_id: str, runner_id: str, now: datetime) -> None:
@@ -161,6 +163,6 @@ def unclaim_run(run_id: str, runner_id: str, now: datetime) -> None:
             return
         if run.runner_id != runner_id or run.status != Run.Status.CLAIMED:
             return
-        timeout_at = now + no_match_timeout() if run.demands else None
+        timeout_at = now + runner_match_timeout() if run.demands else None
         session_keys.end_session_key(run.session_id, "Its run was returned to the queue.", now)
         transition_run(run, Run.Status.PENDING, runner_id=None, claimed_at=None, timeout_at=timeout_at)

@@ -24,13 +24,13 @@ ENDS: dict[str, str] = {
 }
 
 
-def mark_executor_living(run: Run, runner_id: str, now: datetime) -> None:
+def record_living_executor(run: Run, runner_id: str, now: datetime) -> None:
     """The run has completed and its process waits for the next one. The session's lock is held."""
     values = {"runner_id": runner_id, "run_id": run.run_id, "since": now}
     LivingExecutor.objects.update_or_create(session_id=run.session_id, defaults=values)
 
 
-def forget_executor(session_id: str) -> None:
+def delete_living_executor(session_id: str) -> None:
     """The session's process is no more, if it had one. The session's lock is held."""
     LivingExecutor.objects.filter(pk=session_id).delete()
 
@@ -48,10 +48,10 @@ def end_idle_executor(session_id: str, runner: Runner, status: str, now: datetim
             return
         if living.runner_id != runner.runner_id:
             raise Forbidden(f"The executor of session {session_id} is kept by another runner")
-        release_executor(session, living, ENDS[status])
+        delete_executor_and_update_session(session, living, ENDS[status])
 
 
-def end_lost_executors(runner_id: str) -> None:
+def end_executors_of_lost_runner(runner_id: str) -> None:
     """The runner is gone, and its processes with it: idle sessions are finished, those being stopped are stopped."""
     living_executors = LivingExecutor.objects.filter(runner_id=runner_id)
     for session_id in list(living_executors.values_list("pk", flat=True)):
@@ -66,11 +66,13 @@ def end_unconfirmed_executor(session_id: str, runner_id: str) -> bool:
         if living is None:
             return False
         is_to_stop = session.status == Session.Status.STOPPING
-        release_executor(session, living, Session.Status.STOPPED if is_to_stop else Session.Status.FINISHED)
+        delete_executor_and_update_session(
+            session, living, Session.Status.STOPPED if is_to_stop else Session.Status.FINISHED
+        )
     return True
 
 
-def release_executor(session: Session, living: LivingExecutor, status: str) -> None:
+def delete_executor_and_update_session(session: Session, living: LivingExecutor, status: str) -> None:
     """Forget the process. Where a run is at work or waits, that says where the session stands."""
     living.delete()
     session_keys.end_session_key(session.session_id, "Its agent's process has ended.")

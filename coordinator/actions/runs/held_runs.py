@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.runs.machine import lock_run, no_match_timeout
+from coordinator.actions.runs.machine import lock_run, runner_match_timeout
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor
 from coordinator.models import HeldRun, Run
@@ -35,7 +35,7 @@ def release_held_run(run_id: str, *, actor: Actor, now: datetime) -> Run:
         run, session = lock_run(run_id)
         if not HeldRun.objects.filter(pk=run_id).delete()[0]:
             raise Conflict("This run is not held.")
-        run.timeout_at = now + no_match_timeout() if run.demands else None
+        run.timeout_at = now + runner_match_timeout() if run.demands else None
         run.save(update_fields=["timeout_at"])
         audit.record_audit_entry(
             "RUN_RELEASED",

@@ -15,7 +15,7 @@ from coordinator.models import Run, Session, StopCommand
 from coordinator.runs.statuses import ACTIVE
 
 
-def fail_overdue_run(run_id: str, now: datetime) -> bool:
+def fail_unmatched_run(run_id: str, now: datetime) -> bool:
     """Fail a pending run whose demands nobody met in time; say whether that was so."""
     with transaction.atomic():
         run, session = lock_run(run_id)
@@ -34,13 +34,13 @@ def complete_unreported_run(run_id: str, now: datetime) -> bool:
         return end_run(run, session, Run.Status.COMPLETED, now)
 
 
-def end_unconfirmed_stop(run_id: str, now: datetime) -> bool:
+def end_run_after_unconfirmed_stop(run_id: str, now: datetime) -> bool:
     """End a run whose runner was told to stop it long ago and never answered."""
     with transaction.atomic():
         run, session = lock_run(run_id)
         if run.status != Run.Status.STOPPING:
             return False
-        executors.forget_executor(session.session_id)
+        executors.delete_living_executor(session.session_id)
         return end_run(run, session, Run.Status.STOPPED, now, error=UNCONFIRMED_STOP)
 
 
@@ -52,7 +52,7 @@ def recover_runner_runs(runner_id: str, reason: str, now: datetime) -> None:
         with contextlib.suppress(NotFound):  # deleted meanwhile: nothing is left to recover
             end_lost_run(run_id, runner_id, reason, now)
     with contextlib.suppress(NotFound):
-        executors.end_lost_executors(runner_id)
+        executors.end_executors_of_lost_runner(runner_id)
     StopCommand.objects.filter(runner_id=runner_id).delete()
 
 
@@ -62,8 +62,8 @@ def end_lost_run(run_id: str, runner_id: str, reason: str, now: datetime) -> Non
         if run.runner_id != runner_id:
             return
         if run.status == Run.Status.RUNNING:
-            executors.forget_executor(session.session_id)
+            executors.delete_living_executor(session.session_id)
             end_run(run, session, Run.Status.FAILED, now, error=reason)
         elif run.status == Run.Status.STOPPING:
-            executors.forget_executor(session.session_id)
+            executors.delete_living_executor(session.session_id)
             end_run(run, session, Run.Status.STOPPED, now, error=reason)

@@ -133,21 +133,21 @@ def end_run(run: Run, session: Session, status: str, now: datetime, *, error: st
         session_keys.end_session_key(session.session_id, ENDED[status], now)
     update_session_after_run(session, status)
     if status == Run.Status.COMPLETED:
-        record_process_stop(run, now, since=started_at, reason="completed")
+        record_run_process_end(run, now, since=started_at, reason="completed")
     renew_run_timeouts(session.session_id, now)
     if callbacks.is_callback_wanted(run):
         notify_parent_session(run, now)
     # Who stops a session does not want it to go on at once; what waits is told with the next thing that ends.
     if status != Run.Status.STOPPED:
-        deliver_callbacks(session, now)
+        resume_parent_with_callbacks(session, now)
     return True
 
 
-def record_process_stop(run: Run, now: datetime, *, since: Any, reason: str) -> None:
+def record_run_process_end(run: Run, now: datetime, *, since: Any, reason: str) -> None:
     """Write the end of a run's process, unless its executor has sent it since the run began."""
     stopped_at = since if isinstance(since, datetime) else now
-    if not has_event_since(run.session_id, STOP_EVENTS, since=stopped_at):
-        add_run_event(run, find_event_names(run).stop, now, exit_code=0, reason=reason)
+    if not has_session_event_since(run.session_id, STOP_EVENTS, since=stopped_at):
+        add_run_event(run, find_run_event_names(run).stop, now, exit_code=0, reason=reason)
 
 
 def mask_run_parameters(run: Run) -> None:
@@ -170,7 +170,7 @@ def update_session_after_run(session: Session, status: str) -> None:
 def renew_run_timeouts(session_id: str, now: datetime) -> None:
     """Runs that waited for their session have not yet waited for a runner."""
     waiting = Run.objects.filter(session_id=session_id, status=Run.Status.PENDING, timeout_at__isnull=False)
-    waiting.update(timeout_at=now + no_match_timeout())
+    waiting.update(timeout_at=now + runner_match_timeout())
 
 
 def notify_parent_session(run: Run, now: datetime) -> None:
@@ -184,10 +184,10 @@ def notify_parent_session(run: Run, now: datetime) -> None:
     parent = Session.objects.select_for_update(no_key=True).filter(pk=run.parent_session_id).first()
     if parent is not None:
         callbacks.save_child_callback(run, succeeded=succeeded, text=text, now=now)
-        deliver_callbacks(parent, now)
+        resume_parent_with_callbacks(parent, now)
 
 
-def deliver_callbacks(parent: Session, now: datetime) -> Run | None:
+def resume_parent_with_callbacks(parent: Session, now: datetime) -> Run | None:
     """Resume a free session with everything its children have to say, as one run. Its lock must be held."""
     if is_session_busy(parent):
         return None
@@ -222,7 +222,7 @@ def queue_run(
 ) -> Run:
     """Add a pending run to `session`, whose lock is held, and let an idle session say that it waits."""
     run_demands = demands.merge_run_demands(
-        session_affinity(session) if kind == RESUME else None,
+        session_affinity_demands(session) if kind == RESUME else None,
         find_blueprint_demands(fields["agent_name"]),
         additional_demands,
     )
@@ -234,7 +234,7 @@ def queue_run(
         status=Run.Status.PENDING,
         demands=run_demands,
         created_at=now,
-        timeout_at=now + no_match_timeout() if run_demands else None,
+        timeout_at=now + runner_match_timeout() if run_demands else None,
         **fields,
     )
     if parameters is not None:
@@ -244,7 +244,7 @@ def queue_run(
     return run
 
 
-def session_affinity(session: Session) -> dict[str, Any]:
+def session_affinity_demands(session: Session) -> dict[str, Any]:
     """A resumed session goes back to where its executor keeps its state."""
     return {"hostname": session.hostname, "executor_profile": session.executor_profile}
 
@@ -255,20 +255,22 @@ def find_blueprint_demands(name: str | None) -> dict[str, Any] | None:
     return blueprint.demands if blueprint and isinstance(blueprint.demands, dict) else None
 
 
-def no_match_timeout() -> timedelta:
+def runner_match_timeout() -> timedelta:
     """Return how long a run with demands waits for a runner that meets them."""
     return timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
 
 
-def order_run_stop(run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False) -> None:
+def command_runner_to_stop_run(
+    run: Run, runner_id: str, now: datetime, *, keeps_process: bool = False
+) -> None:
     """Have the runner told to end the run's process, again if it was told before it had one.
 
     Where it `keeps_process`, the turn alone ends, and the agent waits for the next prompt.
     """
-    order_process_stop(run.run_id, run.session_id, runner_id, now, keeps_process=keeps_process)
+    command_runner_to_stop_process(run.run_id, run.session_id, runner_id, now, keeps_process=keeps_process)
 
 
-def order_process_stop(
+def command_runner_to_stop_process(
     run_id: str, session_id: str, runner_id: str, now: datetime, *, keeps_process: bool = False
 ) -> None:
     """Have the runner told to end a session's process, which runs this run or ran it last."""
@@ -296,13 +298,13 @@ SESSION_WORDS = RunEventNames("session_start", "session_stop")
 RUN_WORDS = RunEventNames("run_start", "run_completed")
 
 
-def find_event_names(run: Run) -> RunEventNames:
+def find_run_event_names(run: Run) -> RunEventNames:
     """Return the words that the run's runner, and the clients of its version, know."""
     runner = Runner.objects.filter(pk=run.runner_id).first()
     return RUN_WORDS if runner is not None and runner.executor_lifecycle is not None else SESSION_WORDS
 
 
-def has_event_since(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
+def has_session_event_since(session_id: str, event_types: tuple[str, ...], *, since: datetime) -> bool:
     """Say whether such an event of the session was received at `since` or later (receipt is kept in ms)."""
     since = since.replace(microsecond=since.microsecond // 1000 * 1000)
     return Event.objects.filter(

@@ -51,7 +51,7 @@ def queue_ordered_run(
         raise BadRequest("session_id is required for resume_session")
     order_requirements = resolve_order_requirements(kind, session_id, agent_name, prompt, parameters)
     if not order_requirements.is_procedural:
-        reject_program_choices(parameters or {}, actor)
+        reject_autonomy_set_by_program(parameters or {}, actor)
     with transaction.atomic():
         if parent_session_id is not None and not Session.objects.filter(pk=parent_session_id).exists():
             raise NotFound("Parent session not found")
@@ -59,12 +59,12 @@ def queue_ordered_run(
             session = lock_session(str(session_id))
         else:
             session = insert_new_session(session_id, agent_name, project_dir, parent_session_id, now)
-            writers.record_session_maker(session.session_id, actor)
+            writers.record_session_creator_key(session.session_id, actor)
             if actor.kind == "user":
                 SessionOwner.objects.create(session=session, person=actor.name)
         chosen = (parameters or {}).get("agent")
         names = (agent_name, chosen if isinstance(chosen, str) else None)
-        reject_over_budget(session, names, actor, now, is_new=kind != RESUME)
+        reject_run_over_budget(session, names, actor, now, is_new=kind != RESUME)
         run = queue_run(
             session,
             kind=kind,
@@ -102,7 +102,7 @@ def resolve_order_requirements(
 ) -> OrderRequirements:
     """Hold the order to what its agent takes. Raises BadRequest."""
     if kind == RESUME:
-        agent_name = agent_name or find_session_agent(str(session_id))
+        agent_name = agent_name or find_session_agent_name(str(session_id))
     blueprint = Blueprint.objects.filter(pk=agent_name).first() if agent_name else None
     brought = find_runner_agent(agent_name) if blueprint is None else None
     is_procedural = brought is not None or (blueprint is not None and blueprint.type == PROCEDURAL)
@@ -119,7 +119,7 @@ def resolve_order_requirements(
     default_parameters = {"prompt": prompt} if parameters is None else parameters
     schema = brought.parameters_schema if brought else blueprint.parameters_schema if blueprint else None
     if schema is None:
-        schema = {"type": "object"} if is_procedural else find_driven_schema(default_parameters)
+        schema = {"type": "object"} if is_procedural else find_driven_parameter_schema(default_parameters)
     require_valid_parameters(default_parameters, schema, agent_name)
     demanded = (
         brought.own_runner_demands()
@@ -132,7 +132,7 @@ def resolve_order_requirements(
     return OrderRequirements(demanded, parameters_to_store, is_procedural)
 
 
-def reject_program_choices(values: dict[str, Any], actor: Actor) -> None:
+def reject_autonomy_set_by_program(values: dict[str, Any], actor: Actor) -> None:
     """Raise Forbidden where a program chooses how far a driven agent may go by itself.
 
     BadRequest where anybody names the agent's own session: it may be another's.
@@ -148,11 +148,11 @@ def reject_program_choices(values: dict[str, Any], actor: Actor) -> None:
         )
 
 
-def reject_over_budget(
+def reject_run_over_budget(
     session: Session, names: Iterable[str | None], actor: Actor, now: datetime, *, is_new: bool
 ) -> None:
     """Raise Conflict where a budget is used up that lets no run of this session's agent begin."""
-    if not budgets.has_run_holding_budget(now):
+    if not budgets.has_run_blocking_budget(now):
         return  # whose agent it is, and whose session, need not be looked up
     driven = DrivenSession.objects.filter(pk=session.pk).values_list("agent", flat=True).first()
     agents = {*names, session.agent_name, session.executor_profile, driven}
@@ -161,7 +161,7 @@ def reject_over_budget(
     if subject.person is None:
         person = actor.name if actor.kind == "user" else budgets.key_creator(actor.name)
         subject = replace(subject, person=person)
-    holding_budget = budgets.find_budget_holding_run(subject, None if is_new else session.pk, now)
+    holding_budget = budgets.find_budget_blocking_run(subject, None if is_new else session.pk, now)
     if holding_budget is not None:
         raise Conflict(
             f"The budget of {holding_budget.budget.title} is used up ({holding_budget.usage_label}). No run starts "
@@ -169,12 +169,12 @@ def reject_over_budget(
         )
 
 
-def find_driven_schema(values: dict[str, Any]) -> dict[str, Any] | None:
+def find_driven_parameter_schema(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the schema of what a runner takes that drives agents, where any of that is given."""
     return DRIVEN if any(name in values for name in offers.PARAMETERS) else None
 
 
-def find_session_agent(session_id: str) -> str | None:
+def find_session_agent_name(session_id: str) -> str | None:
     return Session.objects.filter(pk=session_id).values_list("agent_name", flat=True).first()
 
 

@@ -7,16 +7,16 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.claiming import can_run_begin
+from coordinator.actions.runs.claiming import can_run_begin_on_runner
 from coordinator.actions.runs.machine import (
     add_run_event,
+    command_runner_to_stop_run,
     end_run,
     find_active_run,
-    find_event_names,
-    has_event_since,
+    find_run_event_names,
+    has_session_event_since,
     lock_run,
-    order_run_stop,
-    record_process_stop,
+    record_run_process_end,
     transition_run,
 )
 from coordinator.actions.sessions import writers
@@ -37,23 +37,27 @@ def record_run_started(run_id: str, runner: Runner, now: datetime) -> None:
     with transaction.atomic():
         run, session = lock_run(run_id)
         if run.runner_id not in {None, runner.runner_id}:
-            order_run_stop(run, runner.runner_id, now)
-        elif run.status == Run.Status.CLAIMED or can_take_up_run(run, runner, now):
+            command_runner_to_stop_run(run, runner.runner_id, now)
+        elif run.status == Run.Status.CLAIMED or can_runner_start_pending_run(run, runner, now):
             start_claimed_run(run, session, runner, now)
-        elif run.status != Run.Status.RUNNING and not is_start_overtaken(run, runner):
-            order_run_stop(run, runner.runner_id, now)
+        elif run.status != Run.Status.RUNNING and not has_run_ended_before_start_report(run, runner):
+            command_runner_to_stop_run(run, runner.runner_id, now)
             Run.objects.filter(pk=run.pk, started_at__isnull=True).update(started_at=now)
-    require_run_holder(run, runner)
+    require_runner_holds_run(run, runner)
 
 
-def is_start_overtaken(run: Run, runner: Runner) -> bool:
+def has_run_ended_before_start_report(run: Run, runner: Runner) -> bool:
     """Say whether the newest runners' report of a quick turn's end came first: the process is not to be ended."""
     return run.status == Run.Status.COMPLETED and runner.executor_lifecycle is not None
 
 
-def can_take_up_run(run: Run, runner: Runner, now: datetime) -> bool:
+def can_runner_start_pending_run(run: Run, runner: Runner, now: datetime) -> bool:
     waits = run.status == Run.Status.PENDING and not find_active_run(run.session_id).exists()
-    return waits and demands.runner_meets_demands(runner, run.demands) and can_run_begin(run, runner, now)
+    return (
+        waits
+        and demands.runner_meets_demands(runner, run.demands)
+        and can_run_begin_on_runner(run, runner, now)
+    )
 
 
 def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime) -> None:
@@ -66,8 +70,8 @@ def start_claimed_run(run: Run, session: Session, runner: Runner, now: datetime)
         session.last_resumed_at = now
     session.status = Session.Status.RUNNING
     session.save(update_fields=["status", "parent_session", "last_resumed_at"])
-    if not has_event_since(session.session_id, START_EVENTS, since=claimed_at):
-        add_run_event(run, find_event_names(run).start, now)
+    if not has_session_event_since(session.session_id, START_EVENTS, since=claimed_at):
+        add_run_event(run, find_run_event_names(run).start, now)
 
 
 def record_run_completed(
@@ -80,21 +84,21 @@ def record_run_completed(
     """
     with transaction.atomic():
         run, session = lock_run(run_id)
-        require_run_holder(run, runner)
+        require_runner_holds_run(run, runner)
         if run.status == Run.Status.CLAIMED:
             start_claimed_run(run, session, runner, now)
         if session_status != Session.Status.IDLE:
-            forget_run_process(run)
+            delete_process_of_open_run(run)
             end_run(run, session, Run.Status.COMPLETED, now)
         elif run.status == Run.Status.STOPPING:
-            if should_keep_process(run):
-                executors.mark_executor_living(run, runner.runner_id, now)
+            if should_keep_process_after_stop(run):
+                executors.record_living_executor(run, runner.runner_id, now)
             else:
-                executors.forget_executor(session.session_id)
+                executors.delete_living_executor(session.session_id)
             if end_run(run, session, Run.Status.STOPPED, now):
-                record_process_stop(run, now, since=run.started_at, reason="stopped")
+                record_run_process_end(run, now, since=run.started_at, reason="stopped")
         elif run.status == Run.Status.RUNNING:
-            executors.mark_executor_living(run, runner.runner_id, now)
+            executors.record_living_executor(run, runner.runner_id, now)
             end_run(run, session, Run.Status.COMPLETED, now)
 
 
@@ -102,9 +106,9 @@ def record_run_failed(run_id: str, runner: Runner, error: str, now: datetime) ->
     """The run's process could not start or ended badly. One that was to be stopped anyway counts as stopped."""
     with transaction.atomic():
         run, session = lock_run(run_id)
-        require_run_holder(run, runner)
+        require_runner_holds_run(run, runner)
         stopping = run.status == Run.Status.STOPPING
-        forget_run_process(run)
+        delete_process_of_open_run(run)
         end_run(run, session, Run.Status.STOPPED if stopping else Run.Status.FAILED, now, error=error)
 
 
@@ -112,22 +116,22 @@ def record_run_stopped(run_id: str, runner: Runner, now: datetime) -> None:
     """The runner has ended the run's process."""
     with transaction.atomic():
         run, session = lock_run(run_id)
-        require_run_holder(run, runner)
-        forget_run_process(run)
+        require_runner_holds_run(run, runner)
+        delete_process_of_open_run(run)
         end_run(run, session, Run.Status.STOPPED, now)
 
 
-def should_keep_process(run: Run) -> bool:
+def should_keep_process_after_stop(run: Run) -> bool:
     """Say whether the turn alone was to be stopped."""
     return StopCommand.objects.filter(run_id=run.run_id, keeps_process=True).exists()
 
 
-def forget_run_process(run: Run) -> None:
+def delete_process_of_open_run(run: Run) -> None:
     """The process of an open run has ended with it; late words of a run that has ended say nothing of the next."""
     if run.status in OPEN:
-        executors.forget_executor(run.session_id)
+        executors.delete_living_executor(run.session_id)
 
 
-def require_run_holder(run: Run, runner: Runner) -> None:
+def require_runner_holds_run(run: Run, runner: Runner) -> None:
     if run.runner_id != runner.runner_id:
         raise Forbidden(f"Run {run.run_id} is not held by runner {runner.runner_id}")

@@ -11,12 +11,12 @@ from coordinator.actions.audit import audit
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.machine import (
     AFTERWARDS,
+    command_runner_to_stop_process,
+    command_runner_to_stop_run,
     end_run,
     find_active_run,
     lock_run,
     lock_session,
-    order_process_stop,
-    order_run_stop,
     set_session_status,
     transition_run,
 )
@@ -67,7 +67,7 @@ def stop_locked_run(run: Run, session: Session, now: datetime, *, keeps_process:
     if not Runner.objects.filter(pk=run.runner_id).exists():
         end_run(run, session, Run.Status.STOPPED, now)
         return build_stop_result(run, "Run stopped: its runner is gone")
-    order_run_stop(run, str(run.runner_id), now, keeps_process=keeps_process)
+    command_runner_to_stop_run(run, str(run.runner_id), now, keeps_process=keeps_process)
     transition_run(run, Run.Status.STOPPING)
     set_session_status(session, Session.Status.STOPPING)
     return build_stop_result(run)
@@ -106,16 +106,16 @@ def request_session_stop(session_id: str, *, actor: Actor, now: datetime) -> Sto
         open_runs.sort(key=lambda run: run.status != Run.Status.PENDING)
         stops = [stop_locked_run(run, session, now) for run in open_runs]
         if living is not None and not find_active_run(session_id).exists():
-            return stop_idle_process(session, living, now)
+            return stop_idle_session_process(session, living, now)
         return stops[-1]
 
 
-def stop_idle_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
+def stop_idle_session_process(session: Session, living: LivingExecutor, now: datetime) -> StopResult:
     """Have an idle session's process ended by its runner, which is told on its poll; its word ends the session."""
     if not Runner.objects.filter(pk=living.runner_id).exists():
         executors.end_unconfirmed_executor(session.session_id, living.runner_id)
         set_session_status(session, Session.Status.STOPPED)
         return StopResult("", session.session_id, session.status, "Session stopped: its runner is gone")
-    order_process_stop(living.run_id, session.session_id, living.runner_id, now)
+    command_runner_to_stop_process(living.run_id, session.session_id, living.runner_id, now)
     set_session_status(session, Session.Status.STOPPING)
     return StopResult("", session.session_id, session.status, "Stop command queued for idle session")

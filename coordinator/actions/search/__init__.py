@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.actions.search.forgetting import mark_index_untidy, unindex_deleted_events
+from coordinator.actions.search.forgetting import mark_index_for_word_cleanup, unindex_deleted_events
 from coordinator.actions.search.indexing import (
     count_unindexed_events,
     index_new_events,
@@ -13,7 +13,7 @@ from coordinator.actions.search.indexing import (
 __all__ = [
     "count_unindexed_events",
     "index_new_events",
-    "mark_index_untidy",
+    "mark_index_for_word_cleanup",
     "rebuild_search_index",
     "run_indexing_slice",
     "unindex_deleted_events",

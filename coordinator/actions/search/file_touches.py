@@ -45,7 +45,7 @@ class TouchingCall(NamedTuple):
     named_path: str | None
 
     @property
-    def is_nameless_end(self) -> bool:
+    def is_call_end_without_id(self) -> bool:
         return self.kind == "post_tool" and not self.tool_use_id
 
     @property
@@ -55,7 +55,7 @@ class TouchingCall(NamedTuple):
         )
 
 
-def record_touches(events: Sequence[int]) -> None:
+def record_file_touches(events: Sequence[int]) -> None:
     """Note what these events touched and called. Part of a transaction."""
     if not events:
         return
@@ -66,9 +66,12 @@ def record_touches(events: Sequence[int]) -> None:
         ]
     # Another program's id that is no text can be named nowhere else.
     calls = [call for call in touched_files if type(call.session_id) is str]
-    begun = find_nearby_starts(calls)
+    begun = find_call_starts_near_ends(calls)
     touched = [
-        (path, call) for call in calls if not is_repeated_end(call, begun) for path in call.touched_paths
+        (path, call)
+        for call in calls
+        if not is_call_start_already_recorded(call, begun)
+        for path in call.touched_paths
     ]
     with connection.cursor() as cursor:
         file_ids = get_or_create_file_ids(sorted({path for path, _ in touched}))
@@ -82,9 +85,9 @@ def record_touches(events: Sequence[int]) -> None:
         )
 
 
-def find_nearby_starts(calls: Sequence[TouchingCall]) -> set[tuple[str, str, int]]:
+def find_call_starts_near_ends(calls: Sequence[TouchingCall]) -> set[tuple[str, str, int]]:
     """Return the beginnings near the ends that have no id: session, tool and event."""
-    ends = [call.event_id for call in calls if call.is_nameless_end]
+    ends = [call.event_id for call in calls if call.is_call_end_without_id]
     if not ends:
         return set()
     return set(
@@ -95,10 +98,10 @@ def find_nearby_starts(calls: Sequence[TouchingCall]) -> set[tuple[str, str, int
     )
 
 
-def is_repeated_end(call: TouchingCall, begun: set[tuple[str, str, int]]) -> bool:
+def is_call_start_already_recorded(call: TouchingCall, begun: set[tuple[str, str, int]]) -> bool:
     """Say whether an end without an id has its beginning among the events before it."""
     before = range(call.event_id - 1, call.event_id - REACH - 1, -1)
-    return call.is_nameless_end and any((call.session_id, call.tool, pk) in begun for pk in before)
+    return call.is_call_end_without_id and any((call.session_id, call.tool, pk) in begun for pk in before)
 
 
 def get_or_create_file_ids(paths: Sequence[str]) -> dict[str, int]:
@@ -117,7 +120,7 @@ def get_or_create_file_ids(paths: Sequence[str]) -> dict[str, int]:
     )
 
 
-def delete_touches(events: Sequence[int]) -> None:
+def delete_file_touches(events: Sequence[int]) -> None:
     """Forget what these events touched. Part of a transaction."""
     if events:
         with connection.cursor() as cursor:
@@ -127,14 +130,14 @@ def delete_touches(events: Sequence[int]) -> None:
             )
 
 
-def delete_all_touches() -> None:
+def delete_all_file_touches() -> None:
     """Forget what all events touched. Part of a transaction."""
     with connection.cursor() as cursor:
         for table in ("sbx_file_touches", "sbx_files", "sbx_session_tools"):
             cursor.execute(f"DELETE FROM {table}")  # noqa: S608
 
 
-def delete_unused_files() -> None:
+def delete_unused_file_paths() -> None:
     """Forget the paths that no call names any longer."""
     unused = "NOT EXISTS (SELECT 1 FROM sbx_file_touches t WHERE t.file_id = f.id)"
     (last,) = fetch_query_ids("SELECT coalesce(max(id), 0) FROM sbx_files")
@@ -148,14 +151,14 @@ def delete_unused_files() -> None:
                 cursor.execute(f"DELETE FROM sbx_files AS f WHERE id >= %s AND id < %s AND {unused}", stretch)  # noqa: S608
 
 
-def record_older_touches(after: int) -> Iterator[int]:
+def record_touches_of_older_events(after: int) -> Iterator[int]:
     """Note what the events beyond `after` touched, oldest first: those that were indexed before this was noted."""
     while window := fetch_query_ids(
         "SELECT id FROM events WHERE id > %s ORDER BY id LIMIT %s", [after, STEP]
     ):
         after = window[-1]
         with transaction.atomic():
-            record_touches(window)
+            record_file_touches(window)
             save_index_progress(filed=after)
         yield 0
     save_index_progress(filed=None)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from django.db import connection, transaction
 
-from coordinator.actions.search.file_touches import delete_touches, delete_unused_files
+from coordinator.actions.search.file_touches import delete_file_touches, delete_unused_file_paths
 from coordinator.actions.search.indexing import index_events
 from coordinator.actions.search.progress import (
     build_sql_placeholders,
@@ -37,18 +37,18 @@ def unindex_deleted_events(now: datetime | None = None) -> int:  # a job is told
     Takes minutes for an index of millions of events. Returns of how many events.
     """
     done = 0
-    while deleted_ids := list(find_gone_events(MOST_FORGOTTEN)):
+    while deleted_ids := list(find_events_to_unindex(MOST_FORGOTTEN)):
         forgotten = unindex_events(deleted_ids)
         done += forgotten
         if not forgotten:
             break  # another worker was quicker, or the index was built afresh meanwhile
-    delete_unused_files()
+    delete_unused_file_paths()
     if load_index_progress().untidy:
-        remove_unused_words()
+        delete_unused_index_terms()
     return done
 
 
-def mark_index_untidy() -> None:
+def mark_index_for_word_cleanup() -> None:
     """Note that events left the index with a part of its table, so that words may be kept that none has any longer."""
     save_index_progress(untidy=True)
 
@@ -67,7 +67,7 @@ def sleep_after_work(since: float) -> float:
     return time.monotonic()
 
 
-def find_gone_events(most: int) -> Iterator[int]:
+def find_events_to_unindex(most: int) -> Iterator[int]:
     """Yield indexed events that are stale or deleted, at most so many."""
     table, key = full_text.search_index_keys()
     # Not indexed (any more) and changed: nothing is to be forgotten, and what is said now is indexed as new.
@@ -111,14 +111,14 @@ def unindex_event_batch(
     with transaction.atomic():
         if load_index_progress().rebuilt != rebuilt:
             return 0
-        still = find_still_gone_events(events)
+        still = recheck_events_to_unindex(events)
         take_out(still)
-        delete_touches(still)
+        delete_file_touches(still)
         reindex_changed_events(still)
     return len(still)
 
 
-def find_still_gone_events(events: Sequence[int]) -> list[int]:
+def recheck_events_to_unindex(events: Sequence[int]) -> list[int]:
     """Return those that are still indexed and still stale or deleted. Another worker may have been quicker."""
     table, key = full_text.search_index_keys()
     return fetch_query_ids(
@@ -153,7 +153,7 @@ def iterate_word_ranges() -> Iterator[tuple[str, str]]:
     yield after, _LAST
 
 
-def remove_unused_words() -> None:
+def delete_unused_index_terms() -> None:
     """Forget the words by themselves that no event in the index has any longer."""
     save_index_progress(
         untidy=False

@@ -15,14 +15,18 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions.search.file_touches import delete_all_touches, record_older_touches, record_touches
+from coordinator.actions.search.file_touches import (
+    delete_all_file_touches,
+    record_file_touches,
+    record_touches_of_older_events,
+)
 from coordinator.actions.search.progress import (
     IndexProgress,
     build_sql_placeholders,
     fetch_query_ids,
     fetch_query_rows,
     load_index_progress,
-    mark_events_stale,
+    mark_indexed_events_stale,
     save_index_progress,
 )
 from coordinator.engine import full_text
@@ -93,7 +97,7 @@ def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -
     """
     with transaction.atomic():
         full_text.clear_search_index()
-        delete_all_touches()
+        delete_all_file_touches()
         save_index_progress(
             followed=feed.find_newest_change_id(),
             swept=0,
@@ -115,16 +119,16 @@ def iterate_index_steps() -> Iterator[int]:
     if not feed.can_replay_changes(progress.followed):
         save_index_progress(followed=feed.find_newest_change_id(), swept=0)
         progress = load_index_progress()
-    yield from index_followed_changes(progress.followed)
+    yield from index_events_of_changes(progress.followed)
     if progress.swept is not None:
-        yield from index_swept_events(progress.swept)
+        yield from index_unindexed_events(progress.swept)
     if progress.cut_upto is not None:
-        yield from cut_index_words(progress)
+        yield from split_stored_index_terms(progress)
     if progress.filed is not None:
-        yield from record_older_touches(progress.filed)
+        yield from record_touches_of_older_events(progress.filed)
 
 
-def index_followed_changes(after: int) -> Iterator[int]:
+def index_events_of_changes(after: int) -> Iterator[int]:
     """Index the events of the changes after that one. What is indexed and was changed is stale."""
     while changes := feed.list_changes_after(after, upto=feed.find_newest_change_id(), limit=WINDOW):
         after = changes[-1].id
@@ -132,12 +136,12 @@ def index_followed_changes(after: int) -> Iterator[int]:
         indexed = find_indexed_events(event_ids)
         changed = {int(change.key) for change in changes if (change.topic, change.op) == ("events", "update")}
         if stale := sorted(changed & indexed):
-            mark_events_stale(stale)
-        yield from index_in_batches([pk for pk in event_ids if pk not in indexed])
+            mark_indexed_events_stale(stale)
+        yield from index_events_in_batches([pk for pk in event_ids if pk not in indexed])
         save_index_progress(followed=after)
 
 
-def index_swept_events(after: int) -> Iterator[int]:
+def index_unindexed_events(after: int) -> Iterator[int]:
     """Index what is not indexed of all events beyond `after`, oldest first.
 
     Looks at WINDOW events at once: asked for the first few among all, PostgreSQL reads both tables whole.
@@ -147,13 +151,13 @@ def index_swept_events(after: int) -> Iterator[int]:
     ):
         after = window[-1]
         indexed = find_indexed_events(window)
-        yield from index_in_batches([pk for pk in window if pk not in indexed])
+        yield from index_events_in_batches([pk for pk in window if pk not in indexed])
         save_index_progress(swept=after)
         yield 0
     save_index_progress(swept=None)
 
 
-def cut_index_words(progress: IndexProgress) -> Iterator[int]:
+def split_stored_index_terms(progress: IndexProgress) -> Iterator[int]:
     """Cut the kept words into pieces, from where that stands, in the order of the words."""
     after, done = progress.cut_upto or "", progress.words_cut
     if not after:
@@ -183,7 +187,7 @@ def find_indexed_events(events: Sequence[int]) -> set[int]:
     )
 
 
-def index_in_batches(events: Sequence[int]) -> Iterator[int]:
+def index_events_in_batches(events: Sequence[int]) -> Iterator[int]:
     for start in range(0, len(events), STEP):
         yield index_events(events[start : start + STEP])
 
@@ -224,7 +228,7 @@ class IndexBatch:
             full_text.store_search_words(sorted(self.words))
             full_text.index_event_texts(self.documents)
             full_text.count_spans(sorted(self.spans.items()))
-            record_touches([pk for pk, _ in self.documents])
+            record_file_touches([pk for pk, _ in self.documents])
 
 
 def read_events_to_index(events: Sequence[int]) -> Iterator[tuple[EventFacts, Sequence[str | None]]]:

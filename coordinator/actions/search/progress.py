@@ -43,7 +43,7 @@ def save_index_progress(**columns: int | bool | str | None) -> None:
         )
 
 
-def mark_events_stale(ids: Sequence[int]) -> None:
+def mark_indexed_events_stale(ids: Sequence[int]) -> None:
     """Have the index forget these events' words and read them again."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(

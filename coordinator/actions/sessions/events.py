@@ -73,15 +73,15 @@ def record_events(items: Sequence[NewEvent], now: datetime) -> list[Outcome]:
     alone; the others are written. Database errors are raised, and then nothing is written.
     """
     with transaction.atomic():
-        return write_events(prepare_events(items, now), now)
+        return write_prepared_events(prepare_event_rows(items, now), now)
 
 
-def prepare_events(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
+def prepare_event_rows(items: Iterable[NewEvent], now: datetime) -> list[PreparedEvent]:
     """Do what can be done before the transaction begins: other writers wait while it lasts."""
     return [PreparedEvent(item, build_event_rows(item, now)) for item in items]
 
 
-def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
+def write_prepared_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outcome]:
     """Write prepared events, as `record_events` says. Must be called within a transaction."""
     sessions_by_id = lock_sessions({prepared_event.item.session_id for prepared_event in prepared})
     locks.lock_sessions_in_order(
@@ -92,12 +92,12 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
         }
         & sessions_by_id
     )
-    duplicates = origins.claim_origins(
+    duplicates = origins.claim_event_origins(
         [
             prepared_event.item
             for prepared_event in prepared
             if isinstance(prepared_event.item, DedupedEvent)
-            and find_event_refusal(prepared_event, sessions_by_id) is None
+            and find_event_write_error(prepared_event, sessions_by_id) is None
         ],
         now,
     )
@@ -105,11 +105,11 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
     repeated = [
         prepared_event.item
         for prepared_event in prepared
-        if id(prepared_event.item) in duplicates and recording.reports_tokens(prepared_event.item)
+        if id(prepared_event.item) in duplicates and recording.event_reports_tokens(prepared_event.item)
     ]
     waiting: list[tuple[int, NewEvent, Row]] = []
     for position, prepared_event in enumerate(prepared):
-        refused = find_event_refusal(prepared_event, sessions_by_id) or (
+        refused = find_event_write_error(prepared_event, sessions_by_id) or (
             RecordedEvent(None) if id(prepared_event.item) in duplicates else None
         )
         outcomes.append(refused)
@@ -126,11 +126,11 @@ def write_events(prepared: Sequence[PreparedEvent], now: datetime) -> list[Outco
         waiting.append((position, prepared_event.item, prepared_event.rows))
     insert_event_rows(waiting, outcomes)
     if repeated:  # after the first report, which may stand in the same batch
-        recording.update_recorded_usage([recording.report_of_event(item) for item in repeated])
+        recording.update_recorded_usage([recording.build_usage_report_of_event(item) for item in repeated])
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def find_event_refusal(event: PreparedEvent, known_names: set[str]) -> SignalboxError | None:
+def find_event_write_error(event: PreparedEvent, known_names: set[str]) -> SignalboxError | None:
     if isinstance(event.rows, UnprocessableRequest):
         return event.rows
     return None if event.item.session_id in known_names else NotFound("Session not found")
@@ -155,14 +155,14 @@ def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableReques
     for name in TEXTS:
         text = getattr(item, name)
         if text is not None and not is_storable_text(text):
-            return UnprocessableRequest([build_text_error(name, text)])
+            return UnprocessableRequest([build_event_text_error(name, text)])
     try:
         return mask_event_rows(item, now, create_masker() or PlainEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
 
-def build_text_error(name: str, text: str) -> dict[str, Any]:
+def build_event_text_error(name: str, text: str) -> dict[str, Any]:
     escaped_text = text.encode("ascii", "backslashreplace").decode()[:200]
     message = "Text must not hold a NUL character or a lone surrogate"
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": escaped_text}
@@ -221,7 +221,7 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
         key="event_id",
         beside_columns=CONTEXT_COLUMNS,
     )
-    recording.record_usage(
+    recording.record_usage_of_events(
         [
             WrittenEvent(item, event, context, event_id)
             for (_, item, (event, context)), event_id in zip(waiting, ids, strict=True)
@@ -231,7 +231,7 @@ def insert_event_rows(waiting: Sequence[tuple[int, NewEvent, Row]], outcomes: li
         outcomes[position] = RecordedEvent(event_id)
 
 
-def adopt_events(first: int, last: int, now: datetime) -> int:
+def add_missing_event_contexts(first: int, last: int, now: datetime) -> int:
     """Give a context to the events `first` to `last` that other programs wrote without one; return how many.
 
     Safe to run anywhere, any time, twice at once. Without a context an event stands in no timeline.
@@ -262,9 +262,12 @@ ADOPTING_STEP = 20_000  # events
 LATE = 500_000  # ids below the newest one that an event of a transaction still open may get
 
 
-def adopt_all_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
+def add_all_missing_event_contexts(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """Adopt whatever was written while no Signalbox ran; return how many events."""
-    return sum(adopt_events(first, last, now) for first, last in bulk.iterate_id_ranges("events", "id", step))
+    return sum(
+        add_missing_event_contexts(first, last, now)
+        for first, last in bulk.iterate_id_ranges("events", "id", step)
+    )
 
 
 class AdoptionProgress:
@@ -273,7 +276,7 @@ class AdoptionProgress:
     upto: int | None = None
 
 
-def adopt_new_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
+def add_new_missing_event_contexts(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """Adopt all events at first, later those since the last time; return how many.
 
     The feed tells of events at once. This is for those that were written while nobody listened, which is over once
@@ -281,6 +284,6 @@ def adopt_new_events(now: datetime, *, step: int = ADOPTING_STEP) -> int:
     """
     adopted, after = 0, None if AdoptionProgress.upto is None else AdoptionProgress.upto - LATE
     for first, last in bulk.iterate_id_ranges("events", "id", step, after):
-        adopted += adopt_events(first, last, now)
+        adopted += add_missing_event_contexts(first, last, now)
         AdoptionProgress.upto = max(last, AdoptionProgress.upto or last)
     return adopted

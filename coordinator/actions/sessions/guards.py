@@ -42,13 +42,13 @@ def count_unguarded_calls(now: datetime) -> int:
     for session in Session.objects.filter(pk__in=last_ids).order_by("pk"):
         report = load_guard_report(session, until=now - SETTLED_AFTER)
         if report is not None:
-            save_guard_report(session, report, now)
+            save_unguarded_call_counts(session, report, now)
     is_complete = len(last_ids) < MOST_SESSIONS
     CountingProgress.upto = newest if is_complete else max(last_ids.values())
     return len(last_ids)
 
 
-def save_guard_report(session: Session, report: GuardReport, now: datetime) -> None:
+def save_unguarded_call_counts(session: Session, report: GuardReport, now: datetime) -> None:
     """Write what a report counted; the first unguarded call of a session is announced."""
     with transaction.atomic():
         guard, _ = SessionGuard.objects.select_for_update().get_or_create(

@@ -48,11 +48,11 @@ def end_silent_session(session_id: str, now: datetime) -> bool:
 
 def reopen_silent_session(session_id: str, now: datetime) -> bool:
     """Take up a session that silence has ended, for its agent speaks; say whether it was one."""
-    if not is_ended_by_silence(session_id):  # nearly always: reading takes no lock
+    if not is_session_ended_by_silence(session_id):  # nearly always: reading takes no lock
         return False
     with transaction.atomic():
         session = runs.lock_session(session_id)
-        if not is_ended_by_silence(session_id):
+        if not is_session_ended_by_silence(session_id):
             return False
         session.status, session.last_resumed_at = Session.Status.RUNNING, now
         session.save(update_fields=["status", "last_resumed_at"])
@@ -67,7 +67,7 @@ def reopen_silent_session(session_id: str, now: datetime) -> bool:
     return True
 
 
-def is_ended_by_silence(session_id: str) -> bool:
+def is_session_ended_by_silence(session_id: str) -> bool:
     if not Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists():
         return False
     ends = Event.objects.filter(session_id=session_id, event_type="session_stop").order_by("-id")

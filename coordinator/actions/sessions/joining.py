@@ -16,7 +16,7 @@ from django.db.models import Value
 from django.db.models.functions import Concat, Substr
 
 from coordinator.actions.audit import audit
-from coordinator.actions.search.progress import mark_events_stale
+from coordinator.actions.search.progress import mark_indexed_events_stale
 from coordinator.identity.actors import Actor
 from coordinator.models import (
     Event,
@@ -59,7 +59,7 @@ def join_trace_session(
         event_ids = list(
             Event.objects.filter(session=trace_session).values_list("pk", flat=True)[: MAX_EVENTS + 1]
         )
-        if len(event_ids) > MAX_EVENTS or not move_origins(trace_session.pk, named_session.pk):
+        if len(event_ids) > MAX_EVENTS or not move_event_origins(trace_session.pk, named_session.pk):
             return False
         Event.objects.filter(session=trace_session, event_type__in=STOP_EVENTS).update(event_type=TURN_END)
         Event.objects.filter(session=trace_session).update(session=named_session)
@@ -68,7 +68,7 @@ def join_trace_session(
         with connection.cursor() as cursor:
             cursor.execute(_MOVE_USAGE_DAYS, [named_session.pk, trace_session.pk])
         UsageDay.objects.filter(session_id=trace_session.pk).delete()
-        mark_events_stale(event_ids)
+        mark_indexed_events_stale(event_ids)
         Session.objects.filter(pk=trace_session.pk).delete()
         audit.record_audit_entry(
             "SESSION_JOINED",
@@ -95,19 +95,19 @@ def can_join_trace_session(session: Session) -> bool:
     )
 
 
-def move_origins(old_id: str, new_id: str) -> bool:
+def move_event_origins(old_id: str, new_id: str) -> bool:
     """Give the events' origins, and the keys of requests made of them, the other session; False if one is taken."""
     prefix = f"{old_id}:"
 
-    def build_moved_key(column: str) -> Concat:
+    def build_moved_origin_key(column: str) -> Concat:
         return Concat(Value(f"{new_id}:"), Substr(column, len(prefix) + 1))
 
     scoped = EventOrigin.objects.filter(session_id=old_id, key__startswith=prefix)
-    moved_keys = scoped.annotate(moved_key=build_moved_key("key")).values("moved_key")
+    moved_keys = scoped.annotate(moved_key=build_moved_origin_key("key")).values("moved_key")
     if EventOrigin.objects.filter(key__in=moved_keys).exists():
         return False
-    scoped.update(key=build_moved_key("key"))
+    scoped.update(key=build_moved_origin_key("key"))
     EventOrigin.objects.filter(session_id=old_id).update(session_id=new_id)
     requests = ModelRequestUsage.objects.filter(session_id=old_id, request_key__startswith=prefix)
-    requests.update(request_key=build_moved_key("request_key"))
+    requests.update(request_key=build_moved_origin_key("request_key"))
     return True

@@ -64,7 +64,7 @@ def write_note(session_id: str, text: str, *, actor: Actor, now: datetime) -> No
     return note
 
 
-def deliver_notes(
+def claim_notes_for_delivery(
     session_id: str,
     through: str,
     now: datetime,
@@ -78,7 +78,7 @@ def deliver_notes(
     has said yes, the answer must wait for what this returns.
     """
     with transaction.atomic():
-        lock_note_session(session_id)
+        lock_session_for_notes(session_id)
         if given_to is not None:
             earlier_notes = list(Note.objects.filter(session_id=session_id, given_to=given_to).order_by("id"))
             if earlier_notes:
@@ -94,7 +94,7 @@ def deliver_notes(
     return []
 
 
-def lock_note_session(session_id: str) -> None:
+def lock_session_for_notes(session_id: str) -> None:
     """Have one at a time hand over, or carry, the notes of a session: what two had would reach its agent twice."""
     Session.objects.select_for_update(no_key=True).filter(pk=session_id).first()
 
@@ -117,9 +117,9 @@ def close_undeliverable_notes(now: datetime) -> None:
     for note in list(waiting.order_by("id")[:MOST_CLOSED]):
         if note.run_id is not None:
             if not Run.objects.filter(pk=note.run_id, status__in=OPEN).exists():
-                close_note(note, REMOVED, now)
+                close_session_note(note, REMOVED, now)
         elif note.session.status not in LIVE:
-            close_note(note, ENDED, now)
+            close_session_note(note, ENDED, now)
 
 
 def find_waiting_notes(session_id: str) -> QuerySet[Note]:
@@ -138,7 +138,7 @@ def mark_note_delivered(note: Note, through: str, now: datetime, *, given_to: st
     return True
 
 
-def close_note(note: Note, reason: str, now: datetime) -> None:
+def close_session_note(note: Note, reason: str, now: datetime) -> None:
     with transaction.atomic():
         open_ = Note.objects.filter(pk=note.pk, given_at__isnull=True, closed_at__isnull=True)
         if open_.update(closed_at=now, why_closed=reason):
@@ -153,7 +153,7 @@ def queue_note_as_prompt(note: Note, now: datetime) -> None:
     by = Actor("user", note.writer_name)
     try:
         with transaction.atomic():
-            lock_note_session(note.session_id)
+            lock_session_for_notes(note.session_id)
             free = find_waiting_notes(note.session_id).filter(pk=note.pk, run_id__isnull=True)
             if not free.exists():
                 return  # another step carried it meanwhile

@@ -23,7 +23,7 @@ _COLUMNS = {
 }
 
 
-def record_omissions(
+def record_telemetry_omissions(
     sender: str, omissions: Mapping[tuple[TelemetryEmitter, OmissionKind, str], int], *, now: datetime
 ) -> None:
     """Count what one export of the key named `sender` held and was left out. The oldest go where there are too many."""

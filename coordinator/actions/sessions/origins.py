@@ -28,7 +28,7 @@ class HasOrigin(Protocol):
     everywhere: bool
 
 
-def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
+def claim_event_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     """Claim the events' origins; return the `id()` of those whose origin is taken, or one of `unless` is.
 
     Their sessions must exist.
@@ -41,9 +41,9 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     at = instants.to_microseconds(now) // 1000
     wanted_origins: dict[str, list[object]] = {}
     firsts: dict[str, HasOrigin] = {}
-    taken_origins = find_excluding_origins(events, now)
+    taken_origins = find_claimed_excluding_origins(events, now)
     for event in events:
-        if is_event_excluded(event, taken_origins) or not wanted_origins.keys().isdisjoint(
+        if is_event_excluded_by_origins(event, taken_origins) or not wanted_origins.keys().isdisjoint(
             build_origin_keys(event, event.unless)
         ):
             continue
@@ -58,17 +58,17 @@ def claim_origins(events: Sequence[HasOrigin], now: datetime) -> set[int]:
     new = [event for key, event in firsts.items() if key in won]
     # Whoever took its claims meanwhile, in another transaction, may leave it out.
     beaten = [one for one in new if one.unless and not won.issuperset(build_origin_keys(one, one.claims))]
-    taken_origins = find_excluding_origins(beaten, now)
-    left_out = {id(event) for event in beaten if is_event_excluded(event, taken_origins)}
+    taken_origins = find_claimed_excluding_origins(beaten, now)
+    left_out = {id(event) for event in beaten if is_event_excluded_by_origins(event, taken_origins)}
     return ({id(event) for event in events} - {id(event) for event in new}) | left_out
 
 
-def find_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[str]:
+def find_claimed_excluding_origins(events: Sequence[HasOrigin], now: datetime) -> set[str]:
     unless = {(event.session_id, key) for event in events for key in event.unless}
     return find_claimed_origins(unless, now) if unless else set()
 
 
-def is_event_excluded(event: HasOrigin, taken_origins: set[str]) -> bool:
+def is_event_excluded_by_origins(event: HasOrigin, taken_origins: set[str]) -> bool:
     return not taken_origins.isdisjoint(event.unless)
 
 
@@ -116,6 +116,6 @@ def find_claimed_origins(claims: Collection[tuple[str | None, str]], now: dateti
         return {origin_of[row[0]] for row in cursor.fetchall()}
 
 
-def delete_expired_claims(now: datetime) -> None:
+def delete_expired_origin_claims(now: datetime) -> None:
     """Drop the claims whose time is up."""
     EventOrigin.objects.filter(until__lte=now).delete()

@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
 from coordinator.actions.sessions import events, inactivity, joining, origins, writers
-from coordinator.actions.sessions.sessions import find_telemetry_end, update_session_by_event
+from coordinator.actions.sessions.sessions import find_session_end_in_telemetry, update_session_by_event
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
@@ -33,7 +33,7 @@ UNFINISHED = "Its end was never reported."
 LONGEST_BEFORE = timedelta(days=1)
 
 
-def find_or_create_session(
+def find_or_create_reported_session(
     executor_id: str, location: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
 ) -> KnownSession:
     """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
@@ -45,13 +45,13 @@ def find_or_create_session(
     if driven is not None:
         return KnownSession(driven, complete=True, driven=True)
     session, is_new = find_writable_session(executor_id, location.by), False
-    if session is None or find_missing_columns(
+    if session is None or find_missing_session_columns(
         session, location
     ):  # else reading was enough, and takes no lock
         with transaction.atomic():
             if session is None:
                 session, is_new = create_reported_session(executor_id, location, now, status)
-            fill_missing_columns(session, location)
+            fill_missing_session_columns(session, location)
     return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
 
 
@@ -82,37 +82,37 @@ def find_driven_session_id(executor_id: str, location: SessionLocation) -> str |
 
 
 def reopen_or_create_session(executor_id: str, location: SessionLocation, now: datetime) -> KnownSession:
-    """Return the session of somebody who speaks just now, as `find_or_create_session`; one that silence had
+    """Return the session of somebody who speaks just now, as `find_or_create_reported_session`; one that silence had
     ended runs again.
     """
-    existing_session = find_or_create_session(executor_id, location, now)
+    existing_session = find_or_create_reported_session(executor_id, location, now)
     if not existing_session.driven and not existing_session.is_new:
         inactivity.reopen_silent_session(existing_session.session_id, now)
     return existing_session
 
 
-def resolve_observed_session(
+def find_or_create_telemetry_session(
     executor_id: str, location: SessionLocation, first: datetime, last: datetime, now: datetime
 ) -> KnownSession:
-    """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_session`.
+    """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_reported_session`.
 
     One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
     happened after that. What is told late of the time before does not make it run.
     """
     started_at = min(first, now) if first > now - LONGEST_BEFORE else now
-    existing_session = find_or_create_session(executor_id, location, started_at)
+    existing_session = find_or_create_reported_session(executor_id, location, started_at)
     if existing_session.driven:
         return existing_session
     inactivity.reopen_silent_session(existing_session.session_id, now)
-    if is_session_over(existing_session.session_id) and is_ended_by_telemetry(
+    if is_session_over(existing_session.session_id) and is_session_ended_by_telemetry(
         existing_session.session_id, before=last
     ):
         reopen_ended_session(existing_session.session_id, now)
     return existing_session
 
 
-def is_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
-    ended = find_telemetry_end(session_id)
+def is_session_ended_by_telemetry(session_id: str, *, before: datetime) -> bool:
+    ended = find_session_end_in_telemetry(session_id)
     return ended is not None and ended < instants.to_microseconds(before)
 
 
@@ -121,7 +121,7 @@ def is_session_over(session_id: str) -> bool:
     return Session.objects.filter(pk=session_id, status=Session.Status.FINISHED).exists()
 
 
-def has_later_activity(session_id: str, at_us: int) -> bool:
+def has_session_activity_after(session_id: str, at_us: int) -> bool:
     """Say whether a session that ends with its telemetry at `at_us` goes on all the same.
 
     Something happened in it later, or a run of it is at work: then its runner tells of its end.
@@ -131,13 +131,15 @@ def has_later_activity(session_id: str, at_us: int) -> bool:
     return EventContext.objects.filter(session_id=session_id, instant_us__gt=at_us).exists()
 
 
-def find_session_id(executor_id: str, key: KeyIdentity | None = None) -> str | None:
+def find_session_id_by_executor_id(executor_id: str, key: KeyIdentity | None = None) -> str | None:
     """Return the id of the session with this executor's id that `by` (None: anybody) may write into, if any."""
     session = find_writable_session(executor_id, key)
     return session.session_id if session else None
 
 
-def find_subagent_session(thread: str, origin: str, key: KeyIdentity | None) -> tuple[str, str] | None:
+def find_session_of_subagent_thread(
+    thread: str, origin: str, key: KeyIdentity | None
+) -> tuple[str, str] | None:
     """Return the session whose sub-agent's thread this is, if `by` may write into it, and the sub-agent's name.
 
     `origin` is what that session has claimed for the thread. A thread that has a session of its own is nobody's.
@@ -145,7 +147,7 @@ def find_subagent_session(thread: str, origin: str, key: KeyIdentity | None) -> 
     session_id = EventOrigin.objects.filter(key=origin).values_list("session_id", flat=True).first()
     if session_id is None or (key is not None and ownership.find_session_write_refusals(key, [session_id])):
         return None
-    if find_session_id(thread, key) is not None:
+    if find_session_id_by_executor_id(thread, key) is not None:
         return None
     named_contexts = EventContext.objects.filter(session_id=session_id, subagent__endswith=thread)
     return session_id, named_contexts.values_list("subagent", flat=True).first() or thread
@@ -158,7 +160,9 @@ def find_session_of_origin(origin: str, key: KeyIdentity | None) -> str | None:
     return session.executor_session_id if session and is_session_writable(session, key) else None
 
 
-def name_trace_session(unnamed: str, executor_id: str, origin: str, key: KeyIdentity, now: datetime) -> None:
+def set_trace_session_executor_id(
+    unnamed: str, executor_id: str, origin: str, key: KeyIdentity, now: datetime
+) -> None:
     """Give the session that was made for a trace the executor's id that a later export names.
 
     If a session has that id already, what the trace's session holds is moved there. The session claims `origin`, by
@@ -181,13 +185,13 @@ def name_trace_session(unnamed: str, executor_id: str, origin: str, key: KeyIden
 
 def find_writable_session(executor_id: str, key: KeyIdentity | None = None) -> Session | None:
     """Return the session that `by` may write into; first one that was made for the id, then any that was given it."""
-    derived_ids = set(derive_session_ids(executor_id))
+    derived_ids = set(derive_session_id_candidates(executor_id))
     namesakes = list(Session.objects.filter(executor_session_id=executor_id).order_by("created_at"))
     namesakes.sort(key=lambda session: session.pk not in derived_ids)
     return next((session for session in namesakes if is_session_writable(session, key)), None)
 
 
-def derive_session_ids(executor_id: str) -> Iterator[str]:
+def derive_session_id_candidates(executor_id: str) -> Iterator[str]:
     """Yield the ids of ours that follow from the agent's, in the order in which they are tried."""
     for attempt in range(10):
         # Whoever the agent is, in the words of the first: its hooks and its telemetry meet in one session.
@@ -208,7 +212,7 @@ def create_reported_session(
     """
     # Only one that is new is given its parent: so no session is ever its own ancestor.
     parent = find_writable_session(location.parent, location.by) if location.parent else None
-    for session_id in derive_session_ids(executor_id):
+    for session_id in derive_session_id_candidates(executor_id):
         new_session = Session(
             session_id=session_id,
             parent_session=parent,
@@ -222,7 +226,7 @@ def create_reported_session(
         )
         session, is_new = insert_or_find_session(new_session)
         if is_new and location.by is not None:
-            writers.record_session_maker(session.pk, location.by.caller_actor)
+            writers.record_session_creator_key(session.pk, location.by.caller_actor)
         if is_new or (
             session.executor_session_id == executor_id and is_session_writable(session, location.by)
         ):
@@ -243,15 +247,15 @@ def insert_or_find_session(session: Session) -> tuple[Session, bool]:
     return session, True
 
 
-def fill_missing_columns(session: Session, location: SessionLocation) -> None:
-    missing = find_missing_columns(session, location)
+def fill_missing_session_columns(session: Session, location: SessionLocation) -> None:
+    missing = find_missing_session_columns(session, location)
     if missing:
         for name, value in missing.items():
             setattr(session, name, value)
         session.save(update_fields=list(missing))
 
 
-def find_missing_columns(session: Session, location: SessionLocation) -> dict[str, str]:
+def find_missing_session_columns(session: Session, location: SessionLocation) -> dict[str, str]:
     """Return what is told now and was not known yet."""
     reported = {name: getattr(location, name) for name in ("project_dir", "hostname", "agent_name")}
     return {
@@ -286,11 +290,11 @@ TAKE_PIECES = (
 HAS_PIECES = "SELECT 1 FROM message_parts WHERE session_id = %s LIMIT 1"
 
 
-def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
+def assemble_message_from_pieces(session_id: str, piece: MessagePiece) -> str | None:
     """Keep a piece of a message; return the whole text where this was its last.
 
     Secrets are masked in the whole (actions/events.py): one may be cut in two here. Pieces live for seconds, or
-    until `finish_broken_messages` where their sender died.
+    until `write_unfinished_messages` where their sender died.
     """
     with connection.cursor() as cursor:
         if not piece.final:
@@ -302,7 +306,7 @@ def assemble_message_piece(session_id: str, piece: MessagePiece) -> str | None:
     return piece.text if piece.text.startswith(before) else before + piece.text
 
 
-def take_unfinished_messages(session_id: str) -> dict[str, str]:
+def pop_unfinished_messages(session_id: str) -> dict[str, str]:
     """Return by message id, and forget, what was displayed of messages that were never finished."""
     with connection.cursor() as cursor:
         cursor.execute(HAS_PIECES, [session_id])
@@ -317,7 +321,7 @@ def take_unfinished_messages(session_id: str) -> dict[str, str]:
     return texts
 
 
-def find_unfinished_sessions(now: datetime) -> list[str]:
+def find_sessions_with_unfinished_messages(now: datetime) -> list[str]:
     """Return the sessions that hold pieces of a message and of which nothing else was heard for `UNFINISHED_FOR`."""
     cutoff = now - UNFINISHED_FOR
     recent_events = EventContext.objects.filter(session_id=OuterRef("session_id"), received_at__gt=cutoff)
@@ -325,7 +329,7 @@ def find_unfinished_sessions(now: datetime) -> list[str]:
     return list(parts.values_list("session_id", flat=True).distinct().order_by("session_id")[:1000])
 
 
-def finish_broken_messages(session_id: str, now: datetime) -> None:
+def write_unfinished_messages(session_id: str, now: datetime) -> None:
     """Write what was displayed of messages whose sender died in the middle, masked as every event is."""
     with transaction.atomic():
         last_us = EventContext.objects.filter(session_id=session_id).aggregate(at=Max("instant_us"))["at"]
@@ -342,7 +346,7 @@ def finish_broken_messages(session_id: str, now: datetime) -> None:
                 source=find_last_hook_source(session_id),
                 origin=f"unfinished:{message_id}:{uuid.uuid4().hex}",
             )
-            for message_id, text in take_unfinished_messages(session_id).items()
+            for message_id, text in pop_unfinished_messages(session_id).items()
         ]
         if messages:
             events.record_events(messages, now)

@@ -45,7 +45,7 @@ SELECT id FROM tree LIMIT {MAX_ARCHIVED_CHILDREN}
 """  # a constant  # noqa: S608
 
 
-def parse_tags(text: str) -> list[str]:
+def parse_session_tags(text: str) -> list[str]:
     """Return the tags that a text names, separated by commas, each once. Raises BadRequest."""
     tags = list(dict.fromkeys(" ".join(part.split()).lower() for part in text.split(",")))
     tags = [tag for tag in tags if tag]
@@ -108,7 +108,7 @@ def read_session_tags(session_id: str) -> list[str]:
 
 def record_tag_change(session_id: str, before: list[str], user: User, now: datetime) -> None:
     after = read_session_tags(session_id)
-    record_change("SESSION_TAGGED", session_id, user, now, {"before": before, "after": after})
+    record_session_list_change("SESSION_TAGGED", session_id, user, now, {"before": before, "after": after})
 
 
 def pin_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> int:
@@ -128,7 +128,7 @@ def pin_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> in
             ignore_conflicts=True,
         )
         for session_id in new:
-            record_change("SESSION_PINNED", session_id, user, now)
+            record_session_list_change("SESSION_PINNED", session_id, user, now)
     return len(new)
 
 
@@ -138,7 +138,7 @@ def unpin_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> 
         changed = 0
         for session_id in lock_chosen_sessions(session_ids, user):
             if SessionPin.objects.filter(user_id=user.pk, session_id=session_id).delete()[0]:
-                record_change("SESSION_UNPINNED", session_id, user, now)
+                record_session_list_change("SESSION_UNPINNED", session_id, user, now)
                 changed += 1
     return changed
 
@@ -151,7 +151,7 @@ def archive_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -
     with transaction.atomic():
         changed = 0
         for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
-            tree_ids = read_tree_ids(session_id)
+            tree_ids = find_session_tree_ids(session_id)
             archived_ids = set(ArchivedSession.objects.filter(pk__in=tree_ids).values_list("pk", flat=True))
             ArchivedSession.objects.bulk_create(
                 [
@@ -163,12 +163,12 @@ def archive_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -
             )
             if session_id not in archived_ids:
                 children = len(tree_ids) - 1
-                record_change("SESSION_ARCHIVED", session_id, user, now, {"children": children})
+                record_session_list_change("SESSION_ARCHIVED", session_id, user, now, {"children": children})
                 changed += 1
     return changed
 
 
-def restore_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> int:
+def unarchive_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -> int:
     """Bring sessions, with those that they started, back into lists; return how many of the chosen were archived.
 
     Raises as add_session_tags.
@@ -176,16 +176,18 @@ def restore_sessions(session_ids: Sequence[str], *, user: User, now: datetime) -
     with transaction.atomic():
         changed = 0
         for session_id in lock_chosen_sessions(session_ids, user, needs_approver=True):
-            tree_ids = read_tree_ids(session_id)
+            tree_ids = find_session_tree_ids(session_id)
             was_archived = ArchivedSession.objects.filter(pk=session_id).exists()
             ArchivedSession.objects.filter(pk__in=tree_ids).delete()
             if was_archived:
-                record_change("SESSION_RESTORED", session_id, user, now, {"children": len(tree_ids) - 1})
+                record_session_list_change(
+                    "SESSION_RESTORED", session_id, user, now, {"children": len(tree_ids) - 1}
+                )
                 changed += 1
     return changed
 
 
-def read_tree_ids(session_id: str) -> list[str]:
+def find_session_tree_ids(session_id: str) -> list[str]:
     """Return a session and all that it started, directly or not."""
     with connection.cursor() as cursor:
         cursor.execute(_DESCENDANTS, [session_id])
@@ -208,7 +210,7 @@ def lock_chosen_sessions(
     return sorted(existing_ids)
 
 
-def record_change(
+def record_session_list_change(
     event_type: str, session_id: str, user: User, now: datetime, metadata: dict[str, Any] | None = None
 ) -> None:
     audit.record_audit_entry(
@@ -224,7 +226,7 @@ def record_change(
 # --- a person's own list ------------------------------------------------------------------------------------------
 
 
-def save_list_columns(columns: Sequence[str], *, user: User) -> None:
+def save_session_list_columns(columns: Sequence[str], *, user: User) -> None:
     """Have this person's list of sessions show these columns."""
     SessionListChoice.objects.update_or_create(pk=user.pk, defaults={"columns": list(columns)})
 

@@ -119,13 +119,13 @@ def update_session_by_event(session_id: str, event: LifecycleEvent, now: datetim
 def handle_session_start(session: Session, now: datetime) -> bool:
     run = Run.objects.filter(session=session, status__in=ACTIVE).first()
     if run is None:
-        resume_without_run(session, now)
+        resume_session_without_run(session, now)
         return True
     since = run.claimed_at if isinstance(run.claimed_at, datetime) else now
-    return not runs.has_event_since(session.session_id, START_EVENTS, since=since)
+    return not runs.has_session_event_since(session.session_id, START_EVENTS, since=since)
 
 
-def resume_without_run(session: Session, now: datetime) -> None:
+def resume_session_without_run(session: Session, now: datetime) -> None:
     """An executor that no runner started says that it is at work."""
     if session.status == Session.Status.RUNNING or has_only_ended_runs(session):
         return
@@ -138,15 +138,15 @@ def resume_without_run(session: Session, now: datetime) -> None:
 def handle_session_end(session: Session, now: datetime) -> bool:
     """Last words of a session that is being or was stopped, or has failed, do not make it finished."""
     if session.status == Session.Status.FINISHED:
-        return find_telemetry_end(session.session_id) is None
+        return find_session_end_in_telemetry(session.session_id) is None
     if session.status in {Session.Status.PENDING, Session.Status.RUNNING}:
         session.status = Session.Status.FINISHED
         session.save(update_fields=["status"])
-        runs.deliver_callbacks(session, now)
+        runs.resume_parent_with_callbacks(session, now)
     return True
 
 
-def find_telemetry_end(session_id: str) -> int | None:
+def find_session_end_in_telemetry(session_id: str) -> int | None:
     """Return when (µs, UTC) its telemetry says that a session ended, if that is its last end; else None."""
     ends = EventContext.objects.filter(session_id=session_id, event__event_type__in=STOP_EVENTS)
     last_end = ends.order_by("-event_id").values_list("source", "instant_us").first()

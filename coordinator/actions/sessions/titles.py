@@ -50,7 +50,7 @@ def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetim
             )
         elif before is not None:
             SessionTitle.objects.filter(pk=session_id).delete()
-            write_reported_titles(find_reported_titles([session_id]), now)
+            write_reported_titles(find_titles_in_start_events([session_id]), now)
             write_guessed_titles(titles.guess_session_titles([session_id]), now)
         audit.record_audit_entry(
             "SESSION_RENAMED",
@@ -63,7 +63,7 @@ def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetim
     return titles.load_session_title(session_id)
 
 
-def save_reported_titles(by_agents: Mapping[str, str], now: datetime) -> None:
+def save_titles_from_agents(by_agents: Mapping[str, str], now: datetime) -> None:
     """Keep the titles that agents gave their own sessions, by session; a person's own stands before them."""
     with transaction.atomic():
         locked_ids = locks.lock_existing_sessions(sorted(by_agents))
@@ -92,7 +92,7 @@ def update_session_titles(now: datetime) -> None:
         followed = upto
         save_title_progress(followed, swept)
     while swept is not None and time.monotonic() - started_at < GENTLE_FOR:
-        older = find_sessions_after(swept)
+        older = find_next_session_ids(swept)
         assign_session_titles(older, now)
         swept = older[-1] if len(older) == STEP else None
         save_title_progress(followed, swept)
@@ -102,7 +102,7 @@ def assign_session_titles(session_ids: list[str], now: datetime) -> None:
     """Give these sessions the titles that their agents told, or that their first words make."""
     stored_sources = dict(SessionTitle.objects.filter(pk__in=session_ids).values_list("pk", "source"))
     settled = set(SessionTitle.objects.filter(pk__in=session_ids, settled=True).values_list("pk", flat=True))
-    agents = find_reported_titles(
+    agents = find_titles_in_start_events(
         [
             session_id
             for session_id in session_ids
@@ -120,7 +120,7 @@ def assign_session_titles(session_ids: list[str], now: datetime) -> None:
         write_guessed_titles({one: guess for one, guess in guessed.items() if one in locked_ids}, now)
 
 
-def find_reported_titles(session_ids: list[str]) -> dict[str, str]:
+def find_titles_in_start_events(session_ids: list[str]) -> dict[str, str]:
     """Return the titles that agents told with their sessions' latest start."""
     starts = Event.objects.filter(session_id__in=session_ids, event_type="session_start")
     title_events = starts.filter(context__extra__text__contains=f'"{TOLD_IN}"').order_by("id")
@@ -215,7 +215,7 @@ def find_changed_sessions(after: int, upto: int) -> list[str]:
     )
 
 
-def find_sessions_after(swept: str) -> list[str]:
+def find_next_session_ids(swept: str) -> list[str]:
     return fetch_session_ids(
         "SELECT session_id FROM sessions WHERE session_id > %s ORDER BY session_id LIMIT %s", [swept, STEP]
     )

@@ -61,20 +61,22 @@ def identify_pending_call(call_request: ToolCallRequest, taken_ids: Collection[s
     own.
     """
     if call_request.call_id is not None:
-        starts = find_tool_starts(call_request).filter(context__tool_use_id=call_request.call_id)
+        starts = find_tool_start_events(call_request).filter(context__tool_use_id=call_request.call_id)
         event_id = starts.order_by("-id").values_list("id", flat=True).first()
         return replace(call_request, event_id=event_id or call_request.event_id)
     alike = find_equal_open_calls(call_request)
     if not alike:
         return call_request
-    other_call_ids = {*taken_ids, *find_awaited_call_ids(call_request)} if len(alike) > 1 else set()
+    other_call_ids = (
+        {*taken_ids, *find_call_ids_with_pending_question(call_request)} if len(alike) > 1 else set()
+    )
     free = next(((event_id, call_id) for event_id, call_id in alike if call_id not in other_call_ids), None)
     if free is None:
         return replace(call_request, slot=call_request.waiter or None)
     return replace(call_request, event_id=free[0], call_id=free[1], is_guessed=True)
 
 
-def find_tool_starts(call_request: ToolCallRequest) -> Any:
+def find_tool_start_events(call_request: ToolCallRequest) -> Any:
     return Event.objects.filter(
         session_id=call_request.session_id, event_type="pre_tool", tool_name=call_request.tool
     )
@@ -85,7 +87,7 @@ def find_equal_open_calls(call_request: ToolCallRequest) -> list[tuple[int, str]
 
     Not those that had their result before the question came; one that came with it may have overtaken it.
     """
-    rows = find_tool_starts(call_request).order_by("-id")
+    rows = find_tool_start_events(call_request).order_by("-id")
     rows = rows.values_list("id", "context__tool_use_id", "context__subagent", "tool_input")[:LIKELY]
     same_agent_rows = [row for row in rows if row[1] and row[2] == call_request.subagent]
     if not same_agent_rows:
@@ -112,7 +114,7 @@ def find_equal_open_calls(call_request: ToolCallRequest) -> list[tuple[int, str]
     ]
 
 
-def find_awaited_call_ids(call_request: ToolCallRequest) -> set[str]:
+def find_call_ids_with_pending_question(call_request: ToolCallRequest) -> set[str]:
     """Return the calls about which a hook of this name has put a question in the session that is pending."""
     pending = PermissionRequest.objects.filter(
         status=RequestStatus.PENDING,
@@ -125,7 +127,7 @@ def find_awaited_call_ids(call_request: ToolCallRequest) -> set[str]:
     return {str(data.get("tool_use_id")) for data in metadata_rows if data.get("hook") == call_request.asks}
 
 
-def find_equal_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> int | None:
+def find_index_of_equal_tool_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> int | None:
     """Return where the call's own input, as it is stored, first stands among stored ones."""
     if not inputs:
         return None
@@ -140,12 +142,14 @@ def find_equal_input(inputs: Sequence[Any], call_request: ToolCallRequest) -> in
     )
 
 
-def take_earlier_answer(call_request: ToolCallRequest, now: datetime, *, actor: Actor) -> Settled | None:
+def consume_earlier_answer_to_call(
+    call_request: ToolCallRequest, now: datetime, *, actor: Actor
+) -> Settled | None:
     """Return what answers the question before it is put to anybody: its result, or a verdict on the same call."""
     if not call_request.is_prompted or call_request.call_id is None:
         return None
     since = call_request.since_us - OVERTAKEN // timedelta(microseconds=1)
-    if find_call_results(call_request).filter(context__instant_us__gte=since).exists():
+    if find_call_result_events(call_request).filter(context__instant_us__gte=since).exists():
         return {"status": "elsewhere", "reason": ELSEWHERE}
     lately = now - ANSWERS_AGAIN
     names_it = Q(metadata__contains=dump_compact_json(call_request.call_id))
@@ -153,37 +157,37 @@ def take_earlier_answer(call_request: ToolCallRequest, now: datetime, *, actor: 
     made_again = Q(
         context__used_by=f"{call_request.session_id} {call_request.call_id}", context__used_at__gt=lately
     )
-    requests = PermissionRequest.objects.without_bodies().filter(
+    requests = PermissionRequest.objects.defer_large_columns().filter(
         same_call | made_again, plugin_id=call_request.program, status__in=rules.DECIDED
     )
     for row in requests.order_by("-id")[:LIKELY]:
         is_same = (
-            is_about_call(row, call_request)
+            is_request_about_call(row, call_request)
             and is_verdict_for_call(row, call_request)
-            and is_by_same_asker(row, call_request)
+            and is_request_by_same_agent(row, call_request)
         )
         if (
             is_same
-            and is_on_same_host(row, call_request)
-            and take_call_verdict(row.request_id, call_request, actor=actor, now=now)
+            and is_request_on_same_host(row, call_request)
+            and consume_call_verdict(row.request_id, call_request, actor=actor, now=now)
         ):
             return build_hook_verdict(row, now)
     return None
 
 
-def is_about_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
+def is_request_about_call(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row was asked about the call of this id, or answered it when it was made again."""
     names_call = isinstance(row.metadata, dict) and row.metadata.get("tool_use_id") == call_request.call_id
     return names_call or row.context.used_by == f"{call_request.session_id} {call_request.call_id}"
 
 
-def is_by_same_asker(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
+def is_request_by_same_agent(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row was asked for the call's agent, in its folder."""
     context = row.context
     return (context.agent_id, context.folder) == (call_request.agent_id, mask_secrets(call_request.folder))
 
 
-def is_on_same_host(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
+def is_request_on_same_host(row: PermissionRequest, call_request: ToolCallRequest) -> bool:
     """Say whether the row named the host on which the call would run: it may say who decides."""
     return call_request.host is None or row.context.host == call_request.host
 
@@ -193,20 +197,20 @@ def is_verdict_for_call(row: PermissionRequest, call_request: ToolCallRequest) -
 
     Anybody with a key can ask by the hook's names, and so with a call's id above something else.
     """
-    edited = rules.find_edited_input(row)
+    edited = rules.approved_edited_input(row)
     if edited is None:
-        return rules.request_call_digest(row) == build_call_subject(call_request).subject_digest
+        return rules.request_call_digest(row) == build_call_permission_subject(call_request).subject_digest
     # The hook's own text of an edited call's target is not known here; its tool and input are all it consists of.
     edited_subject = PermissionSubject(
         call_request.program, PERMISSION, None, rules.request_subject(row).tool_name, edited
     )
     return (
         edited_subject.subject_digest
-        == replace(build_call_subject(call_request), target_resource=None).subject_digest
+        == replace(build_call_permission_subject(call_request), target_resource=None).subject_digest
     )
 
 
-def build_call_subject(call_request: ToolCallRequest) -> PermissionSubject:
+def build_call_permission_subject(call_request: ToolCallRequest) -> PermissionSubject:
     return PermissionSubject(
         call_request.program,
         PERMISSION,
@@ -236,7 +240,7 @@ def request_tool_approval(
     """
     request = approvals.request_permission(
         NewPermissionRequest(
-            subject=build_call_subject(call_request),
+            subject=build_call_permission_subject(call_request),
             justification=build_call_justification(call_request, ruling),
             metadata={
                 **call_request.details,
@@ -279,12 +283,14 @@ def build_call_justification(call_request: ToolCallRequest, ruling: Ruling) -> s
     return " · ".join(parts)[:4_000] or f"{asker} asks before it uses {call_request.tool}."
 
 
-def find_question_answer(request_id: str, call_request: ToolCallRequest, now: datetime) -> Settled | None:
+def find_call_question_answer(
+    request_id: str, call_request: ToolCallRequest, now: datetime
+) -> Settled | None:
     """Return how the question was answered, here or at the terminal; None while nobody has."""
     row = rules.find_permission_request(request_id)
     if not rules.current_request_state(row, now).waiting:
         return build_hook_verdict(row, now)
-    return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_on(call_request) else None
+    return {"status": "elsewhere", "reason": ELSEWHERE} if has_session_moved_past_call(call_request) else None
 
 
 def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
@@ -297,20 +303,23 @@ def build_hook_verdict(row: PermissionRequest, now: datetime) -> Settled:
     }
 
 
-def find_call_results(call_request: ToolCallRequest) -> Any:
+def find_call_result_events(call_request: ToolCallRequest) -> Any:
     ends = Event.objects.filter(session_id=call_request.session_id, event_type="post_tool")
     if call_request.call_id is not None:
         return ends.filter(context__tool_use_id=call_request.call_id)
     return ends.filter(tool_name=call_request.tool, context__instant_us__gt=call_request.since_us)
 
 
-def has_session_moved_on(call_request: ToolCallRequest) -> bool:
+def has_session_moved_past_call(call_request: ToolCallRequest) -> bool:
     """Say whether the session went on as it does once the question is answered, or asked by nobody any more."""
-    ends = find_call_results(call_request)
+    ends = find_call_result_events(call_request)
     if call_request.call_id is not None:
         if ends.exists():
             return True
-    elif find_equal_input(ends.values_list("tool_input", flat=True)[:LIKELY], call_request) is not None:
+    elif (
+        find_index_of_equal_tool_input(ends.values_list("tool_input", flat=True)[:LIKELY], call_request)
+        is not None
+    ):
         return True
     later = Event.objects.filter(
         session_id=call_request.session_id, context__instant_us__gt=call_request.since_us
@@ -326,12 +335,12 @@ def turn_end_filter(call_request: ToolCallRequest) -> Q:
     return over | Q(event_type=SUBAGENT_END, context__subagent=call_request.subagent)
 
 
-def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
+def find_call_with_edited_input(program: str, session_id: str, tool: str, tool_input: Any) -> str | None:
     """Return the id of the newest call without a result that a person edited into this one; None where there is none.
 
     For a result that names no call: its input is not the one with which the call began.
     """
-    approved = PermissionRequest.objects.without_bodies().filter(
+    approved = PermissionRequest.objects.defer_large_columns().filter(
         plugin_id=program,
         context__session_id=session_id,
         context__tool_name=tool,
@@ -340,7 +349,7 @@ def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) 
     )
     wanted_bytes = rules.canonical_json_bytes(mask_secrets(tool_input))
     for row in approved.order_by("-id")[:LIKELY]:
-        edited = rules.find_edited_input(row)
+        edited = rules.approved_edited_input(row)
         if edited is None or rules.canonical_json_bytes(edited) != wanted_bytes:
             continue
         call_id = row.metadata.get("tool_use_id") if isinstance(row.metadata, dict) else None
@@ -350,7 +359,9 @@ def find_edited_call(program: str, session_id: str, tool: str, tool_input: Any) 
     return None
 
 
-def take_call_verdict(request_id: str, call_request: ToolCallRequest, *, actor: Actor, now: datetime) -> bool:
+def consume_call_verdict(
+    request_id: str, call_request: ToolCallRequest, *, actor: Actor, now: datetime
+) -> bool:
     """Take the verdict for this call; False where another call has it, or nobody may have it any more.
 
     A hook that names no call is this call's second delivery where only one such call is open, and else a waiter of its
@@ -362,7 +373,7 @@ def take_call_verdict(request_id: str, call_request: ToolCallRequest, *, actor: 
     return approvals.consume_request_verdict(
         request_id,
         actor=actor,
-        call=build_call_subject(call_request).subject_digest,
+        call=build_call_permission_subject(call_request).subject_digest,
         session_id=call_request.session_id,
         call_id=call_request.call_id,
         waiter=None if is_certain else call_request.waiter,
@@ -402,7 +413,7 @@ class ApprovalAdditions:
     """What a person may add to the approval of a call.
 
     `edited` is the whole input as JSON, or, with `edited_field`, the text of that one field; None where nobody
-    changed it. `picked` are the digests (`compute_rule_digest`) of offered rules that shall stand from now on.
+    changed it. `picked` are the digests (`compute_offered_rule_digest`) of offered rules that shall stand from now on.
     """
 
     edited: str | None = None
@@ -421,7 +432,7 @@ def decide_call_with_additions(
     return approvals.decide_request(
         request_id,
         verdict=verdict,
-        added=functools.partial(collect_additions, additions),
+        added=functools.partial(collect_approval_additions, additions),
         adds_rules=bool(additions.picked),
         **decision,
     )
@@ -434,15 +445,15 @@ def is_call_editable(row: PermissionRequest) -> bool:
     return runs_edited_input and not metadata.get(UNEDITABLE)
 
 
-def compute_rule_digest(offered: Mapping[str, Any]) -> str:
+def compute_offered_rule_digest(offered: Mapping[str, Any]) -> str:
     """Return the SHA-256, in hexadecimal, by which a card names a rule that it offers."""
     return rules.hash_json_parts("rule", offered)
 
 
-def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
+def collect_approval_additions(additions: ApprovalAdditions, row: PermissionRequest) -> dict[str, Any]:
     added: dict[str, Any] = {}
     asked_for = rules.request_subject(row).tool_input
-    edited_input = parse_edited_input(asked_for, additions)
+    edited_input = parse_edited_tool_input(asked_for, additions)
     if edited_input is not None and rules.canonical_json_bytes(edited_input) != rules.canonical_json_bytes(
         asked_for
     ):
@@ -472,14 +483,15 @@ def collect_additions(additions: ApprovalAdditions, row: PermissionRequest) -> d
 def select_offered_rules(row: PermissionRequest, picked: Collection[str]) -> list[dict[str, Any]]:
     """Return the offered rules that were picked, by their content: what is not offered to this asker it cannot get."""
     offered = {
-        compute_rule_digest(offered_rule): offered_rule for offered_rule in rules.find_offered_rules(row)
+        compute_offered_rule_digest(offered_rule): offered_rule
+        for offered_rule in rules.find_offered_rules(row)
     }
     if set(picked) - set(offered):
         raise BadRequest("This rule was not offered.")
     return [rule for name, rule in offered.items() if name in picked]
 
 
-def parse_edited_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str, Any] | None:
+def parse_edited_tool_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str, Any] | None:
     if additions.edited is None:
         return None
     # As browsers send line breaks.
@@ -499,7 +511,7 @@ def parse_edited_input(asked_for: Any, additions: ApprovalAdditions) -> dict[str
     return value
 
 
-def restore_answer_secrets(answer: Settled, call_request: ToolCallRequest) -> Settled | None:
+def restore_masked_answer_secrets(answer: Settled, call_request: ToolCallRequest) -> Settled | None:
     """Return an answer with the call's own secrets where the card showed masks, as the agent needs it.
 
     Only the agent's waiting hook still knows them. None where one is left over: a mask must not be run.
@@ -536,12 +548,12 @@ def record_policy_ruling(
             "agent_id": call_request.agent_id,
             "tool_use_id": call_request.call_id,
             "about": mask_secrets(call_request.about[:2_000], judged=True),
-            **policy_in_force.ruling_ground_as_json(ruling),
+            **policy_in_force.ruling_source_as_json(ruling),
         },
         now=now,
     )
 
 
-def expire_tool_calls(now: datetime) -> None:
+def expire_due_permission_requests(now: datetime) -> None:
     """Write down that deadlines have passed."""
     approvals.expire_due_requests(now)

@@ -77,10 +77,10 @@ def record_transcript_reading(name: SenderName, reading: TranscriptReading, *, n
             received_at_us=at_us,
         )
         of_server = sender.problems.filter(is_from_machine=False)
-        files = [mask_and_shorten(file, MAX_FILE_CHARACTERS) for file in reading.files]
+        files = [mask_and_shorten_text(file, MAX_FILE_CHARACTERS) for file in reading.files]
         for start in range(0, len(files), MAX_PROBLEMS):
             of_server.filter(file__in=files[start : start + MAX_PROBLEMS]).delete()
-        add_problems(sender, reading.unread, at_us, is_from_machine=False)
+        add_transcript_problems(sender, reading.unread, at_us, is_from_machine=False)
 
 
 def record_import_status(name: SenderName, status: ImportStatus, *, now: datetime) -> None:
@@ -95,7 +95,7 @@ def record_import_status(name: SenderName, status: ImportStatus, *, now: datetim
             is_watching=status.is_watching,
         )
         sender.problems.filter(is_from_machine=True).delete()
-        add_problems(sender, status.problems, at_us, is_from_machine=True)
+        add_transcript_problems(sender, status.problems, at_us, is_from_machine=True)
 
 
 def find_or_create_sender(name: SenderName, at_us: int) -> TranscriptSender:
@@ -124,14 +124,14 @@ def delete_surplus_senders(rows: QuerySet[TranscriptSender], most: int) -> None:
         TranscriptSender.objects.filter(pk__in=surplus).delete()
 
 
-def add_problems(
+def add_transcript_problems(
     sender: TranscriptSender, parts: Iterable[UnreadPart], at_us: int, *, is_from_machine: bool
 ) -> None:
     """Add what is unread, once for each file and reason. The oldest problems go where there are too many."""
     problems: dict[tuple[str, str], TranscriptProblem] = {}
     for part in parts:
-        file = mask_and_shorten(part.file, MAX_FILE_CHARACTERS)
-        reason = mask_and_shorten(part.reason, MAX_REASON_CHARACTERS)
+        file = mask_and_shorten_text(part.file, MAX_FILE_CHARACTERS)
+        reason = mask_and_shorten_text(part.reason, MAX_REASON_CHARACTERS)
         if problem := problems.get((file, reason)):
             problem.line_count += part.line_count
         elif len(problems) < MAX_PROBLEMS:
@@ -150,6 +150,6 @@ def add_problems(
     delete_excess_rows(sender.problems.order_by("-found_at_us", "-id"), MAX_PROBLEMS)
 
 
-def mask_and_shorten(text: str, most: int) -> str:
+def mask_and_shorten_text(text: str, most: int) -> str:
     masked: str = mask_secrets(text.replace("\x00", ""))
     return masked[:most]

@@ -89,7 +89,7 @@ class TranscriptImport:
         self._live: LiveEvents | None = None
         self._would_write: set[bytes] = set()
 
-    def take_transcript_lines(self, lines: Iterable[ImportedLine], location: str, size: int) -> None:
+    def add_transcript_line(self, lines: Iterable[ImportedLine], location: str, size: int) -> None:
         """Take what a line of `size` bytes tells; `location` names it where something of it is refused."""
         for line in lines:
             self._batch.append((line, location))
@@ -133,7 +133,7 @@ class TranscriptImport:
         batch, self._batch, self._events, self._bytes = self._batch, [], 0, 0
         if not batch:
             return
-        taken_keys = self.find_taken_keys(batch)
+        taken_keys = self.find_claimed_event_keys(batch)
         new: list[tuple[ImportedEvent, ImportedLine, str]] = []
         known_events: list[tuple[ImportedEvent, ImportedLine]] = []
         for transcript_line, location in batch:
@@ -151,7 +151,7 @@ class TranscriptImport:
             known_events += [
                 (fresh_line, transcript_line)
                 for fresh_line in transcript_line.events
-                if id(fresh_line) not in new_ids and recording.reports_tokens(fresh_line.event)
+                if id(fresh_line) not in new_ids and recording.event_reports_tokens(fresh_line.event)
             ]
             taken_keys.add(transcript_line.key)
             for fresh_line in fresh:
@@ -160,8 +160,10 @@ class TranscriptImport:
         if new:
             self.write_new_events(new)
         if known_events and self.write:
-            self.update_known_usage(known_events)
-        self.save_agent_titles([transcript_line for transcript_line, _ in batch if transcript_line.title])
+            self.update_recorded_request_usage(known_events)
+        self.save_titles_of_imported_sessions(
+            [transcript_line for transcript_line, _ in batch if transcript_line.title]
+        )
         for transcript_line, _ in batch:
             at = instants.parse_instant(transcript_line.at)
             if transcript_line.limits and at is not None and self.write:
@@ -169,10 +171,10 @@ class TranscriptImport:
                     self.profile, self.hostname or "", transcript_line.limits, reported_at=at, now=self.now
                 )
 
-    def update_known_usage(self, known_events: list[tuple[ImportedEvent, ImportedLine]]) -> None:
+    def update_recorded_request_usage(self, known_events: list[tuple[ImportedEvent, ImportedLine]]) -> None:
         """Compare what is recorded of requests with their lines, whose figures may be newer, or tell more apart."""
         reports = [
-            recording.report_of_event(
+            recording.build_usage_report_of_event(
                 known_event.event,
                 self.get_imported_session(known_line.session).session_id or "",
                 known_event.also,
@@ -182,14 +184,14 @@ class TranscriptImport:
         with transaction.atomic():
             recording.update_recorded_usage(reports)
 
-    def save_agent_titles(self, named: list[ImportedLine]) -> None:
+    def save_titles_of_imported_sessions(self, named: list[ImportedLine]) -> None:
         """Keep what the agent calls its sessions; one of which nothing came in has no need of a title."""
         titles_by_session = {
             self.get_imported_session(transcript_line.session).session_id: transcript_line.title
             for transcript_line in named
         }
         if self.write and titles_by_session:
-            titles.save_reported_titles(
+            titles.save_titles_from_agents(
                 {
                     session_id: title
                     for session_id, title in titles_by_session.items()
@@ -198,7 +200,7 @@ class TranscriptImport:
                 self.now,
             )
 
-    def find_taken_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
+    def find_claimed_event_keys(self, batch: list[tuple[ImportedLine, str]]) -> set[str]:
         wanted_keys = {
             (self.get_imported_session(transcript_line.session).session_id, key)
             for transcript_line, _ in batch
@@ -209,7 +211,7 @@ class TranscriptImport:
         return (
             claimed_keys
             if self.write
-            else claimed_keys | {key for _, key in wanted_keys if shorten_key(key) in self._would_write}
+            else claimed_keys | {key for _, key in wanted_keys if hash_origin_key(key) in self._would_write}
         )
 
     def is_event_recorded(self, event: ImportedEvent, line: ImportedLine, taken_origins: set[str]) -> bool:
@@ -233,7 +235,7 @@ class TranscriptImport:
 
     def get_imported_session(self, executor_id: str) -> ImportedSession:
         if executor_id not in self._sessions:
-            session_id = reported_sessions.find_session_id(executor_id, self.by)
+            session_id = reported_sessions.find_session_id_by_executor_id(executor_id, self.by)
             self._sessions[executor_id] = ImportedSession(session_id, session_id is not None)
         return self._sessions[executor_id]
 
@@ -255,7 +257,7 @@ class TranscriptImport:
             else:
                 outcomes = [RecordedEvent(0)] * len(events)
                 self._would_write.update(
-                    shorten_key(key)
+                    hash_origin_key(key)
                     for new_event, _, _ in new
                     for key in (new_event.event.origin, *new_event.event.claims)
                 )
@@ -272,7 +274,7 @@ class TranscriptImport:
                 line.facts.get("cwd"), self.hostname, self.agent_name, self.profile, self.by, parent=parent
             )
             started_at = instants.parse_instant(line.at) or self.now
-            imported_session = reported_sessions.find_or_create_session(
+            imported_session = reported_sessions.find_or_create_reported_session(
                 line.session, where, started_at, SessionStatus.FINISHED
             )
             session.session_id = imported_session.session_id
@@ -294,7 +296,7 @@ class TranscriptImport:
         self.outcome.output_tokens += event.output_tokens or 0
 
 
-def shorten_key(key: str) -> bytes:
+def hash_origin_key(key: str) -> bytes:
     return hashlib.blake2b(key.encode(), digest_size=8).digest()
 
 
@@ -356,17 +358,17 @@ class LiveEvents:
         if event.event.event_type == MODEL_REQUEST and not event.by_figures:
             return False
         row = convert_event_to_row(event.event)
-        nearest = self.take_nearest_event(
+        nearest = self.pop_nearest_event(
             digest_event_row(row), row["at_us"], whenever=bool(row["tool_use_id"])
         )
         if nearest is None and row["tool_use_id"]:  # an executor may have reported the call without its id
-            nearest = self.take_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
+            nearest = self.pop_nearest_event(digest_event_row(row | {"tool_use_id": None}), row["at_us"])
         if event.is_piece and nearest is None:
-            return self.consume_turn_piece(strip_all_blanks(event.event.content), row["at_us"])
+            return self.consume_matching_turn_text(strip_all_blanks(event.event.content), row["at_us"])
         self._spoken_turns = [turn for turn in self._spoken_turns if turn.at_us != nearest]
         return nearest is not None
 
-    def consume_turn_piece(self, piece: str, at_us: int) -> bool:
+    def consume_matching_turn_text(self, piece: str, at_us: int) -> bool:
         """Say whether a turn's words, told at its end, hold a piece; each of its words is matched once."""
         for turn in self._spoken_turns:
             piece_start = turn.left.find(piece) if turn.at_us > at_us - OVERTAKEN else -1
@@ -375,7 +377,7 @@ class LiveEvents:
                 return True
         return False
 
-    def take_nearest_event(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
+    def pop_nearest_event(self, digest: bytes | None, at_us: int, *, whenever: bool = False) -> int | None:
         """Return the time of the nearest equal event and remove it."""
         moments = self._moments.get(digest) if digest is not None else None
         if not moments:

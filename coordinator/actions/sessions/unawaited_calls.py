@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from coordinator.actions import approvals
 from coordinator.actions.approvals import rows
-from coordinator.actions.sessions.tool_calls import GONE, has_session_moved_on
+from coordinator.actions.sessions.tool_calls import GONE, has_session_moved_past_call
 from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import system_actor
 from coordinator.lib import instants
@@ -43,15 +43,17 @@ def close_abandoned_requests(now: datetime) -> int:
         if workers.is_worker_alive(waiting_process)
     }
     abandoned_ids = [pk for pk, one in waited_by.items() if parse_waiting_process(one) not in alive]
-    rows_left = PermissionRequest.objects.without_bodies().filter(pk__in=abandoned_ids[:MOST_AT_ONCE])
-    return sum(close_if_abandoned(row, now) for row in rows_left.order_by("id")) if abandoned_ids else 0
+    rows_left = PermissionRequest.objects.defer_large_columns().filter(pk__in=abandoned_ids[:MOST_AT_ONCE])
+    return (
+        sum(close_request_if_abandoned(row, now) for row in rows_left.order_by("id")) if abandoned_ids else 0
+    )
 
 
 def parse_waiting_process(waited_by: str | None) -> str:
     return (waited_by or "").partition(" ")[0]
 
 
-def close_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
+def close_request_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
     process = parse_waiting_process(row.context.waited_by)
     if workers.is_worker_alive(process):  # it came again just now
         return False
@@ -67,7 +69,7 @@ def close_if_abandoned(row: PermissionRequest, now: datetime) -> bool:
     may_be_joined = row.context.repeat_key is not None
     return (
         not may_be_joined
-        and has_session_moved_on(rebuild_call_question(row))
+        and has_session_moved_past_call(rebuild_tool_call_request(row))
         and withdraw_abandoned_request(row, WENT_ON, now)
     )
 
@@ -78,7 +80,7 @@ def end_hook_wait(row: PermissionRequest, now: datetime) -> None:
         request=row, waited_by=row.context.waited_by, waits_until__gt=now
     )
     if cut_short.update(waits_until=now):
-        rows.touch_request(row)
+        rows.notify_request_changed(row)
 
 
 def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetime) -> bool:
@@ -96,7 +98,7 @@ def withdraw_abandoned_request(row: PermissionRequest, reason: str, now: datetim
     return False
 
 
-def rebuild_call_question(row: PermissionRequest) -> ToolCallRequest:
+def rebuild_tool_call_request(row: PermissionRequest) -> ToolCallRequest:
     """Return the call as its hook asked about it, as far as its end is known by that."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     subject = rules.request_subject(row)

@@ -6,7 +6,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import SessionWriter
 
 
-def record_session_maker(session_id: str, actor: Actor) -> None:
+def record_session_creator_key(session_id: str, actor: Actor) -> None:
     """Remember the key that made a session. People need no note: their pages are open to all of them."""
     if actor.kind == "key":
         row = SessionWriter(session_id=session_id, writer=actor.name)

@@ -55,14 +55,14 @@ def process_each_key(keys: list[str], act: Callable[[str], object]) -> None:
             log.exception("housekeeping of %s failed", key)
 
 
-def find_unheld_runs() -> QuerySet[Run]:
+def find_runs_not_on_hold() -> QuerySet[Run]:
     """Return the runs that are housekeeping's business: not those that wait for a person's word."""
     return Run.objects.filter(hold__isnull=True)
 
 
 def find_due_run_ids(**due: object) -> list[str]:
     return list(
-        find_unheld_runs().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000]
+        find_runs_not_on_hold().filter(**due).order_by("created_at").values_list("run_id", flat=True)[:1000]
     )
 
 
@@ -73,24 +73,24 @@ def reset_future_timestamps(now: datetime) -> None:
     """
     ahead = now + CLOCK_SKEW
     Runner.objects.filter(last_heartbeat__gt=ahead).update(last_heartbeat=now)
-    find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
+    find_runs_not_on_hold().filter(status=Run.Status.CLAIMED, claimed_at__gt=ahead).update(claimed_at=now)
     StopCommand.objects.filter(requested_at__gt=ahead).update(requested_at=now)
     StopCommand.objects.filter(delivered_at__gt=ahead).update(delivered_at=now)
     latest = now + timedelta(seconds=settings.RUN_NO_MATCH_TIMEOUT)
-    waiting = find_unheld_runs().filter(status=Run.Status.PENDING, timeout_at__gt=latest + CLOCK_SKEW)
+    waiting = find_runs_not_on_hold().filter(status=Run.Status.PENDING, timeout_at__gt=latest + CLOCK_SKEW)
     waiting.update(timeout_at=latest)
 
 
-def give_up_waiting_runs(now: datetime) -> None:
+def fail_unclaimed_runs(now: datetime) -> None:
     """Fail pending runs that no runner could take in time."""
     due_ids = find_due_run_ids(status=Run.Status.PENDING, timeout_at__lte=now)
-    process_each_key(due_ids, lambda run_id: runs.fail_overdue_run(run_id, now))
+    process_each_key(due_ids, lambda run_id: runs.fail_unmatched_run(run_id, now))
 
 
-def return_unstarted_claims(now: datetime) -> None:
+def unclaim_unstarted_runs(now: datetime) -> None:
     """Let runs wait again that were claimed and never started: the answer was lost, or its runner was."""
     lease = min(CLAIM_LEASE, runner_stale_after())
-    due_runs = find_unheld_runs().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
+    due_runs = find_runs_not_on_hold().filter(status=Run.Status.CLAIMED, claimed_at__lte=now - lease)
     for run_id, runner_id in list(due_runs.values_list("run_id", "runner_id")):
         process_each_key([run_id], lambda key, holder=runner_id: runs.unclaim_run(key, holder, now))  # type: ignore[misc]
 
@@ -102,7 +102,7 @@ def finish_unreported_runs(now: datetime) -> None:
         event_type__in=STOP_EVENTS,
         context__received_at__gt=now - REPORT_GRACE,
     )
-    due_runs = find_unheld_runs().filter(
+    due_runs = find_runs_not_on_hold().filter(
         ~Exists(ended),
         status=Run.Status.RUNNING,
         session__status=Session.Status.FINISHED,
@@ -118,7 +118,7 @@ def end_unconfirmed_stops(now: datetime) -> None:
     """End runs that are being stopped for long without their runner's word."""
     due_stops = StopCommand.objects.filter(requested_at__lte=now - STOP_GRACE)
     run_ids = list(due_stops.values_list("run_id", flat=True))
-    process_each_key(run_ids, lambda run_id: runs.end_unconfirmed_stop(run_id, now))
+    process_each_key(run_ids, lambda run_id: runs.end_run_after_unconfirmed_stop(run_id, now))
     stopping = LivingExecutor.objects.filter(session__status=Session.Status.STOPPING)
     for session_id, runner_id in stopping.filter(run_id__in=run_ids).values_list("pk", "runner_id"):
         end = partial(runs.executors.end_unconfirmed_executor, runner_id=runner_id)
@@ -144,7 +144,7 @@ def remove_vanished_runners(now: datetime) -> None:
 def recover_orphan_runs(now: datetime) -> None:
     """Recover runs held by a runner that is not registered (any more)."""
     known_runners = Runner.objects.values("runner_id")
-    orphan_runs = find_unheld_runs().filter(status__in=ACTIVE).exclude(runner_id__in=known_runners)
+    orphan_runs = find_runs_not_on_hold().filter(status__in=ACTIVE).exclude(runner_id__in=known_runners)
     orphan_runner_ids = LivingExecutor.objects.exclude(runner_id__in=known_runners).values_list(
         "runner_id", flat=True
     )
@@ -164,8 +164,10 @@ def end_silent_sessions(now: datetime) -> None:
 
 def finish_abandoned_messages(now: datetime) -> None:
     """Write the messages whose senders died in the middle: their pieces must not lie there, unmasked, for ever."""
-    unfinished = reported_sessions.find_unfinished_sessions(now)
-    process_each_key(unfinished, lambda session_id: reported_sessions.finish_broken_messages(session_id, now))
+    unfinished = reported_sessions.find_sessions_with_unfinished_messages(now)
+    process_each_key(
+        unfinished, lambda session_id: reported_sessions.write_unfinished_messages(session_id, now)
+    )
 
 
 def drop_delivered_callbacks(now: datetime) -> None:
@@ -177,16 +179,16 @@ def drop_delivered_callbacks(now: datetime) -> None:
 
 STEPS: tuple[Callable[[datetime], None], ...] = (
     reset_future_timestamps,
-    return_unstarted_claims,
+    unclaim_unstarted_runs,
     remove_vanished_runners,
     recover_orphan_runs,
     finish_unreported_runs,
     end_unconfirmed_stops,
-    give_up_waiting_runs,
+    fail_unclaimed_runs,
     finish_abandoned_messages,
     end_silent_sessions,
     drop_delivered_callbacks,
     notes.close_undeliverable_notes,
-    origins.delete_expired_claims,
+    origins.delete_expired_origin_claims,
     key_quotas.delete_old_quota_days,
 )

@@ -109,7 +109,7 @@ def complete_jobs(next_times: Mapping[ClaimedJob, datetime], *, now: datetime) -
     if not next_times:
         return 0
     at = Case(*(When(pk=job.id, then=Value(moment, MsField())) for job, moment in next_times.items()))
-    return select_held_jobs(next_times).update(
+    return filter_jobs_with_current_lease(next_times).update(
         next_at=at, chosen_at=now, leased_by=None, leased_until=None, attempts=0, error=None
     )
 
@@ -119,14 +119,14 @@ def delete_completed_job(job: ClaimedJob) -> bool:
 
     False where another has claimed it meanwhile.
     """
-    return bool(select_held_jobs([job]).delete()[0])
+    return bool(filter_jobs_with_current_lease([job]).delete()[0])
 
 
 def retry_job_later(job: ClaimedJob, *, error: str, at: datetime, now: datetime) -> bool:
     """Free a job that failed, for another attempt; False where another has claimed it meanwhile."""
     error_text = (mask_secrets(error) or "")[:MAX_ERROR_CHARS]
     return bool(
-        select_held_jobs([job]).update(
+        filter_jobs_with_current_lease([job]).update(
             next_at=at, chosen_at=now, leased_by=None, leased_until=None, error=error_text
         )
     )
@@ -135,24 +135,24 @@ def retry_job_later(job: ClaimedJob, *, error: str, at: datetime, now: datetime)
 def postpone_job(job: ClaimedJob, *, at: datetime, now: datetime) -> bool:
     """Free a job that was not tried, as it is not its time yet; False where another has claimed it meanwhile."""
     return bool(
-        select_held_jobs([job]).update(
+        filter_jobs_with_current_lease([job]).update(
             next_at=at, chosen_at=now, leased_by=None, leased_until=None, attempts=F("attempts") - 1
         )
     )
 
 
-def move_waiting_jobs(name: str, subjects: Iterable[str], *, at: datetime, now: datetime) -> None:
+def reschedule_waiting_jobs(name: str, subjects: Iterable[str], *, at: datetime, now: datetime) -> None:
     """Give those of the jobs that nobody does another time."""
     free = Q(leased_until__isnull=True) | Q(leased_until__lte=now)
     Job.objects.filter(free, name=name, subject__in=list(subjects)).update(next_at=at, chosen_at=now)
 
 
-def retry_delay(attempts: int) -> timedelta:
+def job_retry_delay(attempts: int) -> timedelta:
     """Return how long after the failed attempt of this number the next is made."""
     return RETRY_BACKOFF[min(max(attempts, 1), len(RETRY_BACKOFF)) - 1]
 
 
-def select_held_jobs(jobs: Iterable[ClaimedJob]) -> QuerySet[Job]:
+def filter_jobs_with_current_lease(jobs: Iterable[ClaimedJob]) -> QuerySet[Job]:
     """Return those of the claimed jobs that nobody has claimed since."""
     same = Q(pk__in=())
     for job in jobs:
@@ -208,7 +208,7 @@ class LeaseRenewer:
             return [job.id for job in self._renewed]
 
     @contextlib.contextmanager
-    def keep_renewed(self, jobs: Collection[ClaimedJob]) -> Iterator[None]:
+    def renew_leases_during_block(self, jobs: Collection[ClaimedJob]) -> Iterator[None]:
         """Renew the leases of these jobs within the block."""
         with self._lock:
             self._renewed.update(dict.fromkeys(jobs, time.monotonic()))
@@ -245,7 +245,7 @@ class LeaseRenewer:
 
     def renew_leases(self, jobs: Collection[ClaimedJob], now: datetime) -> None:
         """Renew the leases of those of the jobs that nobody has claimed since. Raises DatabaseError."""
-        select_held_jobs(jobs).update(leased_until=now + LEASE)
+        filter_jobs_with_current_lease(jobs).update(leased_until=now + LEASE)
         with self._lock:
             self._renewed.update({job: time.monotonic() for job in jobs if job in self._renewed})
 

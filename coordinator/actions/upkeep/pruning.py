@@ -102,7 +102,7 @@ def load_retention_rules(**days: float | None) -> list[RetentionRule]:
             "sessions",
             "ended sessions, with their events and runs",
             settings.KEEP_SESSIONS_DAYS,
-            lambda before: iterate_key_pages(find_old_sessions(before), size=20),
+            lambda before: iterate_primary_key_pages(find_prunable_sessions(before), size=20),
             measure_sessions,
             remove_old_sessions,
         ),
@@ -110,40 +110,40 @@ def load_retention_rules(**days: float | None) -> list[RetentionRule]:
             "event-bodies",
             "inputs, outputs and messages of events",
             settings.KEEP_EVENT_BODIES_DAYS,
-            iterate_old_bodies,
+            iterate_events_with_old_bodies,
             measure_event_bodies,
             remove_event_bodies,
         ),
-        build_table_rule(
+        build_table_retention_rule(
             PermissionRequest,
             "requests",
             "permission requests that are closed and not in force",
             settings.KEEP_REQUESTS_DAYS,
-            find_old_requests,
+            find_prunable_permission_requests,
         ),
         RetentionRule(
             "chat",
             "chat messages, with their files",
             settings.KEEP_CHAT_DAYS,
-            lambda before: iterate_key_pages(ChatMessage.objects.filter(created_at__lt=before)),
+            lambda before: iterate_primary_key_pages(ChatMessage.objects.filter(created_at__lt=before)),
             measure_chat_messages,
             prune_chat_messages,
         ),
-        build_table_rule(
+        build_table_retention_rule(
             Notification,
             "notifications",
             "the log of webhooks and mails",
             settings.KEEP_NOTIFICATIONS_DAYS,
             lambda before: Notification.objects.filter(created_at__lt=before).exclude(state="waiting"),
         ),
-        build_table_rule(
+        build_table_retention_rule(
             IdempotencyKey,
             "idempotency",
             "answers kept for resends",
             idempotency.KEEP_FOR / timedelta(days=1),
             "created_at",
         ),
-        build_table_rule(SignIn, "sign-ins", "sign-ins that are over", 1, "expire_date"),
+        build_table_retention_rule(SignIn, "sign-ins", "sign-ins that are over", 1, "expire_date"),
     ]
     retention_days = {
         name.replace("_", "-"): day_count for name, day_count in days.items() if day_count is not None
@@ -194,7 +194,7 @@ def run_pruning_slice(now: datetime) -> None:
         log.info("Dropped %s, a part of the events table that was empty.", name)
 
 
-def run_step_and_rest(work: Callable[[], int]) -> int:
+def run_pruning_step_and_sleep(work: Callable[[], int]) -> int:
     """Do one step in a transaction, then let others have their turn."""
     started_at = time.monotonic()
     with transaction.atomic():
@@ -203,7 +203,7 @@ def run_step_and_rest(work: Callable[[], int]) -> int:
     return done
 
 
-def iterate_key_pages(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[Any]]:
+def iterate_primary_key_pages(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[Any]]:
     """Yield the rows' keys in order; what is taken away meanwhile changes nothing. Rows without a key stay."""
     rows = rows.exclude(pk=None)  # SQLite takes them from other programs
     after: Any = None
@@ -216,7 +216,7 @@ def iterate_key_pages(rows: QuerySet[Any], size: int = STEP) -> Iterator[list[An
         after = page[-1]
 
 
-def build_table_rule(
+def build_table_retention_rule(
     model: Any, name: str, description: str, days: float, old: Callable[[datetime], QuerySet[Any]] | str
 ) -> RetentionRule:
     """Return the rule of a table whose rows simply go; what belongs to them goes by the database's cascades.
@@ -225,12 +225,12 @@ def build_table_rule(
     """
 
     def iterate_expired_key_pages(before: datetime) -> Iterator[list[Any]]:
-        return iterate_key_pages(
+        return iterate_primary_key_pages(
             model.objects.filter(**{f"{old}__lt": before}) if isinstance(old, str) else old(before)
         )
 
-    def delete_table_page(page: list[Any], *_: datetime) -> int:
-        return run_step_and_rest(lambda: model.objects.filter(pk__in=page).delete()[1].get(label, 0))
+    def delete_rows_of_key_page(page: list[Any], *_: datetime) -> int:
+        return run_pruning_step_and_sleep(lambda: model.objects.filter(pk__in=page).delete()[1].get(label, 0))
 
     label = model._meta.label
     return RetentionRule(
@@ -239,11 +239,11 @@ def build_table_rule(
         days,
         iterate_expired_key_pages,
         lambda page: PrunableSize(len(page)),
-        delete_table_page,
+        delete_rows_of_key_page,
     )
 
 
-def find_old_sessions(before: datetime) -> QuerySet[Session]:
+def find_prunable_sessions(before: datetime) -> QuerySet[Session]:
     """Return ended sessions that nothing has happened in since: no resume, no event, no run or child at work.
 
     One stays, too, while a person may still decide a request of it, or a call of it may still run by an approval.
@@ -272,14 +272,14 @@ def lock_sessions_for_pruning(session_ids: list[str]) -> None:
     list(Session.objects.select_for_update().filter(pk__in=session_ids).order_by("pk").values_list("pk"))
 
 
-def sum_body_lengths(events: QuerySet[Event]) -> int:
+def sum_event_body_lengths(events: QuerySet[Event]) -> int:
     total = sum(Coalesce(Sum(Length(column)), 0) for column in MARKS)
     return int(events.aggregate(bytes=total)["bytes"] or 0)
 
 
 def measure_sessions(page: list[str]) -> PrunableSize:
     events = Event.objects.filter(session_id__in=page)
-    return PrunableSize(len(page) + events.count(), sum_body_lengths(events))
+    return PrunableSize(len(page) + events.count(), sum_event_body_lengths(events))
 
 
 def remove_old_sessions(page: list[str], before: datetime, now: datetime) -> int:
@@ -290,10 +290,12 @@ def remove_old_session(session_id: str, before: datetime, now: datetime) -> int:
     """Remove one session, a large one's events first; one that comes alive meanwhile keeps what it has left."""
     deleted_count = 0
     with suppress(NotFound, Conflict):
-        for events in iterate_key_pages(Event.objects.filter(session_id=session_id)):
+        for events in iterate_primary_key_pages(Event.objects.filter(session_id=session_id)):
             if len(events) < STEP:
                 break  # the rest goes with the session
-            deleted_count += run_step_and_rest(partial(remove_old_events, session_id, events, before))
+            deleted_count += run_pruning_step_and_sleep(
+                partial(remove_old_events, session_id, events, before)
+            )
         reason = (
             f"Past the retention period; {deleted_count} events were removed earlier."
             if deleted_count
@@ -314,13 +316,13 @@ def remove_old_events(session_id: str, events: list[int], before: datetime) -> i
 def lock_old_session(session_id: str, before: datetime) -> None:
     """Keep events, runs and children from being added to a session; raise Conflict if it is not an old one now."""
     lock_sessions_for_pruning([session_id])  # not the weak lock, which lets events in
-    if not find_old_sessions(before).filter(pk=session_id).exists():
+    if not find_prunable_sessions(before).filter(pk=session_id).exists():
         raise Conflict("This session is active again.")
 
 
-def iterate_old_bodies(before: datetime) -> Iterator[list[int]]:
+def iterate_events_with_old_bodies(before: datetime) -> Iterator[list[int]]:
     """Yield events with a body to take out, from where this process found the last one; pages may be empty."""
-    yield from iterate_aged_bodies(before)
+    yield from iterate_events_with_expired_bodies(before)
     BodyPruningProgress.before = before
     old = EventContext.objects.filter(received_at__lt=before, pk__gte=BodyPruningProgress.upto)
     # Two queries: SQLite finds both ends in one statement by walking through all of the index.
@@ -335,10 +337,10 @@ def iterate_old_bodies(before: datetime) -> Iterator[list[int]]:
         BodyPruningProgress.upto = min(last + 1, end)
 
 
-def iterate_aged_bodies(before: datetime) -> Iterator[list[int]]:
+def iterate_events_with_expired_bodies(before: datetime) -> Iterator[list[int]]:
     """Yield those with a body to take out that were walked past as too young: an import's old events follow them."""
     while BodyPruningProgress.before is not None and BodyPruningProgress.before < before:
-        until = find_step_end(BodyPruningProgress.before, before)
+        until = find_pruning_step_end(BodyPruningProgress.before, before)
         events = Event.objects.filter(
             context__received_at__gte=BodyPruningProgress.before,
             context__received_at__lt=until,
@@ -350,7 +352,7 @@ def iterate_aged_bodies(before: datetime) -> Iterator[list[int]]:
         BodyPruningProgress.before = until
 
 
-def find_step_end(since: datetime, before: datetime) -> datetime:
+def find_pruning_step_end(since: datetime, before: datetime) -> datetime:
     """Return an instant up to which about STEP events were received; those of one millisecond stay together."""
     received = EventContext.objects.filter(received_at__gte=since, received_at__lt=before)
     following = received.order_by("received_at").values_list("received_at", flat=True)[STEP : STEP + 1]
@@ -372,7 +374,7 @@ def filter_events_with_bodies(events: QuerySet[Event]) -> QuerySet[Event]:
 
 
 def measure_event_bodies(page: list[int]) -> PrunableSize:
-    return PrunableSize(len(page), sum_body_lengths(Event.objects.filter(pk__in=page)))
+    return PrunableSize(len(page), sum_event_body_lengths(Event.objects.filter(pk__in=page)))
 
 
 def remove_event_bodies(page: list[int], *_: datetime) -> int:
@@ -381,10 +383,10 @@ def remove_event_bodies(page: list[int], *_: datetime) -> int:
             Event.objects.filter(pk__in=page, **{f"{column}__isnull": False}).update(**{column: mark})
         return len(page)
 
-    return run_step_and_rest(blank_event_bodies)
+    return run_pruning_step_and_sleep(blank_event_bodies)
 
 
-def find_old_requests(before: datetime) -> QuerySet[PermissionRequest]:
+def find_prunable_permission_requests(before: datetime) -> QuerySet[PermissionRequest]:
     """Return requests that were asked and closed before then, no longer in force, and that no call may use still."""
     in_force = PermissionRequest.objects.approvals_in_force(before).values("pk")
     young = PermissionContext.objects.filter(request_id=OuterRef("request_id"), closed_at__gte=before)
@@ -419,8 +421,8 @@ def measure_chat_messages(page: list[str]) -> PrunableSize:
 
 
 def prune_chat_messages(page: Sequence[str], *_: datetime) -> int:
-    def delete_message_page() -> int:
+    def delete_chat_message_page() -> int:
         chat.purge_chat_messages(ChatMessage.objects.filter(pk__in=page))
         return len(page)
 
-    return run_step_and_rest(delete_message_page)
+    return run_pruning_step_and_sleep(delete_chat_message_page)

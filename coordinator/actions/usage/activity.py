@@ -42,7 +42,7 @@ GROUP BY 1, 2, 3, 4, 5
 """  # noqa: S608 - names and numbers of ours
 
 
-def count_activity(now: datetime) -> int:
+def count_tool_activity_by_hour(now: datetime) -> int:
     """Count the hours that are due, for a few seconds at most; return how many."""
     deadline = time.monotonic() + MOST_TIME
     current, first = hour_number(now), hour_number(now - COUNTED_BACK)
@@ -50,8 +50,8 @@ def count_activity(now: datetime) -> int:
     number = 0
     for hour in range(current, first - 1, -1):
         row = counted.get(hour)
-        if row is None or is_count_due(row, now):
-            count_hour(hour, now)
+        if row is None or is_hour_recount_due(row, now):
+            store_activity_of_hour(hour, now)
             number += 1
             if time.monotonic() > deadline:
                 break
@@ -61,7 +61,7 @@ def count_activity(now: datetime) -> int:
     return number
 
 
-def is_count_due(row: CountedHour, now: datetime) -> bool:
+def is_hour_recount_due(row: CountedHour, now: datetime) -> bool:
     """Say whether an hour that was counted is to be counted again."""
     if not isinstance(row.counted_at, datetime):
         return True
@@ -70,7 +70,7 @@ def is_count_due(row: CountedHour, now: datetime) -> bool:
     return not is_settled and is_rested
 
 
-def count_hour(hour: int, now: datetime) -> None:
+def store_activity_of_hour(hour: int, now: datetime) -> None:
     """Replace what is stored of an hour by what its events say."""
     began = time.monotonic()
     rows = build_activity_rows(hour)
@@ -103,13 +103,13 @@ def build_activity_rows(hour: int) -> list[ActivityHour]:
             tool_name=tool_name,
             calls=max(buckets.total() for buckets in parts.values()),
             failed=max(failures[agent_name, tool_name].values()),
-            **find_durations(parts),
+            **count_calls_by_duration(parts),
         )
         for (agent_name, tool_name), parts in sorted(rows.items())
     ]
 
 
-def find_durations(parts: dict[str, Counter[int]]) -> dict[str, int]:
+def count_calls_by_duration(parts: dict[str, Counter[int]]) -> dict[str, int]:
     """Return how many calls took how long: as the executor says, or as the gateway does where it says more."""
     ends = max((parts.get(part, Counter[int]()) for part in ("ended", "gateway")), key=count_timed_calls)
     return {column: ends[place] for place, column in enumerate(DURATIONS) if ends[place]}

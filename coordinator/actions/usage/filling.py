@@ -30,21 +30,21 @@ def fill_usage_of_earlier_events(now: datetime, *, step: int = FILL_STEP) -> int
     """Count what events of before used, for about a second; return how many requests were added."""
     added, until = 0, time.monotonic() + FILL_SECONDS
     while time.monotonic() < until:
-        done = fill_next_slice(step)
+        done = fill_next_usage_slice(step)
         if done is None:
             break
         added += done
     return added
 
 
-def fill_next_slice(step: int) -> int | None:
+def fill_next_usage_slice(step: int) -> int | None:
     """Count one slice; return how many requests were added, None where all events of before are counted."""
     with transaction.atomic():
         fill = UsageFill.objects.select_for_update().order_by("id").first()
         if fill is None:
             return None
         if fill.next_id > 0:
-            added = add_rows_of_events(fill.next_id - step, fill.next_id)
+            added = add_usage_rows_of_events(fill.next_id - step, fill.next_id)
             fill.next_id = max(0, fill.next_id - step)
             fill.save(update_fields=["next_id"])
             return added
@@ -53,7 +53,7 @@ def fill_next_slice(step: int) -> int | None:
         if last <= fill.first_id:
             fill.delete()
             return None
-        added = add_rows_of_events(fill.first_id, min(fill.first_id + step, last))
+        added = add_usage_rows_of_events(fill.first_id, min(fill.first_id + step, last))
         fill.first_id = min(fill.first_id + step, last)
         fill.save(update_fields=["first_id"])
         return added
@@ -65,7 +65,7 @@ def newest_event_id() -> int:
         return int(cursor.fetchone()[0] or 0)
 
 
-def add_rows_of_events(after: int, upto: int) -> int:
+def add_usage_rows_of_events(after: int, upto: int) -> int:
     """Add a row for each request among the events with ids beyond `after` up to `upto` that has none."""
     names = ", ".join(f"c.{name}" for name in (*_COLUMNS, *_TOKENS))
     with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ def add_rows_of_events(after: int, upto: int) -> int:
         return 0
     own = prices.load_own_prices()
     rows = [
-        recording.make_usage_row(
+        recording.build_priced_usage_row(
             request_key=recording.event_request_key(event_id),
             event_id=event_id,
             session_id=session_id,
@@ -97,19 +97,19 @@ def add_rows_of_events(after: int, upto: int) -> int:
     return len(recording.insert_usage_rows(rows))
 
 
-def add_events_to_days(after: int, upto: int) -> None:
+def add_events_to_usage_days(after: int, upto: int) -> None:
     """Sum the calls and requests of the events with ids beyond `after` up to `upto` by day. Call it once for each."""
     sums: dict[tuple[str, str, str], list[Any]] = {}
     for row in ModelRequestUsage.objects.filter(event_id__gt=after, event_id__lte=upto):
-        recording.add_row_to_sums(sums, row)
+        recording.add_usage_row_to_sums(sums, row)
     calls = EventContext.objects.filter(
         event_id__gt=after, event_id__lte=upto, event__event_type=recording.CALL
     )
     for session_id, at_us in calls.values_list("session_id", "instant_us"):
-        key = (session_id, recording.request_day(at_us), "")
-        sums.setdefault(key, recording.empty_day_sums())[0] += 1
+        key = (session_id, recording.local_day_of_request(at_us), "")
+        sums.setdefault(key, recording.zero_usage_day_sums())[0] += 1
     if sums:
-        recording.add_sums_to_days(sums)
+        recording.add_sums_to_usage_days(sums)
 
 
 def price_unpriced_usage(now: datetime) -> int:  # noqa: ARG001 - the shape of a job
@@ -129,8 +129,8 @@ def price_usage_rows(rows: list[ModelRequestUsage], own: dict[str, prices.TokenP
     changed = []
     for row in rows:
         detail = UsageDetail(speed="fast" if row.is_fast else None, is_batch=row.is_batch)
-        at = recording.price_instant(row.at_us)
-        row.cost = prices.calculate_request_cost(row.model, recording.row_amounts(row), own, at, detail)
+        at = recording.usage_pricing_time(row.at_us)
+        row.cost = prices.calculate_request_cost(row.model, recording.usage_row_amounts(row), own, at, detail)
         if row.cost is not None:
             changed.append(row)
     with transaction.atomic():

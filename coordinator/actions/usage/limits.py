@@ -45,4 +45,4 @@ def record_limits(
                 SubscriptionLimit.objects.filter(pk=row.pk).update(**values)
                 row.used_percent, row.resets_at_us = reading.used_percent, reading.resets_at_us
                 if row.resets_at_us > instants.to_microseconds(now):
-                    notifications.announce_limit_level(row, now=now)
+                    notifications.announce_subscription_limit_level(row, now=now)

@@ -88,7 +88,7 @@ class WrittenEvent:
     event_id: int
 
 
-def record_usage(written: Sequence[WrittenEvent]) -> None:
+def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
     """Record what these events say was used. Call it where they are written.
 
     A call counts on the day on which it was made, whatever is decided. The gateway writes one only where its agent told
@@ -99,8 +99,8 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
     own: dict[str, TokenPrice] | None = None
     for written_event in written:
         if written_event.event[_TYPE] == CALL:
-            day = request_day(event_instant_us(written_event.context))
-            sums.setdefault((written_event.context[_SESSION], day, ""), empty_day_sums())[0] += 1
+            day = local_day_of_request(capped_event_time_us(written_event.context))
+            sums.setdefault((written_event.context[_SESSION], day, ""), zero_usage_day_sums())[0] += 1
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
             own = prices.load_own_prices() if own is None else own
             row = build_usage_row(written_event, own)
@@ -108,15 +108,15 @@ def record_usage(written: Sequence[WrittenEvent]) -> None:
     if requests:
         new = insert_usage_rows([row for _, row in requests.values()])
         for key in new:
-            add_row_to_sums(sums, requests[key][1])
+            add_usage_row_to_sums(sums, requests[key][1])
         update_recorded_usage(
-            [report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
+            [build_usage_report_of_event(one.item) for key, (one, _) in requests.items() if key not in new]
         )
     if sums:
-        add_sums_to_days(sums)
+        add_sums_to_usage_days(sums)
 
 
-def add_sums_to_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None:
+def add_sums_to_usage_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None:
     """Add sums by session, day and model to `usage_days`."""
     values_sql, parameters = bulk.rows_select_sql(
         [[*key, *counts] for key, counts in sorted(sums.items())], *_TYPES
@@ -125,26 +125,26 @@ def add_sums_to_days(sums: Mapping[tuple[str, str, str], Sequence[Any]]) -> None
         cursor.execute(build_usage_upsert(values_sql), parameters)
 
 
-def empty_day_sums() -> list[Any]:
+def zero_usage_day_sums() -> list[Any]:
     return [0, *[0] * len(_TOKENS), 0.0, 0]
 
 
-def add_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
-    counts = sums.setdefault((row.session_id, row.day, row.model), empty_day_sums())
-    for position, number in enumerate(day_tokens(row), 1):
+def add_usage_row_to_sums(sums: dict[tuple[str, str, str], list[Any]], row: ModelRequestUsage) -> None:
+    counts = sums.setdefault((row.session_id, row.day, row.model), zero_usage_day_sums())
+    for position, number in enumerate(usage_row_tokens(row), 1):
         counts[position] += number
     counts[-2] += row.cost or 0.0
     counts[-1] += row_total_tokens(row) if row.cost is None else 0
 
 
-def day_tokens(row: ModelRequestUsage) -> tuple[int, int, int, int]:
+def usage_row_tokens(row: ModelRequestUsage) -> tuple[int, int, int, int]:
     """Return a row's tokens as `usage_days` has them."""
     written = row.cache_write_5m_tokens + row.cache_write_1h_tokens
     return row.input_tokens, row.output_tokens, row.cache_read_tokens, written
 
 
 def row_total_tokens(row: ModelRequestUsage) -> int:
-    return sum(day_tokens(row))
+    return sum(usage_row_tokens(row))
 
 
 def usage_request_key(item: NewEvent, event_id: int) -> str:
@@ -163,12 +163,12 @@ def build_usage_row(event: WrittenEvent, own: dict[str, TokenPrice]) -> ModelReq
     """Return the row of an event that reports tokens."""
     context = event.context
     tokens = {name: context[at] for name, at in zip(_TOKENS, _AT, strict=True)}
-    return make_usage_row(
+    return build_priced_usage_row(
         request_key=usage_request_key(event.item, event.event_id),
         event_id=event.event_id,
         session_id=context[_SESSION],
         subagent=context[_SUBAGENT],
-        at_us=event_instant_us(context),
+        at_us=capped_event_time_us(context),
         model=context[_MODEL],
         tokens=tokens,
         detail=(event.item.usage if isinstance(event.item, DedupedEvent) else None) or NO_DETAIL,
@@ -177,12 +177,12 @@ def build_usage_row(event: WrittenEvent, own: dict[str, TokenPrice]) -> ModelReq
     )
 
 
-def event_instant_us(context: Sequence[Any]) -> int:
+def capped_event_time_us(context: Sequence[Any]) -> int:
     """Return when an event happened. A clock that runs ahead would put it on a day that has not begun."""
     return int(min(context[_HAPPENED], context[_RECEIVED] * 1000))
 
 
-def make_usage_row(
+def build_priced_usage_row(
     *,
     request_key: str,
     event_id: int,
@@ -197,40 +197,40 @@ def make_usage_row(
 ) -> ModelRequestUsage:
     """Return a priced row that is not written yet."""
     name = (model or UNKNOWN_MODEL)[:LONGEST_NAME]
-    amounts = infer_hour_cache(name, build_request_amounts(tokens, detail), own, at_us, detail)
+    amounts = infer_one_hour_cache_tokens(name, build_request_amounts(tokens, detail), own, at_us, detail)
     return ModelRequestUsage(
         request_key=request_key,
         event_id=event_id,
         session_id=session_id,
         subagent=subagent,
         at_us=at_us,
-        day=request_day(at_us),
+        day=local_day_of_request(at_us),
         model=name,
         provider=detail.provider[:LONGEST_NAME] if detail.provider else None,
-        **amounts_as_columns(amounts),
+        **usage_amounts_as_columns(amounts),
         is_fast=detail.speed == "fast" or detail.service_tier in FAST_TIERS,
         is_batch=detail.is_batch,
         is_long_context=amounts.prompt_tokens > LONG_CONTEXT_TOKENS,
-        cost=prices.calculate_request_cost(name, amounts, own, price_instant(at_us), detail),
+        cost=prices.calculate_request_cost(name, amounts, own, usage_pricing_time(at_us), detail),
         source=source,
     )
 
 
-def request_day(at_us: int) -> str:
+def local_day_of_request(at_us: int) -> str:
     """Return the day of a request in the installation's time zone: that on which pages show it and budgets count it."""
-    at_ms = instants.to_microseconds(price_instant(at_us)) // 1000
+    at_ms = instants.to_microseconds(usage_pricing_time(at_us)) // 1000
     return instants.local_day(at_ms, settings.LOCAL_ZONE)
 
 
-def amounts_as_columns(amounts: RequestAmounts) -> dict[str, int]:
+def usage_amounts_as_columns(amounts: RequestAmounts) -> dict[str, int]:
     return {name: getattr(amounts, name) for name in AMOUNTS}
 
 
-def row_amounts(row: ModelRequestUsage) -> RequestAmounts:
+def usage_row_amounts(row: ModelRequestUsage) -> RequestAmounts:
     return RequestAmounts(**{name: getattr(row, name) for name in AMOUNTS})
 
 
-def price_instant(at_us: int) -> datetime:
+def usage_pricing_time(at_us: int) -> datetime:
     """Return the instant at which a request is priced; the earliest that can be, where it is beyond all years."""
     try:
         return instants.from_microseconds(at_us)
@@ -238,7 +238,7 @@ def price_instant(at_us: int) -> datetime:
         return instants.EPOCH
 
 
-def infer_hour_cache(
+def infer_one_hour_cache_tokens(
     model: str, amounts: RequestAmounts, own: dict[str, TokenPrice], at_us: int, detail: UsageDetail
 ) -> RequestAmounts:
     """Split the tokens written to a cache by what the agent says that the request cost.
@@ -250,7 +250,7 @@ def infer_hour_cache(
     if detail.reported_cost is None or not written or amounts.cache_write_1h_tokens:
         return amounts
     all_for_an_hour = replace(amounts, cache_write_5m_tokens=0, cache_write_1h_tokens=written)
-    at = price_instant(at_us)
+    at = usage_pricing_time(at_us)
     least, most = (
         prices.calculate_request_cost(model, amounts_variant, own, at, detail)
         for amounts_variant in (amounts, all_for_an_hour)
@@ -288,7 +288,9 @@ class UsageReport:
     detail: UsageDetail
 
 
-def report_of_event(item: NewEvent, session_id: str | None = None, also: Iterable[str] = ()) -> UsageReport:
+def build_usage_report_of_event(
+    item: NewEvent, session_id: str | None = None, also: Iterable[str] = ()
+) -> UsageReport:
     """Return what an event reports; `also` are other origins under which its request may be recorded."""
     session = session_id or item.session_id
     names = [] if not isinstance(item, DedupedEvent) else [item.origin, *also]
@@ -301,7 +303,7 @@ def report_of_event(item: NewEvent, session_id: str | None = None, also: Iterabl
     )
 
 
-def reports_tokens(item: NewEvent) -> bool:
+def event_reports_tokens(item: NewEvent) -> bool:
     """Say whether an event reports a request to a model."""
     return any(getattr(item, name) is not None for name in _TOKENS)
 
@@ -320,17 +322,17 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
     changed = 0
     own: dict[str, TokenPrice] | None = None
     for row in usage_rows:
-        before, report = row_amounts(row), by_key[row.request_key]
-        after = merge_amounts(before, report.amounts)
+        before, report = usage_row_amounts(row), by_key[row.request_key]
+        after = merge_usage_amounts(before, report.amounts)
         if after == before:
             continue
         own = prices.load_own_prices() if own is None else own
-        replace_row_amounts(row, after, report.detail, own)
+        replace_usage_row_amounts(row, after, report.detail, own)
         changed += 1
     return changed
 
 
-def merge_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
+def merge_usage_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmounts:
     """Return the larger of each amount. Of two sums of cache writes the one that tells hours apart is kept."""
     larger = {name: max(getattr(before, name), getattr(again, name)) for name in AMOUNTS}
     splits = sorted(
@@ -341,21 +343,21 @@ def merge_amounts(before: RequestAmounts, again: RequestAmounts) -> RequestAmoun
     return RequestAmounts(**larger)
 
 
-def replace_row_amounts(
+def replace_usage_row_amounts(
     row: ModelRequestUsage, amounts: RequestAmounts, detail: UsageDetail, own: dict[str, TokenPrice]
 ) -> None:
     """Write a row's new amounts and cost, and let its event and its day follow."""
-    tokens, cost, unpriced = day_tokens(row), row.cost, row_total_tokens(row) if row.cost is None else 0
+    tokens, cost, unpriced = usage_row_tokens(row), row.cost, row_total_tokens(row) if row.cost is None else 0
     detail = replace(detail, speed="fast" if row.is_fast and detail.speed is None else detail.speed)
-    for name, value in amounts_as_columns(amounts).items():
+    for name, value in usage_amounts_as_columns(amounts).items():
         setattr(row, name, value)
     row.is_long_context = amounts.prompt_tokens > LONG_CONTEXT_TOKENS
-    row.cost = prices.calculate_request_cost(row.model, amounts, own, price_instant(row.at_us), detail)
+    row.cost = prices.calculate_request_cost(row.model, amounts, own, usage_pricing_time(row.at_us), detail)
     row.save()
     EventContext.objects.filter(event_id=row.event_id or 0).update(
-        **dict(zip(_TOKENS, day_tokens(row), strict=True))
+        **dict(zip(_TOKENS, usage_row_tokens(row), strict=True))
     )
-    more = [new - old for new, old in zip(day_tokens(row), tokens, strict=True)]
+    more = [new - old for new, old in zip(usage_row_tokens(row), tokens, strict=True)]
     add_to_usage_day(
         row,
         dict(zip(_TOKENS, more, strict=True)),
@@ -372,7 +374,7 @@ def add_to_usage_day(row: ModelRequestUsage, tokens: dict[str, int], cost: float
     )
 
 
-def correct_usage_programs(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
+def correct_programs_of_usage_days(now: datetime) -> None:  # noqa: ARG001 - the shape of a job
     """Put right whose sums are that were written before it was known which agent a runner drives there."""
     driven_program = DRIVEN_PROGRAM.format(session_id="u.session_id")
     with connection.cursor() as cursor:

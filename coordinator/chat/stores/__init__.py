@@ -69,7 +69,7 @@ class AttachmentStore(Protocol):
         """Return a file's place in words for an operator."""
 
 
-def find_store(store_name: str) -> AttachmentStore:
+def find_attachment_store(store_name: str) -> AttachmentStore:
     """Return the store of a place. Raises StoreUnavailable where this server's settings name none."""
     try:
         return cast("AttachmentStore", storages[store_name])
@@ -80,11 +80,11 @@ def find_store(store_name: str) -> AttachmentStore:
         ) from None
 
 
-def configured_file_places() -> list[FilePlace]:
+def list_configured_file_stores() -> list[FilePlace]:
     """Return the places that this server's settings name."""
     return [place for place in FilePlace if place in settings.STORAGES]
 
 
-def place_for_new_files() -> FilePlace:
+def store_name_for_new_files() -> FilePlace:
     """Return the place where new files go."""
     return FilePlace(settings.ATTACHMENTS)

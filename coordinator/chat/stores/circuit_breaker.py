@@ -43,7 +43,7 @@ class StoreCircuitBreaker:
         with self._lock:
             self._failures, self._broke = 0, False
 
-    def record_silence(self) -> None:
+    def open_after_missing_response(self) -> None:
         """Open the circuit breaker; of several requests that waited together the first one does."""
         with self._lock:
             if time.monotonic() >= self._until:
@@ -52,9 +52,9 @@ class StoreCircuitBreaker:
                     OPEN_SECONDS * 2 ** (self._failures - 1), MAX_OPEN_SECONDS
                 )
 
-    def record_broken_answer(self) -> None:
+    def record_incomplete_response(self) -> None:
         """Note that an answer ended too early. The second one in a row opens the circuit breaker."""
         with self._lock:
             before, self._broke = self._broke, True
         if before:
-            self.record_silence()
+            self.open_after_missing_response()

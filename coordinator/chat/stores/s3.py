@@ -147,7 +147,7 @@ class Bucket(S3Storage):  # type: ignore[misc]
         """
         turn = self.circuit_breaker.begin_request()
         if turn is None:
-            raise StoreUnavailable(self.no_answer_message())
+            raise StoreUnavailable(self.bucket_not_answering_message())
         try:
             yield
             if answers:
@@ -163,16 +163,16 @@ class Bucket(S3Storage):  # type: ignore[misc]
         except (BotoCoreError, HTTPError, OSError) as problem:
             if isinstance(problem, StoreUnavailable | FileNotFoundError):
                 raise
-            self.circuit_breaker.record_silence()
-            raise self.build_unavailable_error(problem) from None
+            self.circuit_breaker.open_after_missing_response()
+            raise self.build_bucket_unavailable_error(problem) from None
         finally:
             self.circuit_breaker.end_request(turn)
 
-    def build_unavailable_error(self, problem: Exception) -> StoreUnavailable:
+    def build_bucket_unavailable_error(self, problem: Exception) -> StoreUnavailable:
         """Return the words for a bucket from which nothing came."""
-        return StoreUnavailable(f"{self.no_answer_message()} ({type(problem).__name__})")
+        return StoreUnavailable(f"{self.bucket_not_answering_message()} ({type(problem).__name__})")
 
-    def no_answer_message(self) -> str:
+    def bucket_not_answering_message(self) -> str:
         return f"the S3 bucket {self.bucket_name} does not answer"
 
 
@@ -197,11 +197,11 @@ class S3ObjectStream:
                 if time.monotonic() > until:
                     raise TimeoutError
         except SILENT as problem:
-            circuit_breaker.record_silence()
-            raise self._bucket.build_unavailable_error(problem) from None
+            circuit_breaker.open_after_missing_response()
+            raise self._bucket.build_bucket_unavailable_error(problem) from None
         except (BotoCoreError, HTTPError, OSError) as problem:
-            circuit_breaker.record_broken_answer()
-            raise self._bucket.build_unavailable_error(problem) from None
+            circuit_breaker.record_incomplete_response()
+            raise self._bucket.build_bucket_unavailable_error(problem) from None
         circuit_breaker.record_success()
         return bytes(received_bytes)
 

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     args = build_connect_parser().parse_args(list(arguments))
     home = UserHome(os.path.expanduser("~"), os.environ, current_folder_or_empty())
     try:
-        return check_connected_agents(args, home) if args.check else connect_agents(args, home)
+        return print_connection_differences(args, home) if args.check else connect_agents(args, home)
     except (CommandStopped, FileRefused, NotConnected, http_requests.ServerRequestFailed) as problem:
         sys.stderr.write(f"{problem}\n")
     except OSError as problem:
@@ -102,7 +102,7 @@ def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
         or os.environ.get(settings.URL_VARIABLE)
         or (client_settings.url if client_settings else DEFAULT_URL)
     )
-    agents = choose_agents(options.agents, home)
+    agents = choose_agents_to_connect(options.agents, home)
     key = obtain_server_key(url, client_settings, options.key_file)
     call = HookInvocation(
         build_client_command(),
@@ -141,14 +141,14 @@ def connect_agents(options: argparse.Namespace, home: UserHome) -> int:
     plans.apply_file_changes(changes, edited_files, connects=True)
     for agent in agents:
         print_connected_notes(agent, call, home)
-    works = [print_agent_trial(agent, call, url, key) for agent in agents]
+    works = [run_and_print_connection_test(agent, call, url, key) for agent in agents]
     sys.stdout.write(
         "Earlier sessions: signalbox import. As they grow, hooks or not: signalbox import --watch\n"
     )
     return 0 if all(works) else WRONG
 
 
-def find_former_invocation(settings: ClientSettings | None, agent: str) -> HookInvocation | None:
+def find_saved_hook_invocation(settings: ClientSettings | None, agent: str) -> HookInvocation | None:
     """Return how the agent's hooks call us since it was connected, or None where it was not."""
     remembered = settings.agents.get(agent) if settings else None
     program = remembered.get("program") if remembered else None
@@ -173,7 +173,7 @@ def has_status_line(settings: ClientSettings | None) -> bool:
     return any(agent_record.get("status_line") is True for agent_record in records)
 
 
-def choose_agents(names: Sequence[str], home: UserHome) -> list[ConnectableAgent]:
+def choose_agents_to_connect(names: Sequence[str], home: UserHome) -> list[ConnectableAgent]:
     # What `signalbox hook` does not know, it would block.
     known_agents = {
         name: agent for name, agent in CONNECTABLE_AGENTS.items() if name in hook_agents.HOOK_AGENTS
@@ -219,7 +219,7 @@ def plan_agent_changes(
 ) -> list[FileChange]:
     plugin = None
     if agent.plugin:
-        plugin = http_requests.request_server(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode(
+        plugin = http_requests.send_server_request(call.url, f"/hooks/{agent.plugin_of}/plugin.js").decode(
             "utf-8", "replace"
         )
         try:
@@ -228,14 +228,14 @@ def plan_agent_changes(
             raise CommandStopped(
                 f"Signalbox at {call.url} is older than this program. Update it there, then try again."
             ) from None
-    unknown = hook_names.find_unregistrable_hooks(agent, home.environment)
+    unknown = hook_names.find_hooks_unsupported_by_agent(agent, home.environment)
     return plans.plan_connect_changes(
         agent,
         call,
         home,
         edited_files,
         plugin=plugin,
-        former=find_former_invocation(settings, agent.name),
+        former=find_saved_hook_invocation(settings, agent.name),
         unknown_hooks=unknown,
     )
 
@@ -271,15 +271,15 @@ def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file:
             if saved_settings and replace_localhost_name(saved_settings.url) == url
             else "",
         ):
-            if check_server_key(url, key.strip()):
+            if is_key_accepted_by_server(url, key.strip()):
                 return key.strip()
-    if http_requests.is_sent_unencrypted(url):
+    if http_requests.is_key_sent_unencrypted(url):
         sys.stderr.write(f"{url} is not encrypted: whoever can listen on the way can use the key.\n")
     connect_code = read_connect_code(url, key_file)
     key = (
         connect_code
         if connect_code.startswith(KEY_MARK)
-        else http_requests.request_key_for_code(url, connect_code)
+        else http_requests.exchange_connect_code_for_key(url, connect_code)
     )
     http_requests.require_working_key(url, key)
     # A code works once: what it brought must not be lost if somebody says no.
@@ -294,7 +294,7 @@ def obtain_server_key(url: str, saved_settings: ClientSettings | None, key_file:
 def detect_mcp_gateway(url: str, key: str) -> bool:
     """Say whether the server has an MCP gateway that this key may use; print why where it may not."""
     try:
-        http_requests.require_mcp_gateway(url, key)
+        http_requests.require_mcp_gateway_access(url, key)
     except http_requests.ServerRequestFailed as problem:
         if problem.status != NOT_THERE:
             sys.stderr.write(f"The agents are not given Signalbox's MCP servers: {problem}\n")
@@ -302,7 +302,7 @@ def detect_mcp_gateway(url: str, key: str) -> bool:
     return True
 
 
-def check_server_key(url: str, key: str) -> bool:
+def is_key_accepted_by_server(url: str, key: str) -> bool:
     try:
         http_requests.require_working_key(url, key)
     except http_requests.ServerRequestFailed as problem:
@@ -332,7 +332,7 @@ def read_connect_code(url: str, key_file: str | None) -> str:
 def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: UserHome) -> None:
     sys.stdout.write(f"\n{agent.title}: connected. {agent.afterwards}\n")
     notes = plans.describe_hook_obstacles(agent, call, home)
-    if command := plans.find_restart_command(agent, home):
+    if command := plans.find_agent_restart_command(agent, home):
         notes.append(f"{agent.title} runs in the background with its old settings. Restart it: {command}")
     if agent.has_status_line and not call.status_line:
         notes.append(
@@ -345,10 +345,10 @@ def print_connected_notes(agent: ConnectableAgent, call: HookInvocation, home: U
         sys.stdout.write(f"  Note: {note}\n")
 
 
-def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, key: str) -> bool:
+def run_and_print_connection_test(agent: ConnectableAgent, call: HookInvocation, url: str, key: str) -> bool:
     sys.stdout.write(f"\nTest of {agent.title}:\n")
     works = True
-    for step in connection_test.iterate_trial_steps(agent, call, url, key):
+    for step in connection_test.run_connection_test_steps(agent, call, url, key):
         works = works and step.works
         mark = "works" if step.works else "FAILS"
         sys.stdout.write(
@@ -360,15 +360,15 @@ def print_agent_trial(agent: ConnectableAgent, call: HookInvocation, url: str, k
 # --- checking ---------------------------------------------------------------------------------------------
 
 
-def check_connected_agents(options: argparse.Namespace, home: UserHome) -> int:
+def print_connection_differences(options: argparse.Namespace, home: UserHome) -> int:
     """Say what differs from what connecting would write; the server is asked only for the plugin file."""
     client_settings = settings.read_client_settings()
     if client_settings is None or not client_settings.agents:
         raise CommandStopped("Nothing is connected here. Run `signalbox connect`.")
     edited_files, differs = record.load_edited_files(), False
     names = options.agents or [name for name in client_settings.agents if name in CONNECTABLE_AGENTS]
-    for agent in choose_agents(names, home):
-        was = find_former_invocation(client_settings, agent.name)
+    for agent in choose_agents_to_connect(names, home):
+        was = find_saved_hook_invocation(client_settings, agent.name)
         call = HookInvocation(
             build_client_command(),
             client_settings.url,
@@ -387,7 +387,7 @@ def check_connected_agents(options: argparse.Namespace, home: UserHome) -> int:
         for change in changes:
             if change.has_effect:
                 sys.stdout.write(f"{escape_control_characters(change.format_file_diff(home))}\n")
-        notes += hook_names.describe_known_hooks(agent, home.environment)
+        notes += hook_names.describe_hooks_missing_on_either_side(agent, home.environment)
         if agent.from_projects:
             notes.append(agent.from_projects)
         for note in notes:

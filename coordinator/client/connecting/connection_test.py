@@ -28,7 +28,7 @@ class TrialStep:
     ms: float
 
 
-def iterate_trial_steps(
+def run_connection_test_steps(
     agent: ConnectableAgent, call: HookInvocation, url: str, key: str
 ) -> Iterator[TrialStep]:
     """Try each hop from the agent's hook to a session on the server; stop at the first that fails.
@@ -36,17 +36,21 @@ def iterate_trial_steps(
     The session stays and is ended: it is where people see that this machine reports.
     """
     mark = f"{TRIAL_SESSION_PREFIX}{uuid.uuid4()}"
-    step = time_trial_step("Reach the server with the key", lambda: try_server_key(url, key))
+    step = run_timed_test_step("Reach the server with the key", lambda: require_server_accepts_key(url, key))
     yield step
     if step.works and agent.trial is not None:
         payloads = agent.trial(mark, os.getcwd())
-        step = time_trial_step("Run the hook's command", lambda: run_trial_hooks(agent, call, payloads))
+        step = run_timed_test_step(
+            "Run the hook's command", lambda: run_agent_hook_commands(agent, call, payloads)
+        )
         yield step
         if step.works:
-            yield time_trial_step("Find it as a session", lambda: wait_for_trial_session(url, key, mark))
+            yield run_timed_test_step(
+                "Find it as a session", lambda: wait_for_reported_test_session(url, key, mark)
+            )
 
 
-def time_trial_step(label: str, work: Any) -> TrialStep:
+def run_timed_test_step(label: str, work: Any) -> TrialStep:
     started_at = time.perf_counter()
     try:
         step_text, works = work(), True
@@ -55,12 +59,14 @@ def time_trial_step(label: str, work: Any) -> TrialStep:
     return TrialStep(label, works, step_text, (time.perf_counter() - started_at) * 1000)
 
 
-def try_server_key(url: str, key: str) -> str:
+def require_server_accepts_key(url: str, key: str) -> str:
     http_requests.require_working_key(url, key)
     return url
 
 
-def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: list[dict[str, Any]]) -> str:
+def run_agent_hook_commands(
+    agent: ConnectableAgent, call: HookInvocation, payloads: list[dict[str, Any]]
+) -> str:
     for payload in payloads:
         ran = subprocess.run(  # noqa: S602 - agents run hooks in a shell, too
             call.hook_command(agent.name, QUICK),
@@ -76,7 +82,7 @@ def run_trial_hooks(agent: ConnectableAgent, call: HookInvocation, payloads: lis
     return call.hook_command(agent.name, QUICK)
 
 
-def wait_for_trial_session(url: str, key: str, mark: str) -> str:
+def wait_for_reported_test_session(url: str, key: str, mark: str) -> str:
     deadline = time.monotonic() + SESSION_WAIT_SECONDS
     while time.monotonic() < deadline:
         reported_session = http_requests.find_reported_session(url, key, mark)

@@ -13,7 +13,7 @@ from coordinator.client.connecting.connect import (
     WRONG,
     CommandStopped,
     escape_control_characters,
-    find_former_invocation,
+    find_saved_hook_invocation,
 )
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Entry, UserHome
@@ -55,7 +55,9 @@ def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
         raise CommandStopped("Nothing is connected here.")
     chosen = {path: one for path, one in edited_files.items() if one.agent in leaving}
     plan = {
-        path: plans.plan_disconnect_change(path, one, list_own_entries(path, one, client_settings))
+        path: plans.plan_disconnect_change(
+            path, one, list_signalbox_entries_in_file(path, one, client_settings)
+        )
         for path, one in chosen.items()
     }
     plans.apply_file_changes([change for change, _ in plan.values()], edited_files, connects=False)
@@ -69,12 +71,14 @@ def disconnect_agents(names: Sequence[str], home: UserHome) -> int:
     return 0
 
 
-def list_own_entries(path: str, edited_file: EditedFile, settings: ClientSettings | None) -> list[Entry]:
+def list_signalbox_entries_in_file(
+    path: str, edited_file: EditedFile, settings: ClientSettings | None
+) -> list[Entry]:
     """Return what we put into a file; nothing where it is ours alone. The agent's folder may have moved since."""
     agent = CONNECTABLE_AGENTS.get(edited_file.agent)
     if agent is None:
         return []
-    call = find_former_invocation(settings, agent.name) or HookInvocation(
+    call = find_saved_hook_invocation(settings, agent.name) or HookInvocation(
         ("signalbox",), settings.url if settings else ""
     )
     for lines in agent.former_lines:

@@ -28,13 +28,15 @@ LINES_UNTOLD = (
 )
 
 
-def describe_known_hooks(agent: ConnectableAgent, environment: Mapping[str, str]) -> list[str]:
+def describe_hooks_missing_on_either_side(
+    agent: ConnectableAgent, environment: Mapping[str, str]
+) -> list[str]:
     """Return what follows from the hooks that the installed program knows, in words; nothing where none is found."""
-    program = find_agent_program(agent.programs, environment)
+    program = find_agent_executable(agent.programs, environment)
     if program is None:
         return []
     used = READABLE_HOOKS.get(agent.name)
-    program_hooks = read_program_hooks(program) if used is not None else None
+    program_hooks = extract_hook_names_from_program(program) if used is not None else None
     if used is None or program_hooks is None:
         return [f"Which hooks {program} knows cannot be read from it, so new ones would not be noticed."]
     notes = []
@@ -45,25 +47,27 @@ def describe_known_hooks(agent: ConnectableAgent, environment: Mapping[str, str]
     return notes
 
 
-def find_unregistrable_hooks(agent: ConnectableAgent, environment: Mapping[str, str]) -> frozenset[str]:
+def find_hooks_unsupported_by_agent(
+    agent: ConnectableAgent, environment: Mapping[str, str]
+) -> frozenset[str]:
     """Return those of our hooks that the installed program does not know, as far as can be read from it.
 
     Claude Code opens a dialog about them each time it starts in a terminal, so they are not registered there. Once it
     is updated, a check says that they are missing.
     """
-    if agent.name != "claude-code" or (program := find_agent_program(agent.programs, environment)) is None:
+    if agent.name != "claude-code" or (program := find_agent_executable(agent.programs, environment)) is None:
         return frozenset()
-    program_hooks = read_program_hooks(program)
+    program_hooks = extract_hook_names_from_program(program)
     return READABLE_HOOKS[agent.name] - program_hooks if program_hooks else frozenset()
 
 
-def find_agent_program(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
+def find_agent_executable(names: tuple[str, ...], environment: Mapping[str, str]) -> str | None:
     """Return the path of an agent's program, the first of these names that is on the PATH; None for none."""
     candidates_on_path = (shutil.which(name, path=environment.get("PATH", os.defpath)) for name in names)
     return next((os.path.realpath(path) for path in candidates_on_path if path), None)
 
 
-def read_program_hooks(program: str) -> frozenset[str] | None:
+def extract_hook_names_from_program(program: str) -> frozenset[str] | None:
     """Return the names of the hooks that a program knows; None where they cannot be read from it."""
     budget, deadline = MAX_BYTES, time.monotonic() + SECONDS
     names: set[str] = set()
@@ -94,14 +98,14 @@ def iterate_program_files(program: str) -> Iterator[str]:
     directories = [folder, os.path.join(folder, "chunks")] if is_javascript_file(program) else []
     sibling = [
         os.path.join(packages, name)
-        for name in list_folder_names(packages)
+        for name in list_file_names_in_folder(packages)
         if name.startswith("claude-code-")
     ]
     if os.path.basename(program).startswith("claude"):
         yield from (os.path.join(package, "claude") for package in sibling)
     remaining_files = MAX_FILES
     for directory in directories:
-        for name in list_folder_names(directory):
+        for name in list_file_names_in_folder(directory):
             if name.endswith((".js", ".mjs", ".cjs")) and remaining_files:
                 remaining_files -= 1
                 yield os.path.join(directory, name)
@@ -111,7 +115,7 @@ def is_javascript_file(program: str) -> bool:
     return program.endswith((".js", ".mjs", ".cjs"))
 
 
-def list_folder_names(folder: str) -> list[str]:
+def list_file_names_in_folder(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:

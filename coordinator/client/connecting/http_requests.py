@@ -31,17 +31,17 @@ class NoRedirectHandler(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def require_mcp_gateway(url: str, key: str) -> None:
+def require_mcp_gateway_access(url: str, key: str) -> None:
     """Check that the MCP gateway lets the key in. Raises ServerRequestFailed."""
     about = {"name": "signalbox-connect", "version": "1"}
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    answer = request_server(url, "/mcp", key, body, accept="application/json, text/event-stream")
+    answer = send_server_request(url, "/mcp", key, body, accept="application/json, text/event-stream")
     if b'"protocolVersion"' not in answer:
         raise ServerRequestFailed(f"{url}/mcp is not an MCP server: it answered something else.")
 
 
-def request_server(
+def send_server_request(
     url: str, path: str, key: str = "", body: Any = None, *, accept: str = "application/json"
 ) -> bytes:
     """Return the body of the answer to a GET, or to a POST of `body` as JSON. Raises ServerRequestFailed."""
@@ -96,14 +96,16 @@ def normalize_server_url(text: str) -> str:
     )
 
 
-def is_sent_unencrypted(url: str) -> bool:
+def is_key_sent_unencrypted(url: str) -> bool:
     """Say whether a key sent there could be read on the way."""
     return url.startswith("http://") and not ServerAddress(url).is_local_host
 
 
-def request_key_for_code(url: str, code: str) -> str:
+def exchange_connect_code_for_key(url: str, code: str) -> str:
     """Exchange the code for a key. Raises ServerRequestFailed."""
-    answer = request_server(url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()})
+    answer = send_server_request(
+        url, "/api/connect/exchange", body={"code": code, "host": socket.gethostname()}
+    )
     with suppress(ValueError, KeyError, TypeError):
         key = json.loads(answer)["key"]
         if isinstance(key, str) and key:
@@ -113,7 +115,7 @@ def request_key_for_code(url: str, code: str) -> str:
 
 def require_working_key(url: str, key: str) -> None:
     """Check that the key may report there. Raises ServerRequestFailed."""
-    answer = request_server(url, "/sessions?limit=1", key)
+    answer = send_server_request(url, "/sessions?limit=1", key)
     with suppress(ValueError, KeyError, TypeError):
         if isinstance(json.loads(answer)["sessions"], list):
             return
@@ -122,7 +124,7 @@ def require_working_key(url: str, key: str) -> None:
 
 def find_reported_session(url: str, key: str, executor_session_id: str) -> str | None:
     """Return the id of the newest session that an agent calls by this id. Raises ServerRequestFailed."""
-    answer = json.loads(request_server(url, "/sessions?limit=100", key))
+    answer = json.loads(send_server_request(url, "/sessions?limit=100", key))
     for session in answer.get("sessions", []):
         if session.get("executor_session_id") == executor_session_id:
             return str(session.get("session_id"))

@@ -19,7 +19,7 @@ class FormerLines:
     variable: str
 
 
-def remove_former_lines(text: str, former: FormerLines) -> str:
+def remove_former_variable_lines(text: str, former: FormerLines) -> str:
     """Return the text without our lines, and without the empty one before them."""
     lines = text.splitlines(keepends=True)
     begin = next((at for at, line in enumerate(lines) if line.startswith(MARK)), None)

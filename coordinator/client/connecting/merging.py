@@ -47,12 +47,12 @@ def merge_settings_entries(text: str, entries: SettingsEntries, former: Settings
     for path, value in entries.basics.items():
         if jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) is None:
             text = jsonc.set_jsonc_value(text, path, value)
-    for event in {**entries.hooks, **list_events_with_own_entries(text, entries.agent)}:
-        text = merge_event_entry(text, event, entries)
+    for event in {**entries.hooks, **list_events_with_signalbox_entries(text, entries.agent)}:
+        text = merge_entries_of_hook_event(text, event, entries)
     for path, value in (former.values if former else {}).items():
-        if path not in entries.values and hashable_value_at(text, path) == to_hashable_value(value):
+        if path not in entries.values and hashable_json_value_at_path(text, path) == to_hashable_value(value):
             text = jsonc.remove_jsonc_item(text, path)
-    text = remove_former_values(text, former or entries, "")
+    text = remove_values_of_older_versions(text, former or entries, "")
     if not has_conflicting_values(text, entries, former):
         for path, value in entries.values.items():
             text = merge_settings_value(text, path, value)
@@ -67,11 +67,11 @@ def merge_settings_value(text: str, path: tuple[str, ...], value: Any) -> str:
     if node is None or node.kind != "object" or not isinstance(value, Mapping):
         return (
             text
-            if hashable_value_at(text, path) == to_hashable_value(value)
+            if hashable_json_value_at_path(text, path) == to_hashable_value(value)
             else jsonc.set_jsonc_value(text, path, value)
         )
     for name, inner in value.items():
-        if hashable_value_at(text, (*path, name)) != to_hashable_value(inner):
+        if hashable_json_value_at_path(text, (*path, name)) != to_hashable_value(inner):
             text = jsonc.set_jsonc_value(text, (*path, name), inner)
     return text
 
@@ -81,25 +81,27 @@ def remove_settings_entries(text: str, entries: SettingsEntries, before: str = "
     if not text.strip("\ufeff \t\r\n"):
         return text
     require_settings_shape(text)
-    for event in list_events_with_own_entries(text, entries.agent):
-        text = remove_event_entries(text, event, entries.agent)
+    for event in list_events_with_signalbox_entries(text, entries.agent):
+        text = remove_entries_of_hook_event(text, event, entries.agent)
     text = remove_empty_container(text, ("hooks",), before)
-    text = remove_former_values(text, entries, before)
+    text = remove_values_of_older_versions(text, entries, before)
     for path, value in entries.values.items():
-        is_ours = hashable_value_at(text, path) == to_hashable_value(value) or is_own_object_at(
-            text, path, entries
-        )
-        if is_ours and hashable_value_at(text, path) != hashable_value_at(before, path):
+        is_ours = hashable_json_value_at_path(text, path) == to_hashable_value(
+            value
+        ) or is_signalbox_object_at_path(text, path, entries)
+        if is_ours and hashable_json_value_at_path(text, path) != hashable_json_value_at_path(before, path):
             text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
     return status_lines.remove_status_line(text) if entries.status_line else text
 
 
-def remove_former_values(text: str, entries: SettingsEntries, before: str) -> str:
+def remove_values_of_older_versions(text: str, entries: SettingsEntries, before: str) -> str:
     """Return the settings without what older versions put in, where all of it still stands so."""
     values = entries.former_values
-    if all(hashable_value_at(text, path) == to_hashable_value(value) for path, value in values.items()):
+    if all(
+        hashable_json_value_at_path(text, path) == to_hashable_value(value) for path, value in values.items()
+    ):
         for path, value in values.items():
-            if hashable_value_at(before, path) != to_hashable_value(value):
+            if hashable_json_value_at_path(before, path) != to_hashable_value(value):
                 text = remove_empty_container(jsonc.remove_jsonc_item(text, path), path[:-1], before)
     return text
 
@@ -110,10 +112,10 @@ def has_conflicting_values(
     """Say whether somebody else's values are where `values` would go; `former` is what we put in before."""
     own_values = former.values if former else {}
     return any(
-        hashable_value_at(text, path)
+        hashable_json_value_at_path(text, path)
         not in {None, to_hashable_value(value), to_hashable_value(own_values.get(path))}
-        and not is_own_object_at(text, path, entries)
-        and not (former and is_own_object_at(text, path, former))
+        and not is_signalbox_object_at_path(text, path, entries)
+        and not (former and is_signalbox_object_at_path(text, path, former))
         for path, value in entries.values.items()
     )
 
@@ -155,16 +157,16 @@ def require_settings_shape(text: str) -> None:
 _NO_EVENTS = frozenset({"enabled", "disabled", "notifications"})
 
 
-def list_events_with_own_entries(text: str, agent: str) -> dict[str, None]:
+def list_events_with_signalbox_entries(text: str, agent: str) -> dict[str, None]:
     """Return the events that have an entry of ours, in their order."""
     hooks = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), ("hooks",))
     if hooks is None:
         return {}
     lists = zip(hooks.keys, hooks.items, strict=True)
-    return {event: None for event, entries in lists if any(iterate_own_entry_paths(entries, agent))}
+    return {event: None for event, entries in lists if any(iterate_signalbox_entry_paths(entries, agent))}
 
 
-def iterate_own_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str | int, ...]]:
+def iterate_signalbox_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str | int, ...]]:
     """Yield the paths, within an event's list, of what is ours: whole entries, or hooks among others' of a group."""
     for at, entry in enumerate(entries.items if entries.kind == "array" else []):
         value = entry.to_python_value()
@@ -182,22 +184,24 @@ def iterate_own_entry_paths(entries: JsonNode, agent: str) -> Iterator[tuple[str
             yield from ((at, "hooks", place) for place in own_positions)
 
 
-def merge_event_entry(text: str, event: str, wanted_entries: SettingsEntries) -> str:
+def merge_entries_of_hook_event(text: str, event: str, wanted_entries: SettingsEntries) -> str:
     path, entry = ("hooks", event), wanted_entries.hooks.get(event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-    entry_paths = list(iterate_own_entry_paths(entries, wanted_entries.agent)) if entries is not None else []
+    entry_paths = (
+        list(iterate_signalbox_entry_paths(entries, wanted_entries.agent)) if entries is not None else []
+    )
     if entries is not None and len(entry_paths) == 1 and entry is not None:
         jsonc_node = jsonc.find_jsonc_node(entries, entry_paths[0])
         if jsonc_node is not None and jsonc_node.to_python_value() == entry:
             return text
-    text = remove_event_entries(text, event, wanted_entries.agent, keep_list=entry is not None)
+    text = remove_entries_of_hook_event(text, event, wanted_entries.agent, keep_list=entry is not None)
     return jsonc.append_jsonc_element(text, path, dict(entry)) if entry is not None else text
 
 
-def remove_event_entries(text: str, event: str, agent: str, *, keep_list: bool = False) -> str:
+def remove_entries_of_hook_event(text: str, event: str, agent: str, *, keep_list: bool = False) -> str:
     path = ("hooks", event)
     entries = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path)
-    entry_paths = list(iterate_own_entry_paths(entries, agent)) if entries is not None else []
+    entry_paths = list(iterate_signalbox_entry_paths(entries, agent)) if entries is not None else []
     for entry_path in reversed(entry_paths):
         text = jsonc.remove_jsonc_item(text, (*path, *entry_path))
     if entry_paths and not keep_list:
@@ -214,7 +218,7 @@ def remove_empty_container(text: str, path: tuple[str, ...], before: str) -> str
         node is None
         or node.items
         or has_comment_in_empty_container(text, node)
-        or hashable_value_at(before, path) == to_hashable_value({})
+        or hashable_json_value_at_path(before, path) == to_hashable_value({})
     ):
         return text
     return jsonc.remove_jsonc_item(text, path)
@@ -225,7 +229,7 @@ def has_comment_in_empty_container(text: str, node: JsonNode) -> bool:
     return bool(text[node.start + 1 : node.end - 1].strip())
 
 
-def hashable_value_at(text: str, path: tuple[str, ...]) -> Any:
+def hashable_json_value_at_path(text: str, path: tuple[str, ...]) -> Any:
     if not text.strip("\ufeff \t\r\n"):
         return None
     try:
@@ -235,7 +239,7 @@ def hashable_value_at(text: str, path: tuple[str, ...]) -> Any:
     return to_hashable_value(node.to_python_value()) if node is not None else None
 
 
-def is_own_object_at(text: str, path: tuple[str, ...], entries: SettingsEntries) -> bool:
+def is_signalbox_object_at_path(text: str, path: tuple[str, ...], entries: SettingsEntries) -> bool:
     """Say whether an object of ours stands at the path, by what it calls."""
     node = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), path) if text.strip("\ufeff \t\r\n") else None
     return node is not None and node.kind == "object" and entries.is_ours(node.to_python_value())

@@ -126,12 +126,14 @@ def plan_connect_changes(
             )
         )
     for own_lines in agent.former_lines:
-        changes += plan_former_lines_removal(os.path.join(folder, own_lines.path), own_lines, edited_files)
+        changes += plan_former_variable_lines_removal(
+            os.path.join(folder, own_lines.path), own_lines, edited_files
+        )
     changes += plan_mcp_server_changes(agent, (call, former), home, edited_files)
     for own in agent.own(call):
-        changes.append(plan_own_file(agent, os.path.join(folder, own.path), own.content, edited_files))
+        changes.append(plan_generated_file(agent, os.path.join(folder, own.path), own.content, edited_files))
     if agent.plugin and plugin is not None:
-        changes.append(plan_own_file(agent, os.path.join(folder, agent.plugin), plugin, edited_files))
+        changes.append(plan_generated_file(agent, os.path.join(folder, agent.plugin), plugin, edited_files))
     for change in changes:
         if change.has_effect:
             files.require_replaceable_file(change.snapshot)
@@ -144,32 +146,32 @@ def plan_merged_settings(
     file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
     try:
         after = merging.merge_settings_entries(file_snapshot.decoded_text, entries, former).encode()
-        if before is not None and before.matches_written_content(file_snapshot.content):
+        if before is not None and before.is_content_as_written(file_snapshot.content):
             base = before.original
         elif before is not None and file_snapshot.content is not None:
             base = merging.remove_settings_entries(
-                file_snapshot.decoded_text, former, decode_file_content(before.original)
+                file_snapshot.decoded_text, former, decode_original_file_content(before.original)
             ).encode()
         else:
             base = file_snapshot.content
     except UnreadableSettings as problem:
-        raise build_edit_refusal(path, problem) from None
+        raise build_settings_edit_error(path, problem) from None
     return FileChange(entries.agent, file_snapshot, after, base)
 
 
-def build_edit_refusal(path: str, problem: UnreadableSettings) -> FileRefused:
+def build_settings_edit_error(path: str, problem: UnreadableSettings) -> FileRefused:
     return FileRefused(f"{path} cannot be changed: {problem}. Fix that, then try again. Nothing was changed.")
 
 
-def plan_former_lines_removal(
+def plan_former_variable_lines_removal(
     path: str, former: FormerLines, edited_files: Mapping[str, EditedFile]
 ) -> list[FileChange]:
     """Return the change that takes an older version's lines out of a file."""
     file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
-    rest = lines.remove_former_lines(file_snapshot.decoded_text, former)
+    rest = lines.remove_former_variable_lines(file_snapshot.decoded_text, former)
     if file_snapshot.content is None or rest == file_snapshot.decoded_text:
         return []
-    if before is not None and before.matches_written_content(file_snapshot.content):
+    if before is not None and before.is_content_as_written(file_snapshot.content):
         return [FileChange(former.agent, file_snapshot, before.original, before.original, mode=before.mode)]
     return [
         FileChange(
@@ -200,19 +202,19 @@ def plan_mcp_server_changes(
         if agent.telemetry:
             sends = not find_telemetry_problem(agent, call, home, former)
             entries.append((agent.telemetry(call), agent.telemetry(former), sends))
-        return plan_file_entries(
+        return plan_settings_entries_change(
             path, [*entries, (mcp_entries, was, call.gateway)], edited_files, agent.toml_value
         )
     if isinstance(mcp_entries, YamlEntry):
         assert isinstance(was, YamlEntry)
-        return plan_file_entries(path, [(mcp_entries, was, call.gateway)], edited_files)
+        return plan_settings_entries_change(path, [(mcp_entries, was, call.gateway)], edited_files)
     assert isinstance(was, SettingsEntries)
     if call.gateway:
         return [plan_merged_settings(path, mcp_entries, was, edited_files)]
     return [plan_disconnect_change(path, edited_files[path], [was])[0]] if path in edited_files else []
 
 
-def plan_file_entries(
+def plan_settings_entries_change(
     path: str,
     entries: Sequence[tuple[TomlTable | YamlEntry, TomlTable | YamlEntry, bool]],
     edited_files: Mapping[str, EditedFile],
@@ -231,28 +233,32 @@ def plan_file_entries(
     after = base = file_snapshot.decoded_text
     try:
         for wanted_entry, was, wants in entries:
-            without = remove_entry_from_text(remove_entry_from_text(base, wanted_entry), was)
+            without = remove_entry_from_settings_text(
+                remove_entry_from_settings_text(base, wanted_entry), was
+            )
             if not wants:
-                after = remove_entry_from_text(remove_entry_from_text(after, wanted_entry), was)
+                after = remove_entry_from_settings_text(
+                    remove_entry_from_settings_text(after, wanted_entry), was
+                )
             elif not is_entry_name_taken(after, wanted_entry):
-                after = add_entry_to_text(after, wanted_entry)
+                after = add_entry_to_settings_text(after, wanted_entry)
             elif not is_entry_name_taken(after, was):
-                after = add_entry_to_text(remove_entry_from_text(after, was), wanted_entry)
+                after = add_entry_to_settings_text(remove_entry_from_settings_text(after, was), wanted_entry)
             base = without
         if value is not None:
             # Where we never wrote, the same value is the person's own.
             is_theirs = before is None and base == file_snapshot.decoded_text
-            is_theirs = is_theirs or (before is not None and had_value_before(before, value))
+            is_theirs = is_theirs or (before is not None and had_value_before_connecting(before, value))
             base = base if is_theirs else toml_tables.remove_toml_value(base, value)
             after = toml_tables.add_toml_value(after, value)
     except UnreadableSettings as problem:
         if isinstance(entries[0][0], YamlEntry):
             return []
-        raise build_edit_refusal(path, problem) from None
+        raise build_settings_edit_error(path, problem) from None
     if before is None and after == file_snapshot.decoded_text == base:
         return []  # nothing of ours is there, and nothing is wanted
     if before is not None and (
-        file_snapshot.content is None or before.matches_written_content(file_snapshot.content)
+        file_snapshot.content is None or before.is_content_as_written(file_snapshot.content)
     ):
         original = before.original
     else:
@@ -263,12 +269,12 @@ def plan_file_entries(
     return [FileChange(entries[0][0].agent, file_snapshot, after.encode(), original, secret)]
 
 
-def had_value_before(before: EditedFile, value: TomlValue) -> bool:
+def had_value_before_connecting(before: EditedFile, value: TomlValue) -> bool:
     """Say whether the value was set, to whatever, before we changed the file."""
-    return toml_tables.has_toml_value(decode_file_content(before.original), value)
+    return toml_tables.has_toml_value(decode_original_file_content(before.original), value)
 
 
-def add_entry_to_text(text: str, entry: TomlTable | YamlEntry) -> str:
+def add_entry_to_settings_text(text: str, entry: TomlTable | YamlEntry) -> str:
     """Return the settings with a table or an entry. Raises UnreadableSettings."""
     return (
         toml_tables.add_toml_table(text, entry)
@@ -277,7 +283,7 @@ def add_entry_to_text(text: str, entry: TomlTable | YamlEntry) -> str:
     )
 
 
-def remove_entry_from_text(text: str, entry: TomlTable | YamlEntry) -> str:
+def remove_entry_from_settings_text(text: str, entry: TomlTable | YamlEntry) -> str:
     """Return the settings without a table or an entry. Raises UnreadableSettings."""
     if isinstance(entry, TomlTable):
         return toml_tables.remove_toml_table(text, entry)
@@ -307,7 +313,7 @@ def find_telemetry_problem(
     return f"{home.shorten_home_path(path)} is left as it is: {reason}" if reason else ""
 
 
-def plan_own_file(
+def plan_generated_file(
     agent: ConnectableAgent, path: str, content: str, edited_files: Mapping[str, EditedFile]
 ) -> FileChange:
     file_snapshot, before = files.read_file_snapshot(path), edited_files.get(path)
@@ -328,7 +334,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
     ]
     own = [(os.path.join(folder, name), path, value) for name, path, value in agent.switches]
     for file, path, value in dict.fromkeys((*own, *files_of_project)):
-        settings = load_settings_file(file)
+        settings = load_agent_settings_file(file)
         for step in path:
             settings = settings.get(step) if isinstance(settings, dict) else None
         if settings is not None and settings == value:
@@ -347,7 +353,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
         call.gateway
         and servers is not None
         and agent.mcp is not None
-        and is_server_name_taken(servers, agent.mcp(call))
+        and is_mcp_server_name_taken(servers, agent.mcp(call))
     ):
         notes.append(f"{home.shorten_home_path(servers)}: {TAKEN}.")
     with suppress(FileRefused):
@@ -356,7 +362,7 @@ def describe_hook_obstacles(agent: ConnectableAgent, call: HookInvocation, home:
     return notes
 
 
-def find_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
+def find_agent_restart_command(agent: ConnectableAgent, home: UserHome) -> str:
     """Return the command that restarts the agent's background server; "" where none runs."""
     if agent.background is None:
         return ""
@@ -381,7 +387,7 @@ def list_parent_folders(folder: str) -> list[str]:
     return folders
 
 
-def is_server_name_taken(path: str, entry: SettingsEntries | TomlTable | YamlEntry) -> bool:
+def is_mcp_server_name_taken(path: str, entry: SettingsEntries | TomlTable | YamlEntry) -> bool:
     """Say whether somebody else's server has our name there."""
     with suppress(FileRefused, UnreadableSettings):
         text = files.read_file_snapshot(path).decoded_text
@@ -391,7 +397,7 @@ def is_server_name_taken(path: str, entry: SettingsEntries | TomlTable | YamlEnt
     return False
 
 
-def load_settings_file(path: str) -> Any:
+def load_agent_settings_file(path: str) -> Any:
     with suppress(FileRefused, UnreadableSettings, tomllib.TOMLDecodeError):
         text = files.read_file_snapshot(path).decoded_text
         if text.strip():
@@ -409,7 +415,7 @@ def plan_disconnect_change(
     file_snapshot = files.read_file_snapshot(path)
     if (
         file_snapshot.content is None
-        or edited_file.matches_written_content(file_snapshot.content)
+        or edited_file.is_content_as_written(file_snapshot.content)
         or file_snapshot.content == edited_file.original
     ):
         after, exact = (
@@ -423,7 +429,7 @@ def plan_disconnect_change(
         try:
             text = file_snapshot.decoded_text
             for wanted_entry in entries:
-                text = remove_any_entry(text, wanted_entry, edited_file)
+                text = remove_signalbox_entry(text, wanted_entry, edited_file)
         except UnreadableSettings as problem:
             raise FileRefused(
                 f"{path} cannot be read: {problem}. Remove Signalbox's hooks by hand."
@@ -438,21 +444,25 @@ def plan_disconnect_change(
     return change, exact
 
 
-def remove_any_entry(text: str, entry: Entry, edited_file: EditedFile) -> str:
+def remove_signalbox_entry(text: str, entry: Entry, edited_file: EditedFile) -> str:
     if isinstance(entry, TomlTable | YamlEntry):
-        return remove_entry_from_text(text, entry)
+        return remove_entry_from_settings_text(text, entry)
     if isinstance(entry, TomlValue):
-        return text if had_value_before(edited_file, entry) else toml_tables.remove_toml_value(text, entry)
+        return (
+            text
+            if had_value_before_connecting(edited_file, entry)
+            else toml_tables.remove_toml_value(text, entry)
+        )
     if isinstance(entry, FormerLines):
-        return lines.remove_former_lines(text, entry)
-    return merging.remove_settings_entries(text, entry, decode_file_content(edited_file.original))
+        return lines.remove_former_variable_lines(text, entry)
+    return merging.remove_settings_entries(text, entry, decode_original_file_content(edited_file.original))
 
 
 def is_empty_settings_text(text: str) -> bool:
     return text.strip("\ufeff \t\r\n") in {"", "{}"}
 
 
-def decode_file_content(content: bytes | None) -> str:
+def decode_original_file_content(content: bytes | None) -> str:
     return (content or b"").decode("utf-8", "replace")
 
 

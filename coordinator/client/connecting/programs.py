@@ -162,7 +162,7 @@ def fill_plugin_template(text: str, agent: str, call: HookInvocation) -> str:
 # --- entries ----------------------------------------------------------------------------------------------
 
 
-def build_grouped_hooks(
+def build_claude_style_hook_entries(
     agent: str,
     call: HookInvocation,
     events: Mapping[str, int],
@@ -212,10 +212,10 @@ def choose_hook_command(
 _ELSEWHERE = "it sends its telemetry elsewhere, so Signalbox will not see its tokens and costs"
 
 
-def claude_code_entries(call: HookInvocation) -> SettingsEntries:
+def claude_code_settings_entries(call: HookInvocation) -> SettingsEntries:
     return SettingsEntries(
         "claude-code",
-        build_grouped_hooks("claude-code", call, CLAUDE_CODE_EVENTS, shows_status=True),
+        build_claude_style_hook_entries("claude-code", call, CLAUDE_CODE_EVENTS, shows_status=True),
         values={
             ("env", "CLAUDE_CODE_ENABLE_TELEMETRY"): "1",
             ("env", "OTEL_LOGS_EXPORTER"): "otlp",
@@ -228,8 +228,10 @@ def claude_code_entries(call: HookInvocation) -> SettingsEntries:
     )
 
 
-def codex_entries(call: HookInvocation) -> SettingsEntries:
-    return SettingsEntries("codex", build_grouped_hooks("codex", call, CODEX_EVENTS, shows_status=True))
+def codex_settings_entries(call: HookInvocation) -> SettingsEntries:
+    return SettingsEntries(
+        "codex", build_claude_style_hook_entries("codex", call, CODEX_EVENTS, shows_status=True)
+    )
 
 
 def codex_telemetry_table(call: HookInvocation) -> TomlTable:
@@ -247,12 +249,12 @@ def codex_telemetry_table(call: HookInvocation) -> TomlTable:
         "log_user_prompt": True,
     }
 
-    def is_own_telemetry_table(table: Mapping[str, Any]) -> bool:
+    def is_signalbox_telemetry_table(table: Mapping[str, Any]) -> bool:
         return any(
             is_exporter_to_signalbox(table.get(name), call.url) for name in ("exporter", "trace_exporter")
         )
 
-    return TomlTable("codex", ("otel",), values, is_own_telemetry_table, call.key, is_whole=False)
+    return TomlTable("codex", ("otel",), values, is_signalbox_telemetry_table, call.key, is_whole=False)
 
 
 def is_exporter_to_signalbox(exporter: Any, url: str) -> bool:
@@ -265,7 +267,7 @@ def is_exporter_to_signalbox(exporter: Any, url: str) -> bool:
     return str(sends.get("endpoint")).startswith(f"{url}/v1/") or str(key).startswith("Bearer sbx_")
 
 
-def gemini_entries(call: HookInvocation) -> SettingsEntries:
+def gemini_settings_entries(call: HookInvocation) -> SettingsEntries:
     """Return Gemini CLI's entries, without telemetry: its exporter holds up its end where the server is away."""
     former: dict[tuple[str, ...], Any] = {
         ("telemetry", "enabled"): True,
@@ -276,7 +278,7 @@ def gemini_entries(call: HookInvocation) -> SettingsEntries:
     return SettingsEntries(
         "gemini",
         gemini_hook_entries(call),
-        values=gemini_mcp_server(call),
+        values=gemini_mcp_server_entry(call),
         given_way=TAKEN,
         is_ours=build_gateway_matcher(call),
         former_values=former,
@@ -288,7 +290,7 @@ def gemini_hook_entries(call: HookInvocation) -> Entries:
 
     It reads "Executing Hook: Signalbox (…)"; without a name it would show the whole command.
     """
-    entries = build_grouped_hooks("gemini", call, GEMINI_EVENTS, unit=1000)
+    entries = build_claude_style_hook_entries("gemini", call, GEMINI_EVENTS, unit=1000)
     name = f"Signalbox (approvals: {call.url}/ui/approvals/)"
     for event, seconds in GEMINI_EVENTS.items():
         if seconds == WAITING:
@@ -299,17 +301,17 @@ def gemini_hook_entries(call: HookInvocation) -> Entries:
     return entries
 
 
-def qwen_code_entries(call: HookInvocation) -> SettingsEntries:
+def qwen_code_settings_entries(call: HookInvocation) -> SettingsEntries:
     return SettingsEntries(
         "qwen-code",
-        build_grouped_hooks("qwen-code", call, QWEN_CODE_EVENTS),
-        values=gemini_mcp_server(call),  # whose form it has kept
+        build_claude_style_hook_entries("qwen-code", call, QWEN_CODE_EVENTS),
+        values=gemini_mcp_server_entry(call),  # whose form it has kept
         given_way=TAKEN,
         is_ours=build_gateway_matcher(call),
     )
 
 
-def gemini_mcp_server(call: HookInvocation) -> dict[tuple[str, ...], Any]:
+def gemini_mcp_server_entry(call: HookInvocation) -> dict[tuple[str, ...], Any]:
     program, *arguments = call.program
     server = {"command": program, "args": [*arguments, "mcp"], "timeout": MCP_SECONDS * 1000}
     return {("mcpServers", "signalbox"): server} if call.gateway else {}
@@ -319,7 +321,7 @@ def gemini_mcp_server(call: HookInvocation) -> dict[tuple[str, ...], Any]:
 # so that the key stands in no settings.
 
 
-def build_mcp_entries(
+def build_mcp_server_settings(
     agent: str, at: tuple[str, ...], server: Mapping[str, Any], call: HookInvocation
 ) -> SettingsEntries:
     return SettingsEntries(
@@ -354,7 +356,7 @@ def build_gateway_matcher(call: HookInvocation) -> Callable[[Mapping[str, Any]],
 def claude_code_mcp_entries(call: HookInvocation) -> SettingsEntries:
     helper = shlex.join([*call.program, "headers", "--mcp"])
     server = {"type": "http", "url": f"{call.url}/mcp", "headersHelper": helper}
-    return build_mcp_entries("claude-code", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_server_settings("claude-code", ("mcpServers", "signalbox"), server, call)
 
 
 def codex_mcp_table(call: HookInvocation) -> TomlTable:
@@ -365,7 +367,7 @@ def codex_mcp_table(call: HookInvocation) -> TomlTable:
 
 def opencode_mcp_entries(call: HookInvocation) -> SettingsEntries:
     server = {"type": "local", "command": [*call.program, "mcp"], "enabled": True}
-    return build_mcp_entries("opencode", ("mcp", "signalbox"), server, call)
+    return build_mcp_server_settings("opencode", ("mcp", "signalbox"), server, call)
 
 
 def kilo_mcp_entries(call: HookInvocation) -> SettingsEntries:
@@ -375,13 +377,13 @@ def kilo_mcp_entries(call: HookInvocation) -> SettingsEntries:
 def copilot_mcp_entries(call: HookInvocation) -> SettingsEntries:
     program, *arguments = call.program
     server = {"type": "local", "command": program, "args": [*arguments, "mcp"], "tools": ["*"]}
-    return build_mcp_entries("copilot", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_server_settings("copilot", ("mcpServers", "signalbox"), server, call)
 
 
 def cursor_mcp_entries(call: HookInvocation) -> SettingsEntries:
     program, *arguments = call.program
     server = {"command": program, "args": [*arguments, "mcp"]}
-    return build_mcp_entries("cursor", ("mcpServers", "signalbox"), server, call)
+    return build_mcp_server_settings("cursor", ("mcpServers", "signalbox"), server, call)
 
 
 def goose_mcp_entry(call: HookInvocation) -> YamlEntry:
@@ -399,7 +401,7 @@ def goose_mcp_entry(call: HookInvocation) -> YamlEntry:
     return YamlEntry("goose", ("extensions", "signalbox"), values, build_gateway_matcher(call))
 
 
-def cursor_entries(call: HookInvocation) -> SettingsEntries:
+def cursor_settings_entries(call: HookInvocation) -> SettingsEntries:
     hooks = {
         event: {"command": choose_hook_command("cursor", call, seconds), "timeout": seconds}
         for event, seconds in CURSOR_EVENTS.items()
@@ -418,7 +420,7 @@ def copilot_hook_files(call: HookInvocation) -> list[GeneratedFile]:
 
 def goose_plugin_files(call: HookInvocation) -> list[GeneratedFile]:
     # Without a decision from our hook Goose then denies the call, also where the hook was killed.
-    entries = build_grouped_hooks("goose", call, GOOSE_EVENTS, blocks_itself=True)
+    entries = build_claude_style_hook_entries("goose", call, GOOSE_EVENTS, blocks_itself=True)
     manifest = {"name": "signalbox", "version": "1.0.0", "description": "Reports to Signalbox and asks it."}
     return [
         GeneratedFile("plugins/signalbox/plugin.json", format_indented_json(manifest)),
@@ -433,7 +435,7 @@ def format_indented_json(value: Any) -> str:
     return json.dumps(value, indent=2) + "\n"
 
 
-def build_trial_hooks(
+def build_test_hook_payloads(
     session: str, event: str, begins: str, ends: str, **more: Any
 ) -> Callable[[str, str], list[dict[str, Any]]]:
     return lambda mark, folder: [
@@ -579,13 +581,13 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
     for agent in (
         ConnectableAgent(
             name="claude-code",
-            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Claude Code",
             programs=("claude",),
             home=".claude",
             variable="CLAUDE_CONFIG_DIR",
             file="settings.json",
-            build_entries=claude_code_entries,
+            build_entries=claude_code_settings_entries,
             has_status_line=True,
             mcp=claude_code_mcp_entries,
             mcp_file=f"{HOME}.claude.json",
@@ -602,13 +604,13 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="codex",
-            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Codex",
             programs=("codex",),
             home=".codex",
             variable="CODEX_HOME",
             file="hooks.json",
-            build_entries=codex_entries,
+            build_entries=codex_settings_entries,
             telemetry=codex_telemetry_table,
             toml_value=TomlValue("codex", "thread_unload_delay_secs", CODEX_UNLOADS_AFTER),
             background=("app-server-control/app-server-control.sock", "codex app-server daemon restart"),
@@ -630,12 +632,12 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="gemini",
-            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Gemini CLI",
             programs=("gemini",),
             home=".gemini",
             file="settings.json",
-            build_entries=gemini_entries,
+            build_entries=gemini_settings_entries,
             former_lines=(FormerLines("gemini", ".env", "OTEL_EXPORTER_OTLP_HEADERS"),),
             afterwards=_RESTART.format("Gemini CLI"),
             switches=(
@@ -654,7 +656,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="opencode",
-            trial=build_trial_hooks("session_id", "hook_event_name", "session.created", "session.deleted"),
+            trial=build_test_hook_payloads(
+                "session_id", "hook_event_name", "session.created", "session.deleted"
+            ),
             title="OpenCode",
             programs=("opencode",),
             home=".config/opencode",
@@ -670,7 +674,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="copilot",
-            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="GitHub Copilot CLI",
             programs=("copilot",),
             home=".copilot",
@@ -691,12 +695,12 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="qwen-code",
-            trial=build_trial_hooks("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "hook_event_name", "SessionStart", "SessionEnd"),
             title="Qwen Code",
             programs=("qwen",),
             home=".qwen",
             file="settings.json",
-            build_entries=qwen_code_entries,
+            build_entries=qwen_code_settings_entries,
             afterwards=_RESTART.format("Qwen Code"),
             switches=(("settings.json", ("disableAllHooks",), True),),
             project_switches=((".qwen/settings.json", ("disableAllHooks",), True),),
@@ -707,7 +711,9 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="kilo",
-            trial=build_trial_hooks("session_id", "hook_event_name", "session.created", "session.deleted"),
+            trial=build_test_hook_payloads(
+                "session_id", "hook_event_name", "session.created", "session.deleted"
+            ),
             title="Kilo",
             programs=("kilo",),
             home=".config/kilo",
@@ -723,12 +729,14 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="cursor",
-            trial=build_trial_hooks("conversation_id", "hook_event_name", "sessionStart", "sessionEnd"),
+            trial=build_test_hook_payloads(
+                "conversation_id", "hook_event_name", "sessionStart", "sessionEnd"
+            ),
             title="Cursor",
             programs=("cursor", "cursor-agent"),
             home=".cursor",
             file="hooks.json",
-            build_entries=cursor_entries,
+            build_entries=cursor_settings_entries,
             mcp=cursor_mcp_entries,
             mcp_file="mcp.json",
             afterwards="Restart Cursor. Its settings list the hooks under Hooks.",
@@ -736,7 +744,7 @@ CONNECTABLE_AGENTS: dict[str, ConnectableAgent] = {
         ),
         ConnectableAgent(
             name="goose",
-            trial=build_trial_hooks("session_id", "event", "SessionStart", "SessionEnd"),
+            trial=build_test_hook_payloads("session_id", "event", "SessionStart", "SessionEnd"),
             title="Goose",
             programs=(),  # another well-known program is called goose, too
             home=".agents",

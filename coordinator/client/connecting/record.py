@@ -29,7 +29,7 @@ class EditedFile:
     folders: list[str] = field(default_factory=list)
     mode: int | None = None
 
-    def matches_written_content(self, content: bytes | None) -> bool:
+    def is_content_as_written(self, content: bytes | None) -> bool:
         """Say whether the file is exactly what we wrote."""
         return content is not None and hash_file_content(content) == self.written
 

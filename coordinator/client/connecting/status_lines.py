@@ -26,7 +26,7 @@ def add_status_line(text: str, command: str) -> str:
         is_missing = jsonc.find_jsonc_node(jsonc.parse_jsonc(text), PATH) is None
         entry = {"type": "command", "command": command}
         return jsonc.set_jsonc_value(text, PATH, entry) if is_missing else text
-    own = find_own_command(current)
+    own = extract_personal_status_line(current)
     wanted_command = f"{command} {shlex.quote(own)}" if own else command
     return (
         text if current == wanted_command else jsonc.set_jsonc_value(text, (*PATH, "command"), wanted_command)
@@ -38,7 +38,7 @@ def remove_status_line(text: str) -> str:
     current = find_status_line_command(text)
     if current is None or not _OURS.match(current):
         return text
-    own = find_own_command(current)
+    own = extract_personal_status_line(current)
     return (
         jsonc.set_jsonc_value(text, (*PATH, "command"), own) if own else jsonc.remove_jsonc_item(text, PATH)
     )
@@ -52,7 +52,7 @@ def find_status_line_command(text: str) -> str | None:
     return command if isinstance(command, str) and command.strip() else None
 
 
-def find_own_command(command: str) -> str:
+def extract_personal_status_line(command: str) -> str:
     """Return the person's own command within a status line, which may be all of it; "" where there is none."""
     match = _OURS.match(command)
     if match is None:

@@ -70,7 +70,7 @@ def add_toml_table(text: str, table: TomlTable) -> str:
     """
     document = load_toml(text)
     value = find_toml_value(document, table.path)
-    if value is not None and not is_own_toml_table(value, table):
+    if value is not None and not is_signalbox_toml_table(value, table):
         return text
     changed = {name: new for name, new in table.values.items() if value is None or value.get(name) != new}
     if not changed:
@@ -89,7 +89,7 @@ def remove_toml_table(text: str, table: TomlTable) -> str:
     """Return the settings without our table and the comments of older versions. Raises UnreadableSettings."""
     toml_document = load_toml(text)
     value = find_toml_value(toml_document, table.path)
-    if value is None or not is_own_toml_table(value, table):
+    if value is None or not is_signalbox_toml_table(value, table):
         return text
     other_keys = (
         {}
@@ -98,8 +98,8 @@ def remove_toml_table(text: str, table: TomlTable) -> str:
     )
     document, mark = parse_toml_document(remove_marker_comments(text))
     delete_toml_entries(document, table.path, None if not other_keys else set(table.values))
-    after = mark + remove_cut_marks(document.as_string())
-    delete_plain_table(toml_document, table.path, other_keys)
+    after = mark + remove_deletion_markers(document.as_string())
+    delete_table_from_parsed_toml(toml_document, table.path, other_keys)
     return require_expected_toml(after, toml_document)
 
 
@@ -152,7 +152,7 @@ def find_table_conflict(text: str, table: TomlTable) -> str:
         return f"it is not TOML ({problem})"
     return (
         f"[{table.dotted_path}] is set there already"
-        if value is not None and not is_own_toml_table(value, table)
+        if value is not None and not is_signalbox_toml_table(value, table)
         else ""
     )
 
@@ -160,7 +160,7 @@ def find_table_conflict(text: str, table: TomlTable) -> str:
 def is_toml_table_taken(text: str, table: TomlTable) -> bool:
     """Say whether somebody else's table stands where ours would. Raises UnreadableSettings."""
     value = find_toml_value(load_toml(text), table.path)
-    return value is not None and not is_own_toml_table(value, table)
+    return value is not None and not is_signalbox_toml_table(value, table)
 
 
 def is_valid_toml(text: str) -> bool:
@@ -177,7 +177,7 @@ def format_toml_table(table: TomlTable) -> str:
     return append_toml_table("", table)
 
 
-def is_own_toml_table(value: Any, table: TomlTable) -> bool:
+def is_signalbox_toml_table(value: Any, table: TomlTable) -> bool:
     return isinstance(value, dict) and table.is_ours(value)
 
 
@@ -297,7 +297,7 @@ def trailing_table_text(holder: Container) -> str:
     return "".join(reversed(behind))
 
 
-def remove_cut_marks(text: str) -> str:
+def remove_deletion_markers(text: str) -> str:
     """Return the text without the marks of what was taken out, and without one blank line before each."""
     first, *parts = text.split(_CUT)
     for part in parts:
@@ -309,7 +309,7 @@ def remove_cut_marks(text: str) -> str:
     return first
 
 
-def delete_plain_table(table: dict[str, Any], path: Path, other_values: Mapping[str, Any]) -> None:
+def delete_table_from_parsed_toml(table: dict[str, Any], path: Path, other_values: Mapping[str, Any]) -> None:
     """Take the table at the path out of the plain value; holders that it leaves empty go with it."""
     holders = [table]
     for name in path[:-1]:

@@ -39,7 +39,7 @@ def add_yaml_entry(text: str, entry: YamlEntry) -> str:
     group = find_entry_mapping(text, entry)
     value = find_yaml_value(text, entry)
     if value is not None:
-        if not is_own_yaml_entry(value, entry) or all(
+        if not is_signalbox_yaml_entry(value, entry) or all(
             value.get(key) == new for key, new in entry.values.items()
         ):
             return text
@@ -70,7 +70,7 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
     Raises UnreadableSettings.
     """
     value = find_yaml_value(text, entry)
-    if value is None or not is_own_yaml_entry(value, entry):
+    if value is None or not is_signalbox_yaml_entry(value, entry):
         return text
     group = find_entry_mapping(text, entry)
     assert group is not None
@@ -83,7 +83,7 @@ def remove_yaml_entry(text: str, entry: YamlEntry) -> str:
 def is_yaml_entry_taken(text: str, entry: YamlEntry) -> bool:
     """Say whether somebody else's entry stands where ours would. Raises UnreadableSettings."""
     value = find_yaml_value(text, entry)
-    return value is not None and not is_own_yaml_entry(value, entry)
+    return value is not None and not is_signalbox_yaml_entry(value, entry)
 
 
 def format_yaml_entry(entry: YamlEntry) -> str:
@@ -91,7 +91,7 @@ def format_yaml_entry(entry: YamlEntry) -> str:
     return f"{entry.path[0]}:\n" + format_entry_lines(entry, entry.values, "  ")
 
 
-def is_own_yaml_entry(value: Any, entry: YamlEntry) -> bool:
+def is_signalbox_yaml_entry(value: Any, entry: YamlEntry) -> bool:
     return isinstance(value, dict) and entry.is_ours(value)
 
 

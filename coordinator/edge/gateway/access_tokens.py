@@ -52,13 +52,13 @@ class AccessTokens:
         except TimeoutError:
             raise UpstreamFailed("waits for a new access token, which takes too long") from None
         except (SignalboxError, AuthorizationFailed) as problem:
-            raise RequestNotSent(describe_failure(problem)) from None
+            raise RequestNotSent(describe_token_failure(problem)) from None
 
     async def renew_access_token(self, renewal: TokenRenewal) -> StoredToken:
         """Ask for a new token and keep it. It is kept even if who needs it has gone meanwhile."""
-        return await asyncio.shield(asyncio.ensure_future(self.request_and_keep_tokens(renewal)))
+        return await asyncio.shield(asyncio.ensure_future(self.request_and_store_tokens(renewal)))
 
-    async def request_and_keep_tokens(self, renewal: TokenRenewal) -> StoredToken:
+    async def request_and_store_tokens(self, renewal: TokenRenewal) -> StoredToken:
         issued: oauth.IssuedTokens | AuthorizationFailed
         try:
             issued = await oauth.request_tokens(
@@ -70,7 +70,7 @@ class AccessTokens:
             mcp_sign_ins.finish_token_renewal, renewal, issued, timezone.now()
         )
 
-    async def note_rejected_token(self, token: StoredToken) -> None:
+    async def record_rejected_token(self, token: StoredToken) -> None:
         """Note that a server does not take a token that was just issued."""
         await self._threads.run_in_thread(
             mcp_sign_ins.record_required_sign_in,
@@ -79,7 +79,7 @@ class AccessTokens:
             timezone.now(),
         )
 
-    async def note_missing_scope(self, token: StoredToken, answer: UpstreamAnswer) -> None:
+    async def record_missing_scope(self, token: StoredToken, answer: UpstreamAnswer) -> None:
         """Note that a server wants more than the token's scopes allow, so that a person is asked for more."""
         challenge = answer.headers.get("www-authenticate", "")
         if "insufficient_scope" in challenge:
@@ -88,17 +88,17 @@ class AccessTokens:
                 token.token_id,
                 "The server wants more than this sign-in allows.",
                 timezone.now(),
-                scopes=read_challenge_scope(challenge),
+                scopes=parse_challenge_scope(challenge),
             )
 
 
-def read_challenge_scope(challenge: str) -> str:
+def parse_challenge_scope(challenge: str) -> str:
     """Return the scopes that a WWW-Authenticate header asks for, empty where it names none."""
     _, separator, rest = challenge.partition('scope="')
     return rest.partition('"')[0][:1_000] if separator else ""
 
 
-def describe_failure(problem: SignalboxError | AuthorizationFailed) -> str:
+def describe_token_failure(problem: SignalboxError | AuthorizationFailed) -> str:
     """Return why no token is to be had, as the end of "The server …"."""
     text = str(problem.detail if isinstance(problem, SignalboxError) else problem).rstrip(".")
     return text if text.startswith("needs a sign-in") else f"cannot be used: {text}"

@@ -120,15 +120,15 @@ class AllServers:
             "initialize": self.answer_initialize,
             "server/discover": self.answer_discover,
             "ping": self.answer_ping,
-            "tools/list": self.list_combined_tools,
+            "tools/list": self.answer_combined_tool_list,
             "tools/call": self.call_combined_tool,
-            "resources/list": self.list_no_resources,
-            "resources/templates/list": self.list_no_resources,
+            "resources/list": self.answer_empty_resource_list,
+            "resources/templates/list": self.answer_empty_resource_list,
         }
         if exchange.message.is_response:
             await self.forward_client_response(exchange)
         elif not exchange.message.is_request:
-            await self.receive_notification(exchange)
+            await self.handle_client_notification(exchange)
         elif exchange.message.method in ways:
             await ways[exchange.message.method](exchange)
         else:
@@ -182,7 +182,7 @@ class AllServers:
         is_limited = await self._threads.run_in_thread(call_limits.has_result_limits)
         return {"resources": {}} if is_limited else {}
 
-    async def list_no_resources(self, exchange: Exchange) -> None:
+    async def answer_empty_resource_list(self, exchange: Exchange) -> None:
         """Answer that nothing is listed: the rest of a result is read at the address that the result names."""
         value: dict[str, Any] = {mcp_methods.LISTS[exchange.message.method]: []}
         if exchange.message.is_stateless:
@@ -192,7 +192,7 @@ class AllServers:
     async def answer_ping(self, exchange: Exchange) -> None:
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, {}))
 
-    async def list_combined_tools(self, exchange: Exchange) -> None:
+    async def answer_combined_tool_list(self, exchange: Exchange) -> None:
         """Answer with the tools of all servers that can be reached, by server and name.
 
         Servers that cannot be reached, or that no call can tell from another, are named in `_meta`. An agent that is
@@ -218,7 +218,7 @@ class AllServers:
     async def fetch_combined_tools(self, exchange: Exchange) -> tuple[list[bytes], list[str], list[str]]:
         """Return the tools of all servers by server and name, the servers that did not answer, and those alike."""
         semaphore = asyncio.Semaphore(AT_ONCE)
-        opened = await self.find_open_servers(exchange)
+        opened = await self.find_servers_open_to_agent(exchange)
         if exchange.collection is not None:
             opened = [server for server in opened if exchange.collection.has_tool_of_server(server.name)]
         alone = [server for server in opened if not server.indistinguishable_servers]
@@ -247,7 +247,7 @@ class AllServers:
             value["resultType"] = "complete"
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def find_open_servers(self, exchange: Exchange) -> list[UpstreamServer]:
+    async def find_servers_open_to_agent(self, exchange: Exchange) -> list[UpstreamServer]:
         """Return the servers of which something is open to the agent, those that cannot be used now among them."""
         names = await self._threads.run_in_thread(
             access.default_policies_by_server, timezone.now(), exchange.agent_id
@@ -274,23 +274,23 @@ class AllServers:
             except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
                 return server.name, None
 
-    async def receive_notification(self, exchange: Exchange) -> None:
+    async def handle_client_notification(self, exchange: Exchange) -> None:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if exchange.client is not None and exchange.message.method in FOR_SERVERS:
-            await self.notify_servers(exchange, exchange.message.raw)
+            await self.notify_upstream_servers(exchange, exchange.message.raw)
         await exchange.line.send_empty_answer(202)
 
     async def end_combined_session(self, exchange: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
         assert exchange.client is not None
         await self._clients.end_client_session(exchange.client)
-        await self.notify_servers(exchange, b"", method="DELETE")
+        await self.notify_upstream_servers(exchange, b"", method="DELETE")
 
-    async def notify_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
+    async def notify_upstream_servers(self, exchange: Exchange, body: bytes, method: str = "POST") -> None:
         """Send a message to all servers with which the client has a session, as far as they hear it soon."""
         assert exchange.client is not None
 
-        async def notify_server(server_id: str, link: StoredUpstreamSession) -> None:
+        async def notify_one_upstream_server(server_id: str, link: StoredUpstreamSession) -> None:
             server = await self._registry.find_registered_server(server_id)
             if server is None or server.target is None or (link.upstream_session is None and not body):
                 return
@@ -303,7 +303,9 @@ class AllServers:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TELL_WITHIN):
-                await asyncio.gather(*(notify_server(*link) for link in exchange.client.links.items()))
+                await asyncio.gather(
+                    *(notify_one_upstream_server(*link) for link in exchange.client.links.items())
+                )
 
     async def call_combined_tool(self, exchange: Exchange) -> None:
         if exchange.message.params.get("name") == FIND_TOOLS:
@@ -311,7 +313,7 @@ class AllServers:
             return
         if exchange.message.params.get("name") == CALL_TOOL:
             try:
-                exchange = replace(exchange, message=tool_search.unwrap_called_tool(exchange.message))
+                exchange = replace(exchange, message=tool_search.unwrap_call_tool_message(exchange.message))
             except UnreadableMessage as problem:
                 await exchange.line.send_answer(
                     answers.build_error_response(exchange.message.id, problem.code, str(problem))
@@ -319,14 +321,15 @@ class AllServers:
                 return
         name = exchange.message.params.get("name")
         prefixes = [
-            (f"{name_in_calls(server.name)}__", server) for server in await self.find_open_servers(exchange)
+            (f"{name_in_calls(server.name)}__", server)
+            for server in await self.find_servers_open_to_agent(exchange)
         ]
         matching_prefixes = [pair for pair in prefixes if isinstance(name, str) and name.startswith(pair[0])]
         # Of names that begin alike the longest has the call. Where that server is closed to the agent, a shorter one's
         # tool of this name is refused when it is judged.
         prefix, server = max(matching_prefixes, key=lambda pair: len(pair[0]), default=("", None))
         if server is None or not isinstance(name, str):
-            await self.refuse_unknown_tool(exchange, name)
+            await self.refuse_call_of_unknown_tool(exchange, name)
             return
         if server.indistinguishable_servers:
             server_names = " and ".join([server.name, *server.indistinguishable_servers])
@@ -337,7 +340,7 @@ class AllServers:
             return
         tool = name.removeprefix(prefix)
         if not exchange.is_tool_at_address(server.name, tool):
-            await self.refuse_unknown_tool(exchange, name)
+            await self.refuse_call_of_unknown_tool(exchange, name)
             return
         try:
             inner = await self._links.attach_upstream_session(
@@ -348,12 +351,12 @@ class AllServers:
             await exchange.line.send_answer(answers.build_tool_error(exchange.message, message))
             return
         if b"mcp-name" in inner.headers:
-            inner.headers = inner.headers | {b"mcp-name": encode_header_value(tool)}
+            inner.headers = inner.headers | {b"mcp-name": encode_tool_name_header(tool)}
         if isinstance(exchange.line, ServerTaggedStream):
             exchange.line.server = server.name
         await self._calls.handle_tool_call(inner)
 
-    async def refuse_unknown_tool(self, exchange: Exchange, name: Any) -> None:
+    async def refuse_call_of_unknown_tool(self, exchange: Exchange, name: Any) -> None:
         """Refuse a call of no server that is open here, and have that audited.
 
         To whom nothing of a server is open, it is like one that is not there. At a collection's address, so is a tool
@@ -389,7 +392,7 @@ class AllServers:
             )
             problem = Forbidden(f"The MCP server {server.name} {refusal_reason}.")
             refusal_text = f"Denied: {shown_name} did not run. {problem.detail} An admin can change that."
-        await self.audit_and_refuse(
+        await self.audit_and_refuse_call(
             exchange,
             server.name if server else shown_name,
             problem,
@@ -408,11 +411,11 @@ class AllServers:
             f"There is no such tool here. This address has the tools of the collection {collection_name}, as far as "
             "they are open to you. An administrator can change the collection."
         )
-        await self.audit_and_refuse(
+        await self.audit_and_refuse_call(
             exchange, exchange.endpoint_name, problem, refusal_text, is_known_server=True
         )
 
-    async def audit_and_refuse(
+    async def audit_and_refuse_call(
         self,
         exchange: Exchange,
         target: str,
@@ -444,7 +447,7 @@ class AllServers:
         if await self._server_requests.refuse_braked_answer(inner):
             await exchange.line.send_empty_answer(202)
             return
-        if not await self._elicitations.settle_client_answer(inner, server_id, inner.message):
+        if not await self._elicitations.close_elicitation_on_client_answer(inner, server_id, inner.message):
             await exchange.line.send_empty_answer(202)
             return
         with contextlib.suppress(UpstreamSessionForgotten):
@@ -460,7 +463,7 @@ def rename_called_tool(message: McpMessage, tool: str) -> McpMessage:
     return messages.parse_mcp_message(_encode(fields | {"params": msgspec.Raw(_encode(params))}))
 
 
-def encode_header_value(name: str) -> bytes:
+def encode_tool_name_header(name: str) -> bytes:
     if name.isascii() and name.isprintable():
         return name.encode()
     return b"=?base64?" + base64.b64encode(name.encode()) + b"?="

@@ -38,7 +38,7 @@ from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
 from coordinator.mcp.gateway.listing import decode_response_result
 from coordinator.mcp.gateway.servers import UpstreamServer
-from coordinator.mcp.gateway.states import ContinuationState, open_call_state, seal_call_state
+from coordinator.mcp.gateway.states import ContinuationState, seal_call_state, unseal_call_state
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import McpMessage
 from coordinator.models import GatewayCall
@@ -91,7 +91,9 @@ class ApprovedCallRunner:
         """Send the call and answer the client; where it leaves, the call runs on."""
         await self.run_call_detached(
             exchange,
-            self.run_call_job(exchange, record, binding, strip_request_state(exchange.message, None)),
+            self.send_call_and_record_outcome(
+                exchange, record, binding, strip_request_state(exchange.message, None)
+            ),
         )
 
     async def continue_approved_call(
@@ -99,7 +101,9 @@ class ApprovedCallRunner:
     ) -> None:
         """Send the next try of a call whose server asked for more."""
         body = strip_request_state(exchange.message, state.inner, keep_responses=True)
-        await self.run_call_detached(exchange, self.run_call_job(exchange, record, binding, body, state))
+        await self.run_call_detached(
+            exchange, self.send_call_and_record_outcome(exchange, record, binding, body, state)
+        )
 
     def run_task_call(
         self,
@@ -116,7 +120,9 @@ class ApprovedCallRunner:
             if state
             else strip_request_state(exchange.message, None)
         )
-        self.start_call_job(self.run_call_job(exchange, record, binding, body, state, line=None))
+        self.start_call_job(
+            self.send_call_and_record_outcome(exchange, record, binding, body, state, line=None)
+        )
 
     def start_call_job(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -139,7 +145,7 @@ class ApprovedCallRunner:
         else:
             exchange.line.is_over = True  # nobody hears it any more
 
-    async def run_call_job(
+    async def send_call_and_record_outcome(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -159,7 +165,7 @@ class ApprovedCallRunner:
             problem = failure
         if isinstance(problem, StreamLeftOpen) and line is not None:
             await self.record_call_outcome(
-                functools.partial(gateway_calls.mark_answered_by_server, record.call_id)
+                functools.partial(gateway_calls.mark_call_answered_by_server, record.call_id)
             )
             self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
             await line.end_event_stream()
@@ -177,7 +183,7 @@ class ApprovedCallRunner:
             self._records.leave_call_open(record)
         else:
             await self.record_call_result(record.call_id, response)
-            self._records.end_call_record(record, classify_response(response), response)
+            self._records.end_call_record(record, classify_tool_call_response(response), response)
         if line is not None and not exchange.disconnect.happened:
             if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
@@ -207,7 +213,7 @@ class ApprovedCallRunner:
     ) -> tuple[bytes, bytes | None]:
         recheck = functools.partial(self.require_no_call_brake, exchange)
         try:
-            exchange.server = await self.reload_server(exchange.server)
+            exchange.server = await self.reload_upstream_server(exchange.server)
             await self.require_no_call_brake(exchange)
             response, event, _ = await self._sending.send_upstream_call(exchange, body, line, recheck)
         except (InterfaceError, OperationalError) as problem:  # which is asked only before the call goes out
@@ -227,7 +233,7 @@ class ApprovedCallRunner:
         if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
             raise CallStoppedByBrake(brake)
 
-    async def reload_server(self, server: UpstreamServer) -> UpstreamServer:
+    async def reload_upstream_server(self, server: UpstreamServer) -> UpstreamServer:
         """Return the server as it is now: it may have been edited while the call waited. Raises CallNotSent."""
         self._registry.forget_server(server.name)
         registered_server = await self._registry.find_registered_server(server.name)
@@ -319,13 +325,15 @@ class ApprovedCallRunner:
         except SignalboxError as problem:
             log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
 
-    async def rebind_call(self, exchange: Exchange, old: CallBinding) -> tuple[CallBinding, Ruling] | None:
+    async def judge_approved_call_again(
+        self, exchange: Exchange, old: CallBinding
+    ) -> tuple[CallBinding, Ruling] | None:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
         self._registry.forget_server(old.server_id)
         server = await self._registry.find_registered_server(old.server_id)
         if server is None or (not old.is_read and old.tool not in server.tools):
             return None
-        judge = functools.partial(deciding.judge_from_database, is_read=old.is_read)
+        judge = functools.partial(deciding.judge_gateway_request_from_database, is_read=old.is_read)
         ruling, _ = await self._threads.run_in_thread(
             judge, server, old.tool, exchange.caller, old.arguments, timezone.now()
         )
@@ -335,7 +343,7 @@ class ApprovedCallRunner:
         return replace(old, definition_digest=definition, policy_version=hash_policy_version(ruling)), ruling
 
 
-def classify_response(response: bytes) -> str:
+def classify_tool_call_response(response: bytes) -> str:
     """Say whether a response is a result (`ok`) or tells of a failure (`error`)."""
     try:
         value = msgspec.json.decode(response)
@@ -408,12 +416,12 @@ class ServerQuestion:
         return {name.removeprefix(begins): reported[name] for name in self.requests if name in reported}
 
 
-def parse_server_question(response: bytes) -> ServerQuestion | None:
+def parse_stored_server_question(response: bytes) -> ServerQuestion | None:
     """Return the question in a kept response; None where it asks for nothing, or for nothing any more."""
     result = decode_response_result(response)
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
-    state, input_requests = open_call_state(result.get("requestState")), result.get("inputRequests")
+    state, input_requests = unseal_call_state(result.get("requestState")), result.get("inputRequests")
     if not isinstance(state, ContinuationState):
         return None
     begins = build_question_prefix(state)
@@ -466,7 +474,7 @@ STATUSES = {
 }
 
 
-def describe_task(call: GatewayCall, link: str) -> dict[str, Any]:
+def task_as_client_json(call: GatewayCall, link: str) -> dict[str, Any]:
     """Return a task as clients are told of it, without its result."""
     waits = call.state == CallState.WAITING
     changed = call.ended_at or call.started_at or call.created_at

@@ -42,7 +42,7 @@ class RefusalAudit:
         self._noted[refusal_key] = now
         await self._records.perform_record_write(
             functools.partial(
-                gateway_refusals.record_server_refusal,
+                gateway_refusals.record_agent_refusal_at_server,
                 admission.caller.caller_actor,
                 agent_id,
                 server_id,

@@ -23,8 +23,8 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, find_strictest_limits
-from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response
-from coordinator.mcp.gateway.result_marks import inspect_response
+from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response_size
+from coordinator.mcp.gateway.result_marks import find_response_injection_and_hosts
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
 T = TypeVar("T")
@@ -50,7 +50,9 @@ class CallLimiter:
         for name, rate in sorted(rates.items()):
             if rate is None:
                 continue
-            take = functools.partial(call_limits.take_call_rate, server.name, name, rate, timezone.now())
+            take = functools.partial(
+                call_limits.consume_call_rate_limit, server.name, name, rate, timezone.now()
+            )
             wait = await self._records.perform_record_write(take)
             if wait > 0:
                 subject = f"of {name} " if name else ""
@@ -86,13 +88,19 @@ class CallLimiter:
             if not problem.is_fault:
                 raise
             record = functools.partial(
-                call_limits.record_call_failure, exchange.server.name, breaker, str(problem), timezone.now()
+                call_limits.record_failure_for_breaker,
+                exchange.server.name,
+                breaker,
+                str(problem),
+                timezone.now(),
             )
             await self._records.perform_record_write(record)
             raise
         if breaker.failures:
             await self._records.perform_record_write(
-                functools.partial(call_limits.record_call_success, exchange.server.name, timezone.now())
+                functools.partial(
+                    call_limits.record_success_for_breaker, exchange.server.name, timezone.now()
+                )
             )
         return answer
 
@@ -102,7 +110,10 @@ class CallLimiter:
         `limits` say whether addresses not seen before are marked.
         """
         inspect = functools.partial(
-            inspect_response, response, exchange.message.params, finds_hosts=limits.marks_addresses
+            find_response_injection_and_hosts,
+            response,
+            exchange.message.params,
+            finds_hosts=limits.marks_addresses,
         )
         is_large = max(len(response), len(exchange.message.raw)) >= SLOW_TO_DECODE
         findings = await asyncio.to_thread(inspect) if is_large else inspect()
@@ -170,15 +181,15 @@ class CallLimiter:
     async def apply_limits(self, exchange: Exchange, response: bytes, limits: CallLimits) -> bytes:
         if not limits.changes_results:
             return response
-        stored_id = call_limits.new_stored_id()
+        stored_id = call_limits.new_stored_result_id()
         limited: LimitedResult
         if len(response) >= SLOW_TO_DECODE:
-            limited = await asyncio.to_thread(limit_response, response, limits, stored_id)
+            limited = await asyncio.to_thread(limit_response_size, response, limits, stored_id)
         else:
-            limited = limit_response(response, limits, stored_id)
+            limited = limit_response_size(response, limits, stored_id)
         if limited.rest is not None:
             store = functools.partial(
-                call_limits.store_result_rest,
+                call_limits.store_result_remainder,
                 stored_id,
                 limited.rest,
                 ResultOwner(exchange.caller_key.id, exchange.agent_id),

@@ -14,7 +14,11 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin, QuestionOutcome
-from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response, strip_request_state
+from coordinator.edge.gateway.approved_calls import (
+    HEARD_ELSEWHERE,
+    classify_tool_call_response,
+    strip_request_state,
+)
 from coordinator.edge.gateway.exchange import Exchange, find_param_mismatch
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.listings import AgentToolListings
@@ -32,7 +36,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
-from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, open_call_state
+from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, unseal_call_state
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
 from coordinator.mcp.protocol.messages import HEADER_MISMATCH, INVALID_PARAMS
@@ -114,7 +118,7 @@ class ToolCallHandler:
             exchange
         )  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide_call(exchange, tool, arguments, session_id)
-        state = open_call_state(exchange.message.params.get("requestState"))
+        state = unseal_call_state(exchange.message.params.get("requestState"))
         record = await self.open_call_record(exchange, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         exchange.record = record
@@ -140,7 +144,7 @@ class ToolCallHandler:
             if await self._threads.run_in_thread(gateway_calls.is_call_state_current, binding, state):
                 return self._records.resume_call_record(exchange, state.call_id, session_id, tool)
         return self._records.begin_call_record(
-            exchange, gateway_calls.new_call_id(), session_id, tool, arguments
+            exchange, gateway_calls.new_gateway_call_id(), session_id, tool, arguments
         )
 
     async def carry_out_ruling(
@@ -195,7 +199,7 @@ class ToolCallHandler:
         now = timezone.now()
         moment = None
         if not is_read:
-            moment = deciding.build_call_moment(
+            moment = deciding.build_timed_gateway_call(
                 exchange.server.name,
                 name,
                 arguments,
@@ -206,7 +210,9 @@ class ToolCallHandler:
             if moment.call_id is None and self._records.is_agent_session(session_id):
                 moment = replace(moment, is_recorded=True)  # its hook reported the call before
         if rules is None:
-            read = functools.partial(deciding.judge_from_database, is_read=is_read, moment=moment)
+            read = functools.partial(
+                deciding.judge_gateway_request_from_database, is_read=is_read, moment=moment
+            )
             return await self._threads.run_in_thread(
                 read, exchange.server, name, exchange.caller, arguments, now
             )
@@ -216,14 +222,14 @@ class ToolCallHandler:
             exchange.agent_id, exchange.server.name, "" if is_read else name, now
         )
         if moment is not None and (
-            needs := deciding.list_gateway_history_needs(
+            needs := deciding.gateway_call_history_needs(
                 rules, exchange.server, name, exchange.caller, arguments
             )
         ):
             history = await self._threads.run_in_thread(history_queries.load_call_history, needs, moment)
             exchange.caller = replace(exchange.caller, history=history)
         judge = functools.partial(
-            deciding.judge_gateway_read if is_read else deciding.judge_gateway_call,
+            deciding.judge_non_tool_gateway_request if is_read else deciding.judge_gateway_call,
             rules, verdict, exchange.server, name, caller=exchange.caller, arguments=arguments,
         )  # fmt: skip
         is_large = len(exchange.message.raw) >= SLOW_TO_DECODE
@@ -273,7 +279,7 @@ class ToolCallHandler:
             record.session_id,
             exchange.client.session_id if exchange.client else None,
             client=exchange.client_name,
-            sent_along=exchange.message.sent_metadata,
+            sent_along=exchange.message.call_metadata_for_review,
         )
         if state is not None and state.key != binding.question_digest and ruling.decision == ASK:
             await self.answer_call_with_message(exchange, record, "held", ANOTHER)
@@ -295,7 +301,11 @@ class ToolCallHandler:
             record.call_id, build_record_binding(exchange, record, ruling), exchange.caller, origin
         )
         settled, request = await self._threads.run_in_thread(
-            gateway_calls.close_allowed_question, attempt, state.request_id, state.key, now=timezone.now()
+            gateway_calls.close_request_allowed_by_policy,
+            attempt,
+            state.request_id,
+            state.key,
+            now=timezone.now(),
         )
         if settled is QuestionOutcome.ANOTHER:
             await self.answer_call_with_message(exchange, record, "held", ANOTHER)
@@ -309,7 +319,7 @@ class ToolCallHandler:
             await self.answer_call_with_message(exchange, record, "denied", person_denial_text)
             return
         if settled is QuestionOutcome.OVER and record.goes_on:
-            self._records.restart_call_record(record, gateway_calls.new_call_id())
+            self._records.restart_call_record(record, gateway_calls.new_gateway_call_id())
         exchange.message = messages.parse_mcp_message(strip_request_state(exchange.message, None))
         await self.forward_allowed_call(exchange, record, verdict)
 
@@ -397,7 +407,7 @@ class ToolCallHandler:
         except UpstreamFailed as problem:  # the client leaves too much unread
             await self.report_broken_call(exchange, record, problem)
             return
-        self._records.end_call_record(record, classify_response(response), response)
+        self._records.end_call_record(record, classify_tool_call_response(response), response)
 
     async def report_broken_call(
         self, exchange: Exchange, record: CallRecord, problem: UpstreamFailed

@@ -85,7 +85,7 @@ class ClientSessions:
         """Forget a server's session that it does not know any more."""
         self._cached_clients.remove_key(build_client_key(client))
         await self._threads.run_in_thread(
-            gateway_sessions.forget_upstream_session, client.session_id, server_id
+            gateway_sessions.delete_upstream_session, client.session_id, server_id
         )
 
     async def link_upstream_session(

@@ -54,7 +54,8 @@ class CallCounters:
             return
         try:
             await self._writer.perform_in_transaction(
-                lambda: gateway_figures.add_gateway_figures(counted), deadline=time.monotonic() + WRITE_WITHIN
+                lambda: gateway_figures.add_to_gateway_counters(counted),
+                deadline=time.monotonic() + WRITE_WITHIN,
             )
         except SignalboxError as problem:
             log.warning("Figures of calls wait to be written: %s", problem.detail)

@@ -100,7 +100,9 @@ class ElicitationHandler:
         _, brake = await self._instant.check_freshness(exchange.brake_names)
         return brake
 
-    async def settle_client_answer(self, exchange: Exchange, server_id: str, message: McpMessage) -> bool:
+    async def close_elicitation_on_client_answer(
+        self, exchange: Exchange, server_id: str, message: McpMessage
+    ) -> bool:
         """Say whether a client's response goes on to its server; one to a question closes the card before that."""
         if exchange.client is None:
             return True
@@ -109,7 +111,7 @@ class ElicitationHandler:
             exchange.client.session_id, server_id, link.upstream_session if link else None, message.id
         )
         settle = functools.partial(
-            elicitations.settle_client_answer,
+            elicitations.close_elicitation_on_client_answer,
             key,
             message.value.get("result"),
             exchange.caller_key.caller_actor,
@@ -220,9 +222,11 @@ class ElicitationHandler:
         except DatabaseError:
             log.exception("The card of %s could not be closed; it expires at its deadline.", request_id)
 
-    async def remove_sent_secrets(self, open_elicitation: OpenElicitation) -> None:
+    async def delete_sent_elicitation_secrets(self, open_elicitation: OpenElicitation) -> None:
         try:
-            await self._threads.run_in_thread(elicitations.remove_sent_secrets, open_elicitation.request_id)
+            await self._threads.run_in_thread(
+                elicitations.delete_sent_elicitation_secrets, open_elicitation.request_id
+            )
         except DatabaseError:
             log.exception("The sealed answer of %s could not be removed.", open_elicitation.request_id)
 
@@ -270,7 +274,7 @@ class ElicitationHandler:
         if open_elicitation is None:
             return {"action": DECLINE}
         result = await self.wait_for_result(exchange, line, open_elicitation, params)
-        self.run_in_background(self.remove_sent_secrets(open_elicitation))
+        self.run_in_background(self.delete_sent_elicitation_secrets(open_elicitation))
         return result or {"action": CANCEL}
 
 
@@ -289,7 +293,7 @@ class CallElicitations(OpenQuestions):
         server_elicitation = elicitation.parse_server_elicitation(data)
         if server_elicitation is not None:
             return await self.take_question(server_elicitation)
-        number = elicitation.parse_taken_back_number(data)
+        number = elicitation.parse_cancelled_request_id(data)
         if number is not None:
             self.cancel_question(number, TAKEN_BACK)
         return False
@@ -357,7 +361,9 @@ class CallElicitations(OpenQuestions):
                         sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))
                     )
                 await self.try_sending(server_elicitation.number, result=result)
-                self._handler.run_in_background(self._handler.remove_sent_secrets(open_elicitation))
+                self._handler.run_in_background(
+                    self._handler.delete_sent_elicitation_secrets(open_elicitation)
+                )
 
     async def is_braked(self) -> bool:
         """Say whether a brake is on for the agent; where that cannot be found out, it is."""

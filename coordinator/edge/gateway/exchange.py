@@ -266,6 +266,6 @@ def list_declared_headers(exchange: Exchange) -> param_headers.Declared:
 
 
 def is_repeated_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
-    return param_headers.is_argument_value(
+    return param_headers.does_header_match_argument(
         decode_header_value(header), exchange.message.params.get("arguments"), path
     )

@@ -33,7 +33,12 @@ from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import METHOD_NOT_FOUND
-from coordinator.mcp.servers.tools import SkippedTool, ToolDefinition, ToolListing, explain_cut_off_listing
+from coordinator.mcp.servers.tools import (
+    SkippedTool,
+    ToolDefinition,
+    ToolListing,
+    explain_why_next_page_is_skipped,
+)
 from coordinator.policy.grants.access import AccessPolicy
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import ASK, DecisionRule
@@ -83,7 +88,9 @@ class AgentToolListings:
             return body
         cursor = exchange.message.params.get("cursor")
         if page.next_cursor is not None and page.next_cursor == cursor:
-            page = listing.end_listing(page, explain_cut_off_listing(cursor, [cursor]))
+            page = listing.convert_to_last_listing_page(
+                page, explain_why_next_page_is_skipped(cursor, [cursor])
+            )
         tools = await self.list_visible_tools(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None and not page.listing.cut_off:
@@ -289,7 +296,7 @@ class AgentToolListings:
             left_out += page.listing.left_out
             cut_off = page.listing.cut_off
             if page.next_cursor is not None:
-                cut_off = explain_cut_off_listing(page.next_cursor, cursors)
+                cut_off = explain_why_next_page_is_skipped(page.next_cursor, cursors)
             if page.next_cursor is None or cut_off:
                 break
             cursors.append(page.next_cursor)
@@ -317,11 +324,11 @@ def is_tool_visible(
     if (
         known_tool is None
         or known_tool.definition != digest
-        or exchange.server.find_tool_shadow(tool) is not None
+        or exchange.server.find_server_shadowing_own_tool(tool) is not None
     ):
         return False
     verdict = policy.decide_tool_access(exchange.agent_id, exchange.server.name, tool, timezone.now())
-    if deciding.is_definition_unaccepted(exchange.server, verdict, known_tool):
+    if deciding.is_changed_definition_unaccepted(exchange.server, verdict, known_tool):
         return False
     return deciding.can_agent_see_tool(rules, verdict, exchange.caller, exchange.server.name, tool)
 

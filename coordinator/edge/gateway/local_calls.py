@@ -311,7 +311,7 @@ class LocalCallEndpoint:
         tool, arguments = question.tool, exchange.message.params.get("arguments")
         session_id = await self._records.find_timeline_session(exchange)
         ruling, _ = await self._calls.decide_call(exchange, tool, arguments, session_id)
-        call_id = question.call_id or gateway_calls.new_call_id()
+        call_id = question.call_id or gateway_calls.new_gateway_call_id()
         is_again = question.call_id is not None and not question.begins
         if question.begins and question.call_id:  # or whoever asks did not hear the first answer
             is_again = await self._threads.run_in_thread(gateway_calls.is_call_begun, call_id)
@@ -328,7 +328,9 @@ class LocalCallEndpoint:
                 exchange.caller,
                 CallOrigin(session_id),
             )
-            await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
+            await self._threads.run_in_thread(
+                gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
+            )
             return self.deny_local_call(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
@@ -401,7 +403,9 @@ class LocalCallEndpoint:
             self._records.leave_call_open(record)  # its end is written where it is cancelled
             return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
         if answer["decision"] == DENY:
-            await self._threads.run_in_thread(gateway_calls.forget_local_call, attempt, now=timezone.now())
+            await self._threads.run_in_thread(
+                gateway_calls.delete_waiting_local_call, attempt, now=timezone.now()
+            )
         return answer
 
     async def ask_about_local_call(
@@ -422,7 +426,7 @@ class LocalCallEndpoint:
                 answer = await self.apply_local_verdict(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
-                fresh = await self._runner.rebind_call(exchange, attempt.binding)
+                fresh = await self._runner.judge_approved_call_again(exchange, attempt.binding)
                 if fresh is None:
                     await self._calls.audit_denial(exchange, record, Ruling(DENY, CHANGED, "gateway"))
                     break
@@ -469,7 +473,7 @@ class LocalCallEndpoint:
         self, exchange: Exchange, record: CallRecord, attempt: CallAttempt, brake: ActiveBrake
     ) -> Answer:
         """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
-        await self._threads.run_in_thread(gateway_calls.undo_local_call, attempt, now=timezone.now())
+        await self._threads.run_in_thread(gateway_calls.undo_local_call_approval, attempt, now=timezone.now())
         await self._calls.audit_denial(exchange, record, build_brake_ruling(brake))
         return self.deny_local_call(record, brake.agent_message)
 
@@ -592,7 +596,7 @@ def describe_local_denial(binding: CallBinding, denial: Ruling) -> str:
 
 
 def find_decided_local_request(request_id: str, call_id: str) -> PermissionRequest | None:
-    gateway_calls.raise_if_cancelled(call_id)
+    gateway_calls.raise_if_call_cancelled(call_id)
     row = rules.find_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 

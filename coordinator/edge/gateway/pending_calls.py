@@ -100,7 +100,7 @@ class PendingCalls:
             finally:
                 if pending_call.is_kept:
                     await self._threads.run_in_thread(
-                        gateway_calls.forget_waiting_call, pending_call.record.call_id
+                        gateway_calls.delete_waiting_call, pending_call.record.call_id
                     )
 
     async def cancel_pending_call(self, exchange: Exchange) -> bool:
@@ -126,7 +126,7 @@ class PendingCalls:
         for _ in range(MOST_TRIES):
             await self.require_not_cancelled(pending_call)
             known_call = await self._threads.run_in_thread(
-                gateway_calls.find_earlier_call, pending_call.binding, timezone.now()
+                gateway_calls.find_same_undelivered_call, pending_call.binding, timezone.now()
             )
             if known_call is not None and await self.answer_with_earlier_call(pending_call, known_call):
                 return
@@ -143,7 +143,9 @@ class PendingCalls:
     async def require_not_cancelled(self, pending_call: PendingCall) -> None:
         """Raise gateway_calls.Cancelled where the client has cancelled the call."""
         if pending_call.is_kept:
-            await self._threads.run_in_thread(gateway_calls.raise_if_cancelled, pending_call.record.call_id)
+            await self._threads.run_in_thread(
+                gateway_calls.raise_if_call_cancelled, pending_call.record.call_id
+            )
 
     async def answer_with_earlier_call(self, pending_call: PendingCall, gateway_call: GatewayCall) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
@@ -168,7 +170,9 @@ class PendingCalls:
             is_told = not pending_call.exchange.disconnect.happened
         finally:
             if not is_told:
-                await self._threads.run_in_thread(gateway_calls.release_call_result, gateway_call.call_id)
+                await self._threads.run_in_thread(
+                    gateway_calls.release_call_result_claim, gateway_call.call_id
+                )
         return True
 
     async def send_earlier_result(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
@@ -182,10 +186,10 @@ class PendingCalls:
             await self.end_call_with_message(pending_call, "failed", unknown_end_text)
             return
         response = running.replace_response_id(
-            gateway_calls.read_call_result(earlier_call), pending_call.exchange.message.id
+            gateway_calls.decrypt_call_response(earlier_call), pending_call.exchange.message.id
         )
         self._records.end_call_record(
-            pending_call.record, "held" if running.parse_server_question(response) else "ok", response
+            pending_call.record, "held" if running.parse_stored_server_question(response) else "ok", response
         )
         await pending_call.exchange.line.send_answer(response)
 
@@ -234,7 +238,7 @@ class PendingCalls:
             else (pending_call.record.call_id, exchange.message.id)
         )
         row = await self._threads.run_in_thread(
-            gateway_calls.request_unless_begun,
+            gateway_calls.request_approval_unless_call_begun,
             pending_call.binding,
             pending_call.ruling,
             pending_call.origin,
@@ -314,7 +318,7 @@ class PendingCalls:
 
     async def rebind_pending_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
         """Have what counts by now in place of what was asked: the next question is about that."""
-        fresh = await self._runner.rebind_call(pending_call.exchange, pending_call.binding)
+        fresh = await self._runner.judge_approved_call_again(pending_call.exchange, pending_call.binding)
         if fresh is None:
             denial = replace(refusal, decision=DENY)
             await self._threads.run_in_thread(
@@ -330,7 +334,7 @@ class PendingCalls:
         if pending_call.record.goes_on and await self._threads.run_in_thread(
             gateway_calls.is_call_begun, pending_call.record.call_id
         ):
-            self._records.restart_call_record(pending_call.record, gateway_calls.new_call_id())
+            self._records.restart_call_record(pending_call.record, gateway_calls.new_gateway_call_id())
             pending_call.origin = replace(
                 pending_call.origin, event_id=await self._records.write_call_begin(pending_call.record)
             )
@@ -462,7 +466,7 @@ class PendingCalls:
             now=timezone.now(),
         )
         self._records.leave_call_open(pending_call.record)
-        value = {"resultType": "task", **running.describe_task(call, approval.link)}
+        value = {"resultType": "task", **running.task_as_client_json(call, approval.link)}
         await pending_call.exchange.line.send_answer(
             answers.build_result_response(pending_call.exchange.message.id, value)
         )
@@ -497,14 +501,16 @@ class PendingCalls:
 
 def find_request_if_decided(request_id: str, kept_request_id: str | None) -> PermissionRequest | None:
     if kept_request_id is not None:
-        gateway_calls.raise_if_cancelled(kept_request_id)
+        gateway_calls.raise_if_call_cancelled(kept_request_id)
     row = rules.find_permission_request(request_id)
     return None if rules.current_request_state(row, timezone.now()).waiting else row
 
 
 def find_ended_call(call_id: str, binding: CallBinding) -> GatewayCall | None:
     now = timezone.now()
-    call = gateway_calls.mark_lost_if_gone(GatewayCall.objects.get(pk=call_id), binding=binding, now=now)
+    call = gateway_calls.mark_call_lost_if_worker_gone(
+        GatewayCall.objects.get(pk=call_id), binding=binding, now=now
+    )
     return None if call.state == CallState.RUNNING else call
 
 

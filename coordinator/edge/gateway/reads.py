@@ -19,7 +19,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallOrigin
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
-from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_response
+from coordinator.edge.gateway.approved_calls import HEARD_ELSEWHERE, classify_tool_call_response
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.call_limiter import CallLimiter
 from coordinator.edge.gateway.calls import ToolCallHandler
@@ -194,7 +194,7 @@ class ReadRequestHandler:
         if response is None:
             self.end_open_record(record, "ok", None, HEARD_ELSEWHERE)
         else:
-            self.end_open_record(record, classify_response(response), response)
+            self.end_open_record(record, classify_tool_call_response(response), response)
 
     async def ask_about_read(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Have a person decide about a request, and send it once it is approved."""
@@ -216,7 +216,7 @@ class ReadRequestHandler:
 
     async def send_approved_read(self, exchange: Exchange, record: CallRecord) -> None:
         """Send a request whose approval was taken. One that did not reach its server gives the approval back."""
-        settle: Callable[..., None] = gateway_calls.mark_answered_by_server
+        settle: Callable[..., None] = gateway_calls.mark_call_answered_by_server
         try:
             await self.forward_read_request(exchange, record)
         except UpstreamFailed as problem:
@@ -283,7 +283,7 @@ def build_read_binding(exchange: Exchange, ruling: Ruling) -> CallBinding:
         exchange.server.name,
         exchange.message.method,
         strip_meta_params(exchange),
-        hash_arguments(exchange.message.raw_own_params),
+        hash_arguments(exchange.message.raw_params_without_meta),
         "",
         hash_policy_version(ruling),
         is_read=True,

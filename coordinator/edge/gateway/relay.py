@@ -25,7 +25,7 @@ from coordinator.edge.gateway.upstreams import (
 )
 from coordinator.errors import Forbidden
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.elicitation import declare_in_initialize
+from coordinator.mcp.gateway.elicitation import add_elicitation_to_initialize
 from coordinator.mcp.protocol.http_client import Look, UpstreamAnswer
 from coordinator.mcp.protocol.messages import BRAKED, INTERNAL, TASKS
 from coordinator.policy.limits.brakes import ActiveBrake
@@ -171,7 +171,7 @@ class MessageRelay:
         if exchange.message.is_response and await self._server_requests.refuse_braked_answer(exchange):
             await exchange.line.send_empty_answer(202)
             return
-        if exchange.message.is_response and not await self._elicitations.settle_client_answer(
+        if exchange.message.is_response and not await self._elicitations.close_elicitation_on_client_answer(
             exchange, exchange.server.name, exchange.message
         ):
             await exchange.line.send_empty_answer(202)
@@ -191,7 +191,7 @@ class MessageRelay:
 
     async def initialize_session(self, exchange: Exchange) -> None:
         """Begin a session: the server's own, and one of ours around it."""
-        declared = declare_in_initialize(exchange.message.raw)
+        declared = add_elicitation_to_initialize(exchange.message.raw)
         answer = await self._upstreams.send_client_message(exchange, declared, session=None)
         try:
             response, _ = await read_call_response(answer, exchange, None)

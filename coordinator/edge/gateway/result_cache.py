@@ -63,7 +63,7 @@ class ResultCache:
         if call is None:
             return None
         now = timezone.now()
-        lookup = await self._threads.run_in_thread(result_cache.look_up_result, call, now)
+        lookup = await self._threads.run_in_thread(result_cache.load_cached_tool_result, call, now)
         return CacheEntry(call, lookup, now) if lookup is not None else None
 
     async def build_response(self, exchange: Exchange, entry: CacheEntry) -> bytes | None:

@@ -95,7 +95,7 @@ class ServerRequestApprovals:
                 return reason
             record.decided_by = f"{row.status} by {row.approved_by or 'somebody'}"
             return await self._threads.run_in_thread(
-                approvals.take_approval, question, ruling, card.request_id, timezone.now()
+                approvals.consume_server_request_approval, question, ruling, card.request_id, timezone.now()
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not wait: %s", exchange.server.name, problem)
@@ -139,7 +139,11 @@ class ServerRequestApprovals:
     ) -> OpenServerRequest:
         now = timezone.now()
         ask: Callable[[], PermissionRequest] = functools.partial(
-            approvals.request_approval, question, ruling, until=now + timedelta(seconds=patience), now=now
+            approvals.request_approval_of_server_request,
+            question,
+            ruling,
+            until=now + timedelta(seconds=patience),
+            now=now,
         )
         row = await self._threads.run_in_thread(ask)
         return OpenServerRequest(row.pk, row.request_id, approval_url(row))

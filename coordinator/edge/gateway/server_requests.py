@@ -33,15 +33,15 @@ from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, parse_taken_back_number
+from coordinator.mcp.gateway.elicitation import MAX_QUESTIONS_AT_ONCE, parse_cancelled_request_id
 from coordinator.mcp.gateway.server_requests import (
     ASKABLE,
     UNREADABLE,
     ServerRequest,
-    find_required_requests,
-    is_offered_by_client,
+    can_client_answer_server_request,
+    find_server_requests_in_response,
     parse_server_request,
-    rebuild_required_input,
+    rebuild_input_required_result,
 )
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import BRAKED, DENIED
@@ -136,7 +136,7 @@ class ServerRequestGate:
 
         Where policy asks about it, that is known once a person has decided.
         """
-        requests = find_required_requests(response)
+        requests = find_server_requests_in_response(response)
         if not requests:
             return response
         questions: list[tuple[ServerRequest, Ruling]] = []
@@ -150,7 +150,7 @@ class ServerRequestGate:
                 return self.build_refusal_response(exchange, refusal)
         if not questions:
             return response
-        rebuilt = rebuild_required_input(response)
+        rebuilt = rebuild_input_required_result(response)
         for request, ruling in questions:
             if rebuilt is None or len(questions) > MAX_QUESTIONS_AT_ONCE:
                 reason = TWO_MEANINGS if rebuilt is None else TOO_MANY
@@ -179,7 +179,7 @@ class ServerRequestGate:
 
     async def has_denied_question(self, exchange: Exchange, response: bytes) -> bool:
         """Say whether the result of a call asks a person something that rules deny. Records nothing."""
-        for request in find_required_requests(response):
+        for request in find_server_requests_in_response(response):
             if request.method == ELICITATION:
                 ruling = await self.judge_request(exchange, request, len(response))
                 if ruling.decision == DENY:
@@ -363,7 +363,7 @@ class ServerRequestStream(OpenQuestions):
         """Take in what a server sends; say whether its client is not to receive it, or not yet."""
         request = parse_server_request(data)
         if request is None:
-            number = parse_taken_back_number(data) if self.open_count else None
+            number = parse_cancelled_request_id(data) if self.open_count else None
             return self.cancel_question(number)  # whose client does not know of it
         if self._exchange.person is not None:
             await self.send_refusal(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
@@ -411,7 +411,7 @@ class ServerRequestStream(OpenQuestions):
             return False
         try:
             await self._line.open_event_stream()
-            await self._line.send_event(sse.build_sse_event(request.build_message()))
+            await self._line.send_event(sse.build_sse_event(request.encode_as_jsonrpc_message()))
         except (UpstreamFailed, OSError, RuntimeError):
             return False
         return True
@@ -435,4 +435,4 @@ def explain_ruling(request: ServerRequest, ruling: Ruling) -> tuple[RequestRefus
 
 def can_client_be_asked(exchange: Exchange, request: ServerRequest) -> bool:
     """Say whether the client says that it answers such a request."""
-    return is_offered_by_client(exchange.client_capabilities, request.method)
+    return can_client_answer_server_request(exchange.client_capabilities, request.method)

@@ -113,7 +113,7 @@ class ServerStreamRelay:
             data = sse.extract_event_data(event).replace(b"\n", b" ")
             if data and await requests.take_server_message(data):
                 continue
-            if not data or not listing.has_tool_list(data):
+            if not data or not listing.may_be_tools_list_response(data):
                 await exchange.line.send_event(event)
                 continue
             try:

@@ -29,7 +29,7 @@ class ServerTasks:
             return
         try:
             await self._threads.run_in_thread(
-                gateway_tasks.record_server_task,
+                gateway_tasks.record_upstream_task_owner,
                 build_task_owner(exchange),
                 task_id,
                 exchange.message.target_name or "",
@@ -56,7 +56,7 @@ class ServerTasks:
         own = await self._threads.run_in_thread(
             gateway_tasks.filter_owned_tasks, build_task_owner(exchange), server_tasks.list_task_ids(response)
         )
-        return server_tasks.keep_caller_tasks(response, own)
+        return server_tasks.filter_listed_tasks_of_caller(response, own)
 
 
 def build_task_owner(exchange: Exchange) -> TaskOwner:

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.limited_results import build_stored_part, parse_stored_uri
+from coordinator.mcp.gateway.limited_results import build_stored_result_page, parse_stored_result_uri
 from coordinator.mcp.protocol.messages import BRAKED, INVALID_PARAMS
 from coordinator.models import StoredResult
 from coordinator.policy.rules.tool_rules import DENY
@@ -49,7 +49,7 @@ class StoredResultReader:
         message = exchange.message
         if message.method != "resources/read" or not message.is_request:
             return False
-        stored_position = parse_stored_uri(message.params.get("uri"))
+        stored_position = parse_stored_result_uri(message.params.get("uri"))
         if stored_position is None:
             return False
         stored_id, offset = stored_position
@@ -87,10 +87,10 @@ class StoredResultReader:
 def build_part_response(row: StoredResult, message: Any, offset: int) -> bytes:
     """Return the response with one part of a stored result, or the error where it cannot be opened any more."""
     try:
-        text = call_limits.unseal_stored_result(row)
+        text = call_limits.decrypt_stored_result(row)
     except ValueError:
         return answers.build_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
-    value = build_stored_part(row.pk, text, offset, row.part_bytes)
+    value = build_stored_result_page(row.pk, text, offset, row.part_bytes)
     if message.is_stateless:
         value |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     return answers.build_result_response(message.id, value)

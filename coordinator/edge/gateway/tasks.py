@@ -18,9 +18,9 @@ from coordinator.edge.gateway.approved_calls import (
     ApprovedCallRunner,
     ServerQuestion,
     add_task_answers,
-    describe_task,
-    parse_server_question,
+    parse_stored_server_question,
     read_task_answers,
+    task_as_client_json,
     unpack_task_request,
 )
 from coordinator.edge.gateway.exchange import Exchange
@@ -110,7 +110,7 @@ class GatewayTasks:
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
         value: dict[str, Any] = {
             "resultType": "complete",
-            **describe_task(call, gateway_calls.approval_url(request)),
+            **task_as_client_json(call, gateway_calls.approval_url(request)),
         }
         value |= build_task_payload(call, exchange.message)
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
@@ -128,12 +128,14 @@ class GatewayTasks:
             question = find_task_question(call)
             if question is None:
                 break
-            call_message = gateway_calls.read_call_message(call)
+            call_message = gateway_calls.decrypt_call_task_request(call)
             client_answers = {
                 name: input_responses[name] for name in question.requests if name in input_responses
             }
             with_it = add_task_answers(call_message, read_task_answers(call_message) | client_answers)
-            is_noted = await self._threads.run_in_thread(gateway_calls.save_client_answer, call, with_it)
+            is_noted = await self._threads.run_in_thread(
+                gateway_calls.save_client_answer_for_task, call, with_it
+            )
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
                 await self.continue_answered_task(exchange, call, question)
@@ -147,7 +149,7 @@ class GatewayTasks:
     ) -> None:
         """Let a task go on whose client has said all that its server asks."""
         client_answers = question.select_client_answers(
-            read_task_answers(gateway_calls.read_call_message(call))
+            read_task_answers(gateway_calls.decrypt_call_task_request(call))
         )
         if len(client_answers) < len(question.requests):
             return
@@ -203,7 +205,7 @@ class GatewayTasks:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
         response = answers.build_tool_error(original.message, text)
         if await self._threads.run_in_thread(
-            gateway_calls.refuse_call_task, call, response, now=timezone.now()
+            gateway_calls.end_refused_call_task, call, response, now=timezone.now()
         ):
             record = self._records.resume_call_record(
                 original, call.call_id, call.session_id or "", call.tool_name
@@ -220,7 +222,7 @@ class GatewayTasks:
 
     async def restore_task_request(self, exchange: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
-        headers, body = unpack_task_request(gateway_calls.read_call_message(call))
+        headers, body = unpack_task_request(gateway_calls.decrypt_call_task_request(call))
         server = await self._registry.find_registered_server(call.server_id)
         if server is None:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
@@ -277,7 +279,7 @@ def find_task_question(call: GatewayCall) -> ServerQuestion | None:
     if call.state != CallState.DONE or call.message is None:
         return None
     try:
-        return parse_server_question(gateway_calls.read_call_result(call))
+        return parse_stored_server_question(gateway_calls.decrypt_call_response(call))
     except NotFound:
         return None
 
@@ -289,7 +291,7 @@ def build_task_payload(call: GatewayCall, message: McpMessage) -> dict[str, Any]
     if (question := find_task_question(call)) is not None:
         return {"status": "input_required", "inputRequests": question.requests}
     try:
-        response = msgspec.json.decode(gateway_calls.read_call_result(call))
+        response = msgspec.json.decode(gateway_calls.decrypt_call_response(call))
     except (NotFound, msgspec.MsgspecError):
         at = call.started_at
         unknown_end_text = answers.describe_unknown_end(

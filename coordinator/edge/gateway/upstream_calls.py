@@ -35,9 +35,9 @@ from coordinator.edge.gateway.upstreams import (
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import (
     RequiredInput,
+    add_elicitation_to_stateless_call,
     can_client_ask,
-    declare_in_call,
-    parse_required_input,
+    parse_input_required_result,
 )
 from coordinator.mcp.protocol.http_client import Look
 
@@ -111,7 +111,7 @@ class UpstreamSender:
             await recheck()
             answer = await self.try_upstream_call(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
-            required = parse_required_input(answer[0]) if exchange.client is None else None
+            required = parse_input_required_result(answer[0]) if exchange.client is None else None
             if required is not None:
                 exchange.is_interactive = True
             if required is None or await self.leaves_to_client(exchange, required, answer[0]):
@@ -124,7 +124,7 @@ class UpstreamSender:
                 break
             responses = await self._elicitations.answer_required_input(exchange, line, required)
             await recheck()
-            retry = required.build_retry(body, responses)
+            retry = required.build_call_with_input_responses(body, responses)
             answer = await self.try_upstream_call(exchange, retry, line, recheck, is_retry=True)
         await self._tasks.record_task_owner(exchange, answer[0])
         response, event = await self._server_requests.replace_refused_event(
@@ -153,7 +153,7 @@ class UpstreamSender:
         """Send a call once. `as_client`: the server is to ask only what the client itself can answer."""
         ids = SharedCallIds.create_call_ids(exchange, is_retry=is_retry)
         if exchange.client is None and not as_client:
-            body = declare_in_call(body)
+            body = add_elicitation_to_stateless_call(body)
         answer = await self._upstreams.send_call_when_ready(
             exchange,
             ids.set_call_ids(body) if ids else body,

@@ -193,7 +193,7 @@ class UpstreamClient:
                 within=within or server.call_seconds,
                 recheck=recheck,
             )
-        answer.share = self.answers.reserve_answer(turns.CALLER.get(), server.name)
+        answer.share = self.answers.create_answer_reservation(turns.CALLER.get(), server.name)
         if answer.status in {401, 403, 407}:
             answer.close()
             raise UpstreamFailed(
@@ -245,12 +245,12 @@ class UpstreamClient:
                 recheck=recheck,
             )
             if answer.status == 403:
-                await self._tokens.note_missing_scope(token, answer)
+                await self._tokens.record_missing_scope(token, answer)
             if answer.status != 401:
                 break
             answer.close()
             if is_last:
-                await self._tokens.note_rejected_token(token)
+                await self._tokens.record_rejected_token(token)
                 raise UpstreamFailed("rejected a new access token; a person must sign in again on its page")
             token = await self._tokens.find_access_token(
                 server, caller, rejected=token.access_token, person=person
@@ -386,7 +386,7 @@ async def read_response(
     position = position or sse.StreamPosition()
     try:
         async for event in iterate_answer_events(answer):
-            position.update_position(event)
+            position.update_position_from_event(event)
             data = sse.extract_event_data(event)
             response = find_readable_response(data, number) if data else None
             if response is not None:

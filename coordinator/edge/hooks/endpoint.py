@@ -174,7 +174,7 @@ class HookEndpoint:
             call, reservation, scope, receive, get_operation(scope).body.key
         )
         if is_parameter_on(scope, "skill_hook"):
-            hook = call.hook = self.dialect.mark_lines_hooked(hook)
+            hook = call.hook = self.dialect.set_shell_lines_hooked_separately(hook)
         return HookRequest(
             hook,
             admission,
@@ -374,7 +374,7 @@ class HookEndpoint:
         """Write the result of a call that does not run; no hook will tell it."""
         hook, call = request.hook, await self.build_call(request)
         if call.call_id is not None:
-            denied = self.dialect.build_denied_call_result(hook, call.session_id, call.call_id, reason)
+            denied = self.dialect.build_denied_call_result_event(hook, call.session_id, call.call_id, reason)
             await self._recorder.write_hook_events(hook, [denied], 0, request.caller)
 
     async def record_unreported_end(self, request: HookRequest) -> None:
@@ -383,7 +383,7 @@ class HookEndpoint:
             return
         with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
             session = await self.find_session(request)
-            ended = self.dialect.build_unreported_call_end(request.hook, session.session_id)
+            ended = self.dialect.build_unreported_call_end_event(request.hook, session.session_id)
             if ended is not None:
                 await self._recorder.write_hook_events(request.hook, [ended], 0, request.caller)
 
@@ -395,7 +395,7 @@ class HookEndpoint:
         """Return the call that the hook asks about. Raises as `find_session` does."""
         if request.call is None:
             session = await self.find_session(request)
-            request.call = self.dialect.build_asked_call(
+            request.call = self.dialect.build_tool_call_request(
                 request.hook, session.session_id, request.caller.agent_id, request.where.hostname
             )
         return request.call
@@ -413,7 +413,9 @@ class HookEndpoint:
         reply: AgentReply | None = None
         if request.hook.unread is not None:
             reply = (
-                self.dialect.reply_without_person(request.hook.name, ruling, "") if request.is_call else None
+                self.dialect.reply_when_no_person_decides(request.hook.name, ruling, "")
+                if request.is_call
+                else None
             )
         elif request.is_call:
             reply = await self.wait_for_brake(call, request, ruling, active_brakes)
@@ -483,7 +485,7 @@ class HookEndpoint:
             if not (isinstance(problem, ServiceRestarting) and can_be_redelivered(request.sent_as, ruling)):
                 # The guard answers; where that is a denial, the call has its result.
                 reason = explain_unasked_call(problem, ruling)
-                reply = self.dialect.reply_without_person(request.hook.name, ruling, reason)
+                reply = self.dialect.reply_when_no_person_decides(request.hook.name, ruling, reason)
                 if reply is not None and reply.denial is not None:
                     with contextlib.suppress(SignalboxError):
                         await self.record_denied_call(request, reply.denial)
@@ -513,9 +515,11 @@ class HookEndpoint:
         if settled["status"] == tool_calls.HELD:  # it can still be approved
             if request.has_no_prompt:
                 return AgentReply({"signalbox": {"held": settled["request_id"]}})
-            later = self.dialect.postpone_call(hook, request.resumes_as) if request.resumes_as else None
-            return later or self.dialect.deny_until_approved(hook, settled)
-        unmasked = tool_calls.restore_answer_secrets(settled, request.call)
+            later = (
+                self.dialect.reply_to_postpone_call(hook, request.resumes_as) if request.resumes_as else None
+            )
+            return later or self.dialect.deny_and_ask_to_retry(hook, settled)
+        unmasked = tool_calls.restore_masked_answer_secrets(settled, request.call)
         return self.dialect.reply_with_person_verdict(hook, request.call, unmasked or CANNOT_RUN)
 
     async def add_notes(
@@ -525,7 +529,10 @@ class HookEndpoint:
         # A tool that asks reads no note, and a run that ends here to be resumed later would lose it.
         if request.has_no_prompt or (request.resumes_as is not None and request.is_call):
             return reply
-        if not self.dialect.can_carry_note(request.hook) or not await self._notes.check_pending_notes():
+        if (
+            not self.dialect.can_reply_carry_model_note(request.hook)
+            or not await self._notes.check_pending_notes()
+        ):
             return reply
         if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:
             return None  # the guard has the last word
@@ -533,7 +540,7 @@ class HookEndpoint:
             session = await self.find_session(request)
             through = f"{AGENT_TITLES[self.dialect.name]}'s hook {request.hook.name}"
             text = await self._notes.take_session_notes(session.session_id, through, given_to=request.sent_as)
-            return self.dialect.add_note_to_reply(request.hook, reply, text) if text else reply
+            return self.dialect.add_model_note_to_reply(request.hook, reply, text) if text else reply
         except Exception as problem:  # what was decided goes out all the same
             log.warning("A hook %s is answered without its note: %s", request.hook.name, str(problem).strip())
             return reply

@@ -197,7 +197,11 @@ class HookGuard:
                     self._dialect.rule_on_unreadable_call(name, ruling, call.unread, is_broken=is_broken),
                     "",
                 )
-            return None if name is None else self._dialect.reply_without_person(name, ruling, fallback_reason)
+            return (
+                None
+                if name is None
+                else self._dialect.reply_when_no_person_decides(name, ruling, fallback_reason)
+            )
         except Exception:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort

@@ -62,7 +62,12 @@ class PendingNotes:
         # waits for, or the answer that waits no longer, and the thread hands over nothing.
         first = functools.partial(threading.Lock().acquire, blocking=False)
         take = functools.partial(
-            notes.deliver_notes, session_id, through, timezone.now(), given_to=given_to, is_awaited=first
+            notes.claim_notes_for_delivery,
+            session_id,
+            through,
+            timezone.now(),
+            given_to=given_to,
+            is_awaited=first,
         )
         taking = asyncio.ensure_future(self._threads.run_in_thread(take))
         try:

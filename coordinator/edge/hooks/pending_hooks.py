@@ -112,7 +112,7 @@ class HookApprovalWaiter:
         self, call_request: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
     ) -> Settled:
         settled_call = await self._threads.run_in_thread(
-            tool_calls.take_earlier_answer, call_request, timezone.now(), actor=waiter.by
+            tool_calls.consume_earlier_answer_to_call, call_request, timezone.now(), actor=waiter.by
         )
         if settled_call is not None:
             return settled_call
@@ -152,7 +152,7 @@ class HookApprovalWaiter:
             raise ClientDisconnected
         now = timezone.now()
         settled_verdict = await self._threads.run_in_thread(
-            tool_calls.take_call_verdict, settled["request_id"], call_request, actor=waiter.by, now=now
+            tool_calls.consume_call_verdict, settled["request_id"], call_request, actor=waiter.by, now=now
         )
         return settled_verdict or not settled["allowed"]
 
@@ -184,10 +184,10 @@ class HookApprovalWaiter:
         ):
             raise ServiceRestarting(RESTART)
         if settled is None and not has_caller_gone and waiter.deadline <= timezone.now():
-            await self._threads.run_in_thread(tool_calls.expire_tool_calls, timezone.now())
+            await self._threads.run_in_thread(tool_calls.expire_due_permission_requests, timezone.now())
             # Not simply silence: a verdict that was given in time may have been committed just after our last look.
             shared_request = await self._threads.run_in_thread(
-                tool_calls.find_question_answer, row.request_id, call_request, timezone.now()
+                tool_calls.find_call_question_answer, row.request_id, call_request, timezone.now()
             )
             return shared_request or await self.record_hook_pending(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
@@ -262,5 +262,5 @@ class HookApprovalWaiter:
 
 
 def find_settled_verdict(request_id: str, call_request: ToolCallRequest) -> Settled | None:
-    question_answer = tool_calls.find_question_answer(request_id, call_request, timezone.now())
+    question_answer = tool_calls.find_call_question_answer(request_id, call_request, timezone.now())
     return None if question_answer is not None and question_answer["status"] == "expired" else question_answer

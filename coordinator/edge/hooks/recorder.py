@@ -220,7 +220,7 @@ class HookRecorder:
             or transcript_lines.FIELD in hook.fields
         ):
             return None
-        if dialect.sends_pieces and (hook.name in dialect.turn_ends or dialect.read_message_piece(hook)):
+        if dialect.sends_pieces and (hook.name in dialect.turn_ends or dialect.extract_message_piece(hook)):
             return None
         events = self.build_plain_events(hook, known_session.session_id, ruling)
         return None if any(is_result_without_call(event) for event in events) else events
@@ -275,7 +275,7 @@ class HookRecorder:
     def record_reported_limits(self, hook: AgentHook, location: SessionLocation) -> None:
         """Keep the limits of a subscription that the hook brings along. Called by the writing thread."""
         now = timezone.now()
-        line = self.dialect.read_limits(hook, now)
+        line = self.dialect.read_attached_usage_limits(hook, now)
         at = instants.parse_instant(line.at) if line is not None else None
         if line is not None and at is not None:
             limits.record_limits(
@@ -421,30 +421,38 @@ class HookRecorder:
         dialect, session_id = self.dialect, known_session.session_id
         if hook.unread is not None:
             return [*dialect.build_unreadable_hook_events(hook, session_id)]
-        piece = dialect.read_message_piece(hook)
+        piece = dialect.extract_message_piece(hook)
         if known_session.driven:
-            return [] if piece is not None else drop_runner_events([*dialect.build_events(hook, session_id)])
+            return (
+                []
+                if piece is not None
+                else drop_runner_events([*dialect.build_hook_and_transcript_events(hook, session_id)])
+            )
         if piece is not None:
-            text = sessions.assemble_message_piece(session_id, piece)
-            return [dialect.build_whole_message(hook, session_id, piece.message_id, text)] if text else []
+            text = sessions.assemble_message_from_pieces(session_id, piece)
+            return (
+                [dialect.build_complete_message_event(hook, session_id, piece.message_id, text)]
+                if text
+                else []
+            )
         unfinished: list[NewEvent] = []
         if dialect.sends_pieces and hook.name in dialect.turn_ends:
             unfinished = [
-                dialect.build_whole_message(hook, session_id, name, text)
-                for name, text in sessions.take_unfinished_messages(session_id).items()
+                dialect.build_complete_message_event(hook, session_id, name, text)
+                for name, text in sessions.pop_unfinished_messages(session_id).items()
                 if text
             ]
         events = self.build_plain_events(hook, session_id, ruling)
         for event in filter(is_result_without_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
-            event.tool_use_id = tool_calls.find_edited_call(*ids)
+            event.tool_use_id = tool_calls.find_call_with_edited_input(*ids)
         if any(map(is_transcript_model_request, events)) and sessions.has_telemetry_tokens(session_id):
             events = [event for event in events if not is_transcript_model_request(event)]
         return [*unfinished, *events]
 
     def build_plain_events(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events as far as the hook alone tells them."""
-        events: list[NewEvent] = [*self.dialect.build_events(hook, session_id)]
+        events: list[NewEvent] = [*self.dialect.build_hook_and_transcript_events(hook, session_id)]
         if ruling.by and events:
             events[0].reason = f"{ruling.decision} ({ruling.by}): {ruling.reason}"
         return events

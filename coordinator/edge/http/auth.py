@@ -22,7 +22,7 @@ from django.http.cookie import parse_cookie
 from django.utils import timezone
 
 from coordinator.actions.people import keys
-from coordinator.api.auth import find_offered_key, refuse_browsers, require_local_caller
+from coordinator.api.auth import parse_request_api_key, refuse_browser_requests, require_local_caller
 from coordinator.edge.http.client_addresses import get_client_address, is_forwarded
 from coordinator.edge.http.messages import Headers, decode_headers, get_operation, get_request_headers
 from coordinator.errors import Forbidden, SignalboxError, Unauthorized
@@ -128,7 +128,7 @@ class Authenticator:
             plain_headers = decode_headers(headers)
             require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
             return LOCAL_PROGRAM
-        raw = find_offered_key(
+        raw = parse_request_api_key(
             get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
         )
         if raw is None and in_query:
@@ -159,7 +159,7 @@ class Authenticator:
         Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
         """
         if not settings.API_AUTH:
-            refuse_browsers(decode_headers(headers))
+            refuse_browser_requests(decode_headers(headers))
         return await self.build_admission(
             functools.partial(self.authenticate_program, scope, headers, *get_operation(scope).scopes)
         )
@@ -184,7 +184,7 @@ class Authenticator:
         headers = get_request_headers(scope)
         with contextlib.suppress(Unauthorized, Forbidden):
             return f"person:{(await self.authenticate_viewer(headers)).user_id}"
-        offered = find_offered_key(
+        offered = parse_request_api_key(
             get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
         )
         if settings.API_AUTH and offered is None:
@@ -211,13 +211,13 @@ class Authenticator:
         """
         headers = get_request_headers(scope)
         with contextlib.suppress(SignalboxError, DatabaseError, InterfaceError, ThreadsClosed):
-            raw = find_offered_key(
+            raw = parse_request_api_key(
                 get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
             )
             if raw is None:
                 await self.authenticate_viewer(headers)
             elif key_id := await self._ids.get_or_authenticate(
-                raw, lambda: self._threads.run_in_thread(keys.find_key_id, raw)
+                raw, lambda: self._threads.run_in_thread(keys.find_api_key_id, raw)
             ):
                 CALLER.set(f"key:{key_id}")
 

@@ -36,13 +36,13 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants, json_bounds
 from coordinator.lib.asgi import Receive, Scope, Send
 from coordinator.lib.threads import EdgeThreads
-from coordinator.mcp.servers.names import find_call_behind_gateway
+from coordinator.mcp.servers.names import unwrap_gateway_call_name
 from coordinator.models import Runner
 from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_history import CallMoment
-from coordinator.policy.rules.call_text import set_call_folder
+from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driving import DrivenAgentUpdate
 
@@ -140,7 +140,7 @@ class DrivingEndpoint:
             body.run_id,
             replace_unstorable_text(body.tool_call),
             [known_option for known_option in wrap_in_list(body.known) if isinstance(known_option, dict)],
-            tuple(replace_unstorable_text(agent_options.parse_request_options(body.options))),
+            tuple(replace_unstorable_text(agent_options.parse_agent_answer_options(body.options))),
             body.ask,
             None if body.elicitation is None else replace_unstorable_text(body.elicitation),
         )
@@ -203,7 +203,7 @@ class DrivingEndpoint:
     async def find_permission_ruling(self, call_request: ToolCallRequest) -> Ruling:
         """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
         handed = None
-        if find_call_behind_gateway(call_request.tool) is not None:
+        if unwrap_gateway_call_name(call_request.tool) is not None:
             handed = await self._threads.run_in_thread(
                 session_keys.find_key_of_session, call_request.session_id
             )
@@ -278,7 +278,9 @@ class DrivingEndpoint:
         now = asyncio.get_running_loop().time()
         known_runner, until = self._known_runners.get((caller, runner_id), (None, 0.0))
         if known_runner is None or until < now:
-            note = functools.partial(runners.record_sign_of_life, runner_id, timezone.now(), key=caller)
+            note = functools.partial(
+                runners.record_runner_contact_by_id, runner_id, timezone.now(), key=caller
+            )
             known_runner = await self._threads.run_in_thread(note)
             if len(self._known_runners) >= MOST_KNOWN:
                 self._known_runners.clear()
@@ -331,7 +333,7 @@ def take_session_updates(
 def record_permission_question(question: PermissionQuestion, runner: Runner) -> ToolCallRequest:
     question_call = permissions.record_question_call(question, runner, SPEECH, timezone.now())
     about = find_call_subject(question_call.program, question_call.tool, question_call.tool_input)
-    return replace(question_call, about=set_call_folder(about, question_call.folder))
+    return replace(question_call, about=call_text_in_working_folder(about, question_call.folder))
 
 
 def withdraw_runner_question(session_id: str, body: PermissionWithdrawal, runner: Runner) -> None:

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import omissions
 from coordinator.actions.sessions import reported_sessions as sessions
-from coordinator.dialects.otlp_logs import read_otlp_logs
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_reading import (
     MOST_NAME,
     ReadingNotes,
@@ -29,7 +29,7 @@ from coordinator.dialects.otlp_reading import (
     trace_origin,
     trace_session_name,
 )
-from coordinator.dialects.otlp_traces import read_otlp_traces
+from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.grpc_refusal import NO_GRPC
@@ -54,8 +54,8 @@ ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
 READERS: dict[str, Callable[[Any, datetime, ReadingNotes], list[SessionReport]]] = {
-    "logs": read_otlp_logs,
-    "traces": read_otlp_traces,
+    "logs": convert_otlp_logs_to_reports,
+    "traces": convert_otlp_traces_to_reports,
 }
 
 
@@ -104,7 +104,7 @@ class TelemetryEndpoint:
             return
         try:
             await self._threads.run_in_thread(
-                omissions.record_omissions, caller.name, notes.omissions, now=timezone.now()
+                omissions.record_telemetry_omissions, caller.name, notes.omissions, now=timezone.now()
             )
         except DatabaseError:
             log.warning("What was left out of an export could not be counted.", exc_info=True)
@@ -197,18 +197,20 @@ def assign_session_events(reports: list[SessionReport], key: KeyIdentity, now: d
     times = find_report_times(reports, now)
     for report in reports:
         if report.thread is not None and report.session not in subagents:
-            subagents[report.session] = sessions.find_subagent_session(report.session, report.thread, key)
+            subagents[report.session] = sessions.find_session_of_subagent_thread(
+                report.session, report.thread, key
+            )
         if (above := subagents.get(report.session)) is not None:
             events += assign_subagent_events(report.events, *above)
             continue
         if report.session not in known_sessions:
-            if report.only_known and sessions.find_session_id(report.session, key) is None:
+            if report.only_known and sessions.find_session_id_by_executor_id(report.session, key) is None:
                 continue
             where = report.where._replace(
                 agent_name=key.agent_name_for_report(report.where.agent_name), by=key
             )
             first, last = times[report.session]
-            known_sessions[report.session] = sessions.resolve_observed_session(
+            known_sessions[report.session] = sessions.find_or_create_telemetry_session(
                 report.session, where, first, last, now
             )
         known_session = known_sessions[report.session]
@@ -239,7 +241,7 @@ def join_trace_parts(reports: list[SessionReport], key: KeyIdentity, now: dateti
             continue
         if trace not in sessions_by_trace:
             if report.session != unnamed:
-                sessions.name_trace_session(unnamed, report.session, trace_origin(trace), key, now)
+                sessions.set_trace_session_executor_id(unnamed, report.session, trace_origin(trace), key, now)
                 sessions_by_trace[trace] = report.session
             else:
                 sessions_by_trace[trace] = (
@@ -279,7 +281,7 @@ def parse_event_time(event: NewEvent, now: datetime) -> datetime:
 
 def is_session_continued(end: NewEvent, last: datetime, now: datetime) -> bool:
     at = parse_event_time(end, now)
-    return last > at or sessions.has_later_activity(end.session_id, instants.to_microseconds(at))
+    return last > at or sessions.has_session_activity_after(end.session_id, instants.to_microseconds(at))
 
 
 def encode_partial_success(kind: str, form: bytes, rejected: int, reason: str) -> bytes:

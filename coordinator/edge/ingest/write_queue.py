@@ -29,7 +29,12 @@ from django.db import (
 from django.utils import timezone
 
 from coordinator.actions.people.key_quotas import KeyQuotas
-from coordinator.actions.sessions.events import Outcome, PreparedEvent, prepare_events, write_events
+from coordinator.actions.sessions.events import (
+    Outcome,
+    PreparedEvent,
+    prepare_event_rows,
+    write_prepared_events,
+)
 from coordinator.actions.upkeep import idempotency
 from coordinator.engine import locks
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
@@ -260,7 +265,7 @@ class GroupWriter:
     async def submit_job_and_wait(self, job: WriteJob) -> Any:
         """Hand the job to the thread and return its result. Raises what it was refused for."""
         if job.size >= SLOW_TO_PREPARE:
-            job.prepared = await asyncio.to_thread(prepare_events, job.items, self._clock())
+            job.prepared = await asyncio.to_thread(prepare_event_rows, job.items, self._clock())
         self.enqueue_job(job)
         return await self.wait_for_write_job(job)
 
@@ -308,7 +313,7 @@ class GroupWriter:
     def enqueue_job(self, job: WriteJob) -> None:
         if (
             job.work is None
-            and (refusal := self._quotas.find_quota_refusal(job.caller, self._clock())) is not None
+            and (refusal := self._quotas.find_quota_error(job.caller, self._clock())) is not None
         ):
             raise refusal
         with self._some:
@@ -410,7 +415,7 @@ class GroupWriter:
         now = self._clock()
         for job in group:
             if not job.prepared:
-                job.prepared = prepare_events(job.items, now)
+                job.prepared = prepare_event_rows(job.items, now)
         self._prepared = locks.fail_fast_on_locks(self._prepared)
         with transaction.atomic():
             locks.limit_lock_wait(calculate_time_left(group))
@@ -426,7 +431,9 @@ class GroupWriter:
                 job for job in group if job.make_answer is None and job.work is None and id(job) not in by_job
             ]
             recorded_events = iter(
-                write_events([event for job in plain for event in job.prepared], now) if plain else ()
+                write_prepared_events([event for job in plain for event in job.prepared], now)
+                if plain
+                else ()
             )
             for job in plain:
                 by_job[id(job)] = outcomes = [next(recorded_events) for _ in job.prepared]
@@ -450,7 +457,7 @@ class GroupWriter:
         return {
             id(job): refusal
             for job in jobs
-            if (refusal := self._quotas.find_quota_refusal(job.caller, now)) is not None
+            if (refusal := self._quotas.find_quota_error(job.caller, now)) is not None
         }
 
 
@@ -463,7 +470,7 @@ def make_job_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception
         raise
     except Exception as problem:
         return problem
-    job.prepared = prepare_events(items, now)
+    job.prepared = prepare_event_rows(items, now)
     return None
 
 
@@ -505,7 +512,7 @@ def write_batch(job: WriteJob, now: datetime) -> Result:
             return refusal
         if idempotent_answer is not None:
             return idempotent_answer
-    outcomes = write_events(job.prepared, now)
+    outcomes = write_prepared_events(job.prepared, now)
     job.written = count_new_events(outcomes)
     result = job.make_answer(outcomes) if job.make_answer else outcomes
     if job.once is not None and isinstance(result, bytes):

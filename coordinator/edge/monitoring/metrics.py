@@ -24,7 +24,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.api.auth import find_offered_key, require_local_caller
+from coordinator.api.auth import parse_request_api_key, require_local_caller
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.client_addresses import is_forwarded, is_trusted_proxy
 from coordinator.edge.http.messages import decode_headers, get_operation, get_request_headers
@@ -104,7 +104,7 @@ class MetricsEndpoint:
     async def answer_metrics_scrape(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /metrics`. Raises Unauthorized or Forbidden."""
         headers = get_request_headers(scope)
-        offered = find_offered_key(
+        offered = parse_request_api_key(
             headers.get(b"authorization", b"").decode("latin-1"),
             headers.get(b"x-api-key", b"").decode("latin-1"),
         )

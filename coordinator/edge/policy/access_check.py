@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from coordinator.actions.policy import denials
 from coordinator.actions.policy.denials import AccessDenial
-from coordinator.api.access import AccessCheck, AccessChecks, resolve_asked_agent
+from coordinator.api.access import AccessCheck, AccessChecks, resolve_agent_for_access_check
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
@@ -158,7 +158,7 @@ class AccessEndpoint:
 
 
 def build_access_question(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
-    return (resolve_asked_agent(caller, check.agent_id), check.server_id, check.tool_name)
+    return (resolve_agent_for_access_check(caller, check.agent_id), check.server_id, check.tool_name)
 
 
 def resolve_access_now(agent_id: str, server_id: str, tool_name: str) -> Verdict:
@@ -280,7 +280,7 @@ class DenialLog:
     async def write_denials(self, rows: list[AccessDenial], omitted_count: int) -> None:
         try:
             await self._threads.run_in_thread(
-                denials.record_denials, rows, omitted_count=omitted_count, now=timezone.now()
+                denials.record_access_denials, rows, omitted_count=omitted_count, now=timezone.now()
             )
         except DatabaseError:
             log.exception("Denied calls could not be written to the audit log")

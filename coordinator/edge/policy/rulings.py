@@ -28,7 +28,7 @@ from coordinator.mcp.servers.names import (
     GATEWAY,
     PREFIX,
     ServerTool,
-    find_call_behind_gateway,
+    unwrap_gateway_call_name,
 )
 from coordinator.models.mcp import ListedTools
 from coordinator.policy.grants import managed
@@ -39,7 +39,7 @@ from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.limits.budgets import BudgetRow
 from coordinator.policy.rules import certain, history_queries, tool_rules
 from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
-from coordinator.policy.rules.call_text import CallText, build_call_text
+from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import (
     ASK,
     DENY,
@@ -132,7 +132,7 @@ class PolicyRulings:
         wrapped_tool, wrapped_about = tool, about
         tool, about = name_searched_call(tool, about)
         through_gateway = self.is_gateway_tool(tool)
-        tool = (find_call_behind_gateway(tool) or tool) if through_gateway else tool
+        tool = (unwrap_gateway_call_name(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
         if snapshot:
             about, unread = await self.recall_call_history(
@@ -184,7 +184,7 @@ class PolicyRulings:
         except Exception as problem:
             log.warning("What was recorded before a call cannot be read, so it is asked: %s", str(problem))
             return about, HISTORY_UNREAD
-        return about.with_history(history), NO_OPINION
+        return about.copy_with_call_history(history), NO_OPINION
 
     async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""
@@ -206,7 +206,7 @@ class PolicyRulings:
             ruling = tool_rules.stricter_ruling(ruling, BUDGETS_UNREAD)
         if not self.is_snapshot_current:
             ruling = tool_rules.stricter_ruling(ruling, UNREAD)
-        if self._snapshot.managed.can_deny_call(call.tool):
+        if self._snapshot.managed.can_grants_deny_call(call.tool):
             ruling = tool_rules.stricter_ruling(ruling, GRANTS_UNREAD)
         return ruling
 
@@ -269,9 +269,9 @@ class PolicyRulings:
         """Say whether a call names a tool of a registered server, as the gateway offers it."""
         managed_servers = self._snapshot.managed if self._snapshot is not None else None
         return (
-            find_call_behind_gateway(tool) is not None
+            unwrap_gateway_call_name(tool) is not None
             and managed_servers is not None
-            and bool(managed_servers.find_server_tools(tool))
+            and bool(managed_servers.find_server_tools_of_call(tool))
         )
 
     async def can_search_tools(self, agent_id: str | None, key_id: int | None) -> bool:
@@ -304,7 +304,9 @@ class PolicyRulings:
         managed_servers = self._snapshot.managed
         try:
             async with asyncio.timeout(READ_WITHIN):
-                policy = await self.merge_server_policies(managed_servers.find_server_tools(tool), agent_id)
+                policy = await self.merge_server_policies(
+                    managed_servers.find_server_tools_of_call(tool), agent_id
+                )
         except Exception as problem:
             log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
             return GRANTS_UNREAD
@@ -358,7 +360,7 @@ def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list
     if any(spent_budget.can_apply_to_agents(names) for spent_budget in snapshot.spent):
         return [(certain.HOLD, "*")]
     managed_servers = snapshot.managed
-    return certain.list_tools_to_hold(
+    return certain.list_tools_blocked_while_offline(
         snapshot.rules, caller, grants_deny=managed_servers.strict, servers=managed_servers.servers
     )
 
@@ -400,4 +402,4 @@ def name_searched_call(tool: str, about: str) -> tuple[str, str]:
     name = tool_input.get("name") if isinstance(tool_input, dict) else None
     if not isinstance(tool_input, dict) or not isinstance(name, str):
         return tool, about
-    return f"{PREFIX}{GATEWAY}__{name}", build_call_text(tool_input.get("arguments") or {}, None)
+    return f"{PREFIX}{GATEWAY}__{name}", build_call_text_from_input(tool_input.get("arguments") or {}, None)

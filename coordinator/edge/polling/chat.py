@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from coordinator.actions.chat import chat as actions
 from coordinator.actions.policy import agent_power
-from coordinator.api.chat import find_wait_start, require_own_thread
+from coordinator.api.chat import find_wait_start_position, require_own_chat_thread
 from coordinator.chat import reading as chat
 from coordinator.chat.reading import MessagePosition
 from coordinator.edge.http.auth import Authenticator
@@ -41,7 +41,7 @@ class ChatEndpoint:
         restarts in between.
         """
         admission = await self._auth.admit_program(scope, get_request_headers(scope))
-        require_own_thread(admission.caller, agent_id)
+        require_own_chat_thread(admission.caller, agent_id)
         timeout = get_seconds_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
         position = await self._threads.run_in_thread(
@@ -62,15 +62,15 @@ class ChatEndpoint:
             await admission.require_still_allowed()
             if answer and speaks_as_agent(admission.caller, agent_id):
                 sent_to = chat.parse_message_position(answer["after"])
-                await self._threads.run_in_thread(actions.mark_sent_to_agent, agent_id, sent_to)
+                await self._threads.run_in_thread(actions.mark_messages_sent_to_agent, agent_id, sent_to)
             await send_json(send, 200, answer or {"messages": [], "after": str(position)})
 
 
 def begin_chat_wait(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
-    position = find_wait_start(agent_id, after)
+    position = find_wait_start_position(agent_id, after)
     if speaks_as_agent(caller, agent_id):
-        agent_power.refresh_last_seen(agent_id, timezone.now())
-        actions.mark_read_by_agent(agent_id, position)
+        agent_power.refresh_agent_last_seen(agent_id, timezone.now())
+        actions.mark_messages_read_by_agent(agent_id, position)
     return position
 
 

@@ -158,8 +158,8 @@ def poll_runner(
 ) -> dict[str, Any] | None:
     if disconnect.happened:
         return None
-    return runners.take_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
+    return runners.claim_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
 
 
 def handle_gone_runner(runner_id: str, answer: dict[str, Any] | None) -> None:
-    runners.abandon_poll(runner_id, answer, timezone.now())
+    runners.abandon_runner_poll(runner_id, answer, timezone.now())

@@ -19,7 +19,7 @@ class Command(BaseCommand):
     help = __doc__
 
     def handle(self, *args: Any, **options: Any) -> None:
-        startup.require_database()
+        startup.require_database_connection()
         findings = migrating.judge_pending_migrations()
         if not findings:
             self.stdout.write("No migration is pending.")

@@ -63,7 +63,9 @@ class Command(BaseCommand):
         if not options["live"] or options["anyway"] or not fill.is_database_in_use():
             self.fill_with_demo_data(options)
         if options["live"]:
-            live.run_demo_fleet(options["url"], say=self.stdout.write, unanswered=fill.explain_foreign_data())
+            live.run_demo_fleet(
+                options["url"], say=self.stdout.write, unanswered=fill.explain_why_demo_may_not_decide()
+            )
 
     def fill_with_demo_data(self, options: dict[str, Any]) -> None:
         try:

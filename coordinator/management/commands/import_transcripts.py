@@ -130,7 +130,7 @@ class Command(BaseCommand):
                 self.import_transcript_line(line, file, reader, taking)
         except OSError as problem:
             self._read.count_unreadable_line(f"unreadable file ({problem.strerror})", str(file.path))
-        taking.take_transcript_lines(reader.build_closing_events(taking.now), f"{file.path}:{number}", 0)
+        taking.add_transcript_line(reader.build_end_of_file_events(taking.now), f"{file.path}:{number}", 0)
         self._read.files += 1
 
     def import_transcript_line(
@@ -140,7 +140,7 @@ class Command(BaseCommand):
         try:
             if line.body is None:
                 raise UnknownLineKind(TOO_LONG)
-            taking.take_transcript_lines(reader.read_line(line.body), location, line.size)
+            taking.add_transcript_line(reader.convert_line_to_events(line.body), location, line.size)
         except UnknownLineKind as problem:
             self._read.count_unreadable_line(str(problem) if line.is_complete else UNFINISHED, location)
         self._read.lines += 1

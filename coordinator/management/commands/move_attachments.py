@@ -29,8 +29,8 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only show what would be moved")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        to = FilePlace(options["to"] or stores.place_for_new_files())
-        if to not in stores.configured_file_places():
+        to = FilePlace(options["to"] or stores.store_name_for_new_files())
+        if to not in stores.list_configured_file_stores():
             raise CommandError("Name the bucket in SIGNALBOX_S3_BUCKET.")
         if options["dry_run"]:
             self.print_files_to_move(to)

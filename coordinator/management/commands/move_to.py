@@ -59,7 +59,7 @@ class Command(BaseCommand):
             if options["dry_run"]:
                 move.check_everything_movable()
                 return
-            move.move_everything(timezone.now())
+            move.move_database_rows(timezone.now())
         except sqlite3.Error as problem:
             raise CommandError(f"SQLite: {problem}. Nothing was moved.") from problem
         except KeyboardInterrupt:

@@ -63,7 +63,7 @@ def local_server_url() -> str:
 def ensure_runner_key(now: datetime) -> Path:
     """Return the file with the runner's key; makes file and key where there is no valid one."""
     path = Path(settings.DATA_DIR) / KEY_FILE
-    if path.exists() and keys.find_key_id(path.read_text().strip()) is not None:
+    if path.exists() and keys.find_api_key_id(path.read_text().strip()) is not None:
         return path
     name = f"runner on {socket.gethostname()}"
     try:

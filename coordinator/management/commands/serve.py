@@ -197,7 +197,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         self._keeper.ensure_running()
         if self._former_end_by is None and all(map(has_answered, self.WORKERS.values())):
             self._former_end_by = time.monotonic() + FORMER_END_WITHIN_SECONDS
-            restarting.report_outcome(self._lock, restarting.READY)
+            restarting.write_start_outcome_to_lock_file(self._lock, restarting.READY)
             self.signal_former_processes(signal.SIGTERM)
         elif self._former and time.monotonic() > (self._former_end_by or float("inf")):
             self.signal_former_processes(signal.SIGKILL)
@@ -215,13 +215,13 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
 
     def reload(self) -> None:
         """Become the code as it is now, if that can be started: gunicorn calls this on SIGHUP."""
-        restarting.report_outcome(self._lock, restarting.RESTARTING)
+        restarting.write_start_outcome_to_lock_file(self._lock, restarting.RESTARTING)
         status = self.try_newer_code()
         if status is None:  # told to stop meanwhile
             return
         if status not in (0, MUST_MIGRATE):
             sys.stderr.write("The new server did not start, so the old one goes on.\n")
-            restarting.report_outcome(self._lock, restarting.FAILED)
+            restarting.write_start_outcome_to_lock_file(self._lock, restarting.FAILED)
             return
         if status == MUST_MIGRATE:
             self.stop_workers()

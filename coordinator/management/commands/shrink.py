@@ -28,11 +28,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        startup.require_database()
+        startup.require_database_connection()
         try:
             if options["dry_run"]:
                 shrinking.require_sqlite()
-                file_room = shrinking.measure_file_room()
+                file_room = shrinking.measure_sqlite_file_space()
                 self.stdout.write(
                     f"{sizes.format_byte_count(file_room.free)} are free, "
                     f"{sizes.format_byte_count(file_room.used)} in use."

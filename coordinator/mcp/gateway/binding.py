@@ -12,7 +12,7 @@ from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.policy.requests import policy_in_force
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.requests.tool_calls import GATEWAY
-from coordinator.policy.rules.call_text import build_call_text
+from coordinator.policy.rules.call_text import build_call_text_from_input
 from coordinator.policy.rules.tool_rules import TERM_FIELDS, DecisionRule, Ruling
 
 PERMISSION = "ToolCall"
@@ -76,7 +76,7 @@ def hash_policy_version(ruling: Ruling) -> str:
 
     A rule's place in the list does not count: another rule above it that fits would decide instead.
     """
-    ground: Any = policy_in_force.ruling_ground_as_json(ruling)
+    ground: Any = policy_in_force.ruling_source_as_json(ruling)
     if isinstance(ruling.ground, DecisionRule):
         ground = {name: value for name, value in asdict(ruling.ground).items() if name != "number"}
         # A rule that says nothing in terms is the same as before there were any.
@@ -87,4 +87,4 @@ def hash_policy_version(ruling: Ruling) -> str:
 
 def describe_arguments(arguments: Any) -> str:
     """Return what a call is about in one text, as rules look at it: its arguments as JSON."""
-    return build_call_text(arguments or {}, None)
+    return build_call_text_from_input(arguments or {}, None)

@@ -38,26 +38,28 @@ def parse_server_elicitation(data: bytes) -> ServerElicitation | None:
     """Return the question that a message is; None for any other message."""
     if ELICITATION.encode() not in data and b"elicitation" not in data:
         return None
-    value = decode_message(data)
+    value = decode_jsonrpc_object_or_none(data)
     if value is None or value.get("method") != ELICITATION:
         return None
     number = value.get("id")
     if isinstance(number, bool) or not isinstance(number, str | int | float):
         return None
     params = value.get("params")
-    return ServerElicitation(number, params if is_answerable(params, len(data)) else None, find_mode(params))
+    return ServerElicitation(
+        number, params if is_elicitation_answerable(params, len(data)) else None, elicitation_mode(params)
+    )
 
 
-def parse_taken_back_number(data: bytes) -> Any:
+def parse_cancelled_request_id(data: bytes) -> Any:
     """Return the id of the request that a server says it needs no answer to any more; None for any other message."""
     if b"cancelled" not in data:
         return None
-    value = decode_message(data)
+    value = decode_jsonrpc_object_or_none(data)
     params = value.get("params") if value is not None and value.get("method") == CANCELLED else None
     return params.get("requestId") if isinstance(params, dict) else None
 
 
-def decode_message(data: bytes) -> dict[str, Any] | None:
+def decode_jsonrpc_object_or_none(data: bytes) -> dict[str, Any] | None:
     try:
         json_bounds.require_json_bounds(data)
         value = msgspec.json.decode(data)
@@ -66,11 +68,11 @@ def decode_message(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def is_answerable(params: Any, size: int) -> bool:
+def is_elicitation_answerable(params: Any, size: int) -> bool:
     return size <= MAX_QUESTION_BYTES and isinstance(params, dict) and parse_elicitation(params) is not None
 
 
-def find_mode(params: Any) -> str:
+def elicitation_mode(params: Any) -> str:
     return "url" if isinstance(params, dict) and params.get("mode") == "url" else "form"
 
 
@@ -87,7 +89,7 @@ def add_elicitation_capability(capabilities: Mapping[str, Any]) -> dict[str, Any
     return {**capabilities, "elicitation": CAPABILITY}
 
 
-def declare_in_initialize(raw: bytes) -> bytes:
+def add_elicitation_to_initialize(raw: bytes) -> bytes:
     """Return an `initialize` that says that questions are answered; itself where it cannot be read."""
     try:
         fields = _fields(raw)
@@ -100,7 +102,7 @@ def declare_in_initialize(raw: bytes) -> bytes:
     return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def declare_in_call(raw: bytes) -> bytes:
+def add_elicitation_to_stateless_call(raw: bytes) -> bytes:
     """Return a stateless call that says that questions are answered; every other byte of it stays."""
     try:
         fields = _fields(raw)
@@ -127,7 +129,7 @@ class RequiredInput:
     state: str | None
     has_other_requests: bool
 
-    def build_retry(self, body: bytes, responses: Mapping[str, Any]) -> bytes:
+    def build_call_with_input_responses(self, body: bytes, responses: Mapping[str, Any]) -> bytes:
         """Return the call with the answers to its questions."""
         fields = _fields(body)
         params = _fields(fields["params"])
@@ -138,11 +140,11 @@ class RequiredInput:
         return _encode(fields | {"params": msgspec.Raw(_encode(params))})
 
 
-def parse_required_input(response: bytes) -> RequiredInput | None:
+def parse_input_required_result(response: bytes) -> RequiredInput | None:
     """Return what the result of a call asks; None for a result that asks nothing."""
     if b"input_required" not in response:
         return None
-    value = decode_message(response)
+    value = decode_jsonrpc_object_or_none(response)
     result = value.get("result") if value is not None else None
     if not isinstance(result, dict) or result.get("resultType") != "input_required":
         return None
@@ -156,8 +158,8 @@ def parse_required_input(response: bytes) -> RequiredInput | None:
             has_other_requests = True
             continue
         params = request.get("params")
-        modes.add(find_mode(params))
-        questions[name] = params if is_answerable(params, len(_encode(params))) else None
+        modes.add(elicitation_mode(params))
+        questions[name] = params if is_elicitation_answerable(params, len(_encode(params))) else None
     return RequiredInput(
         questions, frozenset(modes), state if isinstance(state, str) else None, has_other_requests
     )

@@ -31,7 +31,7 @@ class LimitedResult:
     rest: str | None = None
 
 
-def limit_response(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
+def limit_response_size(response: bytes, limits: CallLimits, stored_id: str) -> LimitedResult:
     """Return a response within its limits; `stored_id` is where the rest will be read, if there is one."""
     max_bytes = limits.result_bytes
     is_long = max_bytes is not None and len(response) > max_bytes
@@ -55,11 +55,11 @@ def limit_response(response: bytes, limits: CallLimits, stored_id: str) -> Limit
     target = inner if isinstance(inner, dict) else result  # a task's result stands within the task
     rest = None
     if is_long and max_bytes is not None and isinstance(target, dict):
-        rest = cut_result(target, max_bytes, stored_id)
+        rest = shorten_result_and_return_rest(target, max_bytes, stored_id)
     return LimitedResult(_encode(value), rest)
 
 
-def cut_result(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | None:
+def shorten_result_and_return_rest(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | None:
     """Shorten a result in place; return what was cut off. None where it has no blocks that could be cut."""
     name = next((name for name in BLOCKS if isinstance(result.get(name), list)), None)
     if name is None:
@@ -70,11 +70,15 @@ def cut_result(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | 
         encoded = _encode(structured)
         if len(encoded) > bytes_left // 2:
             texts = [
-                holder["text"] for block in result[name] if (holder := find_text_holder(block)) is not None
+                holder["text"]
+                for block in result[name]
+                if (holder := find_object_with_block_text(block)) is not None
             ]
-            is_repeated = structured == {"result": "".join(texts)} or is_text_of_structure(structured, texts)
+            is_repeated = structured == {"result": "".join(texts)} or is_text_copy_of_structured_content(
+                structured, texts
+            )
             structured_text = None if is_repeated else encoded.decode()
-            shortened = shorten_strings_to_fit(structured, bytes_left // 2)
+            shortened = shorten_json_strings_to_fit(structured, bytes_left // 2)
             if shortened is None:  # clients refuse a result without it, unless it is an error
                 is_left_out = result["isError"] = True
                 del result["structuredContent"]
@@ -84,17 +88,20 @@ def cut_result(result: dict[str, Any], max_bytes: int, stored_id: str) -> str | 
                 encoded = _encode(shortened)
         bytes_left -= len(encoded)
     result.pop("_meta", None)
-    shown_blocks, rest = split_blocks(result[name], bytes_left)
+    shown_blocks, rest = split_content_blocks_at_limit(result[name], bytes_left)
     if structured_text is not None:
         rest.append(structured_text)
     cut_text = "\n\n".join(rest)
     dropped = max(0, len(cut_text) - MAX_STORED_CHARACTERS)
     cut_text = cut_text[:MAX_STORED_CHARACTERS]
-    result[name] = [*shown_blocks, *build_note(name, stored_id, len(cut_text), dropped, is_left_out)]
+    result[name] = [
+        *shown_blocks,
+        *build_truncation_notice_blocks(name, stored_id, len(cut_text), dropped, is_left_out),
+    ]
     return cut_text
 
 
-def is_text_of_structure(structured: Any, texts: list[str]) -> bool:
+def is_text_copy_of_structured_content(structured: Any, texts: list[str]) -> bool:
     """Say whether the one text of a result is its structured content again, as JSON, as MCP recommends."""
     if len(texts) != 1:
         return False
@@ -106,31 +113,31 @@ def is_text_of_structure(structured: Any, texts: list[str]) -> bool:
         return False
 
 
-def shorten_strings_to_fit(value: Any, max_bytes: int) -> Any:
+def shorten_json_strings_to_fit(value: Any, max_bytes: int) -> Any:
     """Return a JSON value whose long strings are cut so that it fits; None where that is not enough.
 
     Its schema holds for it still, unless that says how long strings are or what they look like.
     """
     length = max_bytes
     while length >= MIN_STRING_CHARACTERS:
-        shortened = shorten_strings(value, length)
+        shortened = shorten_json_strings(value, length)
         if len(_encode(shortened)) <= max_bytes:
             return shortened
         length //= 2
     return None
 
 
-def shorten_strings(value: Any, length: int) -> Any:
+def shorten_json_strings(value: Any, length: int) -> Any:
     if isinstance(value, str):
         return value[:length]
     if isinstance(value, list):
-        return [shorten_strings(item, length) for item in value]
+        return [shorten_json_strings(item, length) for item in value]
     if isinstance(value, dict):
-        return {name: shorten_strings(item, length) for name, item in value.items()}
+        return {name: shorten_json_strings(item, length) for name, item in value.items()}
     return value
 
 
-def split_blocks(blocks: list[Any], bytes_left: int) -> tuple[list[Any], list[str]]:
+def split_content_blocks_at_limit(blocks: list[Any], bytes_left: int) -> tuple[list[Any], list[str]]:
     """Return the blocks that fit into `bytes_left` bytes, the last of them shortened, and the others as texts."""
     shown_blocks: list[Any] = []
     rest: list[str] = []
@@ -140,7 +147,7 @@ def split_blocks(blocks: list[Any], bytes_left: int) -> tuple[list[Any], list[st
             shown_blocks.append(block)
             bytes_left -= len(encoded)
             continue
-        holder = find_text_holder(block)
+        holder = find_object_with_block_text(block)
         if holder is None:
             rest.append(encoded.decode())
             continue
@@ -158,7 +165,7 @@ def split_blocks(blocks: list[Any], bytes_left: int) -> tuple[list[Any], list[st
     return shown_blocks, rest
 
 
-def find_text_holder(block: Any) -> dict[str, Any] | None:
+def find_object_with_block_text(block: Any) -> dict[str, Any] | None:
     """Return what holds the text of a block of a call's, a resource's or a prompt's result; None where nothing does."""
     inner = block
     for _ in range(2):
@@ -178,7 +185,9 @@ def cut_text_to_bytes(text: str, max_bytes: int) -> str:
     return head
 
 
-def build_note(name: str, stored_id: str, left: int, dropped: int, is_error: bool) -> list[Any]:
+def build_truncation_notice_blocks(
+    name: str, stored_id: str, left: int, dropped: int, is_error: bool
+) -> list[Any]:
     """Return blocks that say where the rest is read."""
     uri = f"{SCHEME}{stored_id}/0"
     text = (
@@ -195,7 +204,7 @@ def build_note(name: str, stored_id: str, left: int, dropped: int, is_error: boo
     return [{"type": "text", "text": text}, link]
 
 
-def parse_stored_uri(uri: Any) -> tuple[str, int] | None:
+def parse_stored_result_uri(uri: Any) -> tuple[str, int] | None:
     """Return which stored result an address names, and from which character on; None where it names none."""
     if not isinstance(uri, str) or not uri.startswith(SCHEME) or len(uri) > 200:
         return None
@@ -205,7 +214,7 @@ def parse_stored_uri(uri: Any) -> tuple[str, int] | None:
     return stored_id, int(offset[:12])
 
 
-def build_stored_part(stored_id: str, text: str, offset: int, part_bytes: int) -> dict[str, Any]:
+def build_stored_result_page(stored_id: str, text: str, offset: int, part_bytes: int) -> dict[str, Any]:
     """Return one part of a stored result as `resources/read` answers it, and where the next one is."""
     uri = f"{SCHEME}{stored_id}/{offset}"
     part = cut_text_to_bytes(text[offset:], max(part_bytes - NOTE_BYTES, MIN_RESULT_BYTES // 2))

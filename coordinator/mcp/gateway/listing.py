@@ -46,11 +46,11 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
     """Read an answer to tools/list; None for an error, which passes as it is. Raises UnreadableListing."""
     try:
         answer = _fields(replace_lone_surrogates(body))
-        refuse_lookalike_keys(answer, "result")
+        refuse_keys_differing_in_case(answer, "result")
         if "error" in answer and "result" not in answer:
             return None
         result = _fields(answer["result"])
-        refuse_lookalike_keys(result, "tools")
+        refuse_keys_differing_in_case(result, "tools")
         items = [bytes(item) for item in _items(result["tools"])]
         listing = build_tool_listing(
             {"tools": [decode_tool_or_none(item) for item in items], "nextCursor": read_next_cursor(result)}
@@ -68,7 +68,7 @@ def parse_listing_page(body: bytes) -> ToolListingPage | None:
         raise UnreadableListing(f"The server's list of tools was held back: {detail}") from None
     page = ToolListingPage(answer, result, raw, listing)
     is_ended = page.next_cursor is not None or bytes(result.get("nextCursor", b"null")) == b"null"
-    return page if is_ended else end_listing(page, UNREADABLE_CURSOR)
+    return page if is_ended else convert_to_last_listing_page(page, UNREADABLE_CURSOR)
 
 
 def read_next_cursor(result: dict[str, msgspec.Raw]) -> str | None:
@@ -84,7 +84,7 @@ def decode_tool_or_none(item: bytes) -> Any:
         return None
 
 
-def refuse_lookalike_keys(fields: dict[str, msgspec.Raw], name: str) -> None:
+def refuse_keys_differing_in_case(fields: dict[str, msgspec.Raw], name: str) -> None:
     """Refuse keys that a client which reads them in any case takes for `name`. Raises UnreadableListing."""
     if any(key != name and key.casefold() == name for key in fields):
         raise UnreadableListing(
@@ -92,13 +92,13 @@ def refuse_lookalike_keys(fields: dict[str, msgspec.Raw], name: str) -> None:
         )
 
 
-def end_listing(page: ToolListingPage, cut_off: str) -> ToolListingPage:
+def convert_to_last_listing_page(page: ToolListingPage, cut_off: str) -> ToolListingPage:
     """Return the page as the last of its list, which is cut off for this reason."""
     result = {name: value for name, value in page.result.items() if name != "nextCursor"}
     return replace(page, result=result, listing=replace(page.listing, cut_off=cut_off))
 
 
-def has_tool_list(data: bytes) -> bool:
+def may_be_tools_list_response(data: bytes) -> bool:
     """Say whether a message is a response with tools for somebody who reads it, or cannot be read."""
     try:
         fields = msgspec.json.decode(data).items()
@@ -123,7 +123,9 @@ def filter_visible_tools(
     pairs = sorted(zip(page.listing.tools, page.raw, strict=True), key=lambda pair: pair[0].name)
     instead = shown_instead or {}
     visible_pairs = [
-        (tool, complete_tool_schemas(instead.get(tool.name, raw))) for tool, raw in pairs if may_see(tool)
+        (tool, normalize_listed_tool_schemas(instead.get(tool.name, raw)))
+        for tool, raw in pairs
+        if may_see(tool)
     ]
     shortened = short_descriptions or {}
     visible_pairs = [
@@ -145,7 +147,7 @@ class SchemaType(msgspec.Struct):
 _schema_type = msgspec.json.Decoder(SchemaType).decode
 
 
-def complete_tool_schemas(raw: bytes) -> bytes:
+def normalize_listed_tool_schemas(raw: bytes) -> bytes:
     """Return a tool with schemas of type object and without members that are null; one that has both as it came.
 
     Arguments and structured results are objects whether a schema says so or not, and many clients refuse all tools of

@@ -8,7 +8,7 @@ from typing import Any
 MAX_ACT_LENGTH = 600  # characters: the card shows the whole request below
 
 
-def describe_request(server: str, method: str, params: Mapping[str, Any]) -> str:
+def describe_mcp_request(server: str, method: str, params: Mapping[str, Any]) -> str:
     """Return what a client's request does at a server, or a server's request at the client."""
     act = {
         "resources/read": f"Read resource {params.get('uri')} of server {server}.",

@@ -10,7 +10,7 @@ BLOCKS = ("content", "contents", "messages")  # of a call, a resource, a prompt
 LONGEST_OUTPUT = 64 * 1024  # bytes of a result that a timeline keeps
 
 
-def build_stored_output(response: bytes | None) -> tuple[Any, str | None]:
+def build_timeline_output(response: bytes | None) -> tuple[Any, str | None]:
     """Return a response's result as a timeline keeps it, and what it says went wrong."""
     if response is None:
         return None, None

@@ -62,7 +62,7 @@ def judge_gateway_call(
             reason = f"The tools of {server.name} are not known yet: it {server.listing_problem}."
         return Ruling(DENY, reason, "gateway")
     name = build_tool_name(server.name, tool)
-    if (other := server.find_tool_shadow(tool)) is not None:
+    if (other := server.find_server_shadowing_own_tool(tool)) is not None:
         return Ruling(
             DENY, f"{name} means a tool of the server {other}. An admin must rename one.", "gateway"
         )
@@ -70,12 +70,12 @@ def judge_gateway_call(
         judge_by_rules(rules, server, name, describe_arguments(arguments), caller),
         tool_rules.ruling_for_access_verdict(verdict),
     )
-    if is_definition_unaccepted(server, verdict, known_tool):
+    if is_changed_definition_unaccepted(server, verdict, known_tool):
         return tool_rules.stricter_ruling(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
     return ruling
 
 
-def judge_gateway_read(
+def judge_non_tool_gateway_request(
     rules: Sequence[DecisionRule],
     verdict: Verdict,
     server: UpstreamServer,
@@ -128,7 +128,7 @@ def judge_server_request_from_database(
     return add_budget_ruling(ruling, caller, at)
 
 
-def list_gateway_history_needs(
+def gateway_call_history_needs(
     rules: Sequence[DecisionRule], server: UpstreamServer, tool: str, caller: GatewayCaller, arguments: Any
 ) -> HistoryNeeds:
     """Return what the rules must know of the time before a call of a tool."""
@@ -147,7 +147,7 @@ def list_gateway_history_needs(
     return needs
 
 
-def build_call_moment(
+def build_timed_gateway_call(
     server: str, tool: str, arguments: Any, *, session_id: str, call_id: str | None, now: datetime
 ) -> CallMoment:
     """Return a call as the events of its session name it, through the gateway or by its agent's hook."""
@@ -166,7 +166,7 @@ def judge_by_rules(
     rules: Sequence[DecisionRule], server: UpstreamServer, name: str, text: str, caller: GatewayCaller
 ) -> Ruling:
     if caller.history is not None and isinstance(text, CallText):
-        text = text.with_history(caller.history)
+        text = text.copy_with_call_history(caller.history)
     decide = functools.partial(
         tool_rules.decide_by_tool_rules, rules, name, text, caller.agent_id, servers=[server.name]
     )
@@ -183,16 +183,16 @@ def list_possible_programs(rules: Sequence[DecisionRule], caller: GatewayCaller)
     return [caller.program, *sorted({"", *(rule.program for rule in rules)} - {caller.program})]
 
 
-def is_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: KnownTool) -> bool:
+def is_changed_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: KnownTool) -> bool:
     """Say whether a changed definition waits for a person. (The grants in memory may know of it a moment later.)"""
     if not tool.is_changed:
         return False
     return server.accepted_only or (
-        settings.DENY_CHANGED_TOOLS and not is_granted_since_change(verdict, tool)
+        settings.DENY_CHANGED_TOOLS and not is_granted_since_definition_change(verdict, tool)
     )
 
 
-def is_granted_since_change(verdict: Verdict, tool: KnownTool) -> bool:
+def is_granted_since_definition_change(verdict: Verdict, tool: KnownTool) -> bool:
     """Say whether a person granted the tool with its present definition."""
     granted_at = verdict.grant.granted_at if verdict.grant else None
     return isinstance(granted_at, datetime) and tool.changed_at is not None and granted_at >= tool.changed_at
@@ -228,7 +228,7 @@ def can_program_see_tool(rules: Sequence[DecisionRule], agent_id: str, program: 
     return True
 
 
-def judge_from_database(
+def judge_gateway_request_from_database(
     server: UpstreamServer,
     name: str,
     caller: GatewayCaller,
@@ -244,9 +244,9 @@ def judge_from_database(
     """
     verdict = access.resolve_tool_access(caller.agent_id, server.name, "" if is_read else name, at)
     rules = tool_rules.load_saved_tool_rules()
-    if moment is not None and (needs := list_gateway_history_needs(rules, server, name, caller, arguments)):
+    if moment is not None and (needs := gateway_call_history_needs(rules, server, name, caller, arguments)):
         caller = replace(caller, history=history_queries.load_call_history(needs, moment))
-    judge = judge_gateway_read if is_read else judge_gateway_call
+    judge = judge_non_tool_gateway_request if is_read else judge_gateway_call
     ruling = judge(rules, verdict, server, name, caller=caller, arguments=arguments)
     return add_budget_ruling(ruling, caller, at), verdict
 

@@ -55,7 +55,7 @@ class ResponseFindings:
     named_hosts: frozenset[str] = frozenset()
 
 
-def find_text_marks(text: str) -> list[str]:
+def find_injection_signs_in_text(text: str) -> list[str]:
     """Return the marks of a text."""
     marks = []
     if not text.isascii():
@@ -67,12 +67,12 @@ def find_text_marks(text: str) -> list[str]:
     return marks
 
 
-def find_value_marks(value: Any) -> list[str]:
+def find_injection_signs_in_json(value: Any) -> list[str]:
     """Return the marks of all texts of a JSON value, but for the bytes of pictures and sounds."""
-    return find_text_marks(join_texts(value))
+    return find_injection_signs_in_text(join_json_strings(value))
 
 
-def join_texts(value: Any) -> str:
+def join_json_strings(value: Any) -> str:
     """Return all texts of a JSON value, each on a line, but for the bytes of pictures and sounds."""
     texts: list[str] = []
     waiting, count = [value], 0
@@ -89,7 +89,7 @@ def join_texts(value: Any) -> str:
     return "\n".join(reversed(texts))
 
 
-def find_hosts(text: str) -> tuple[frozenset[str], bool]:
+def find_url_hosts_in_text(text: str) -> tuple[frozenset[str], bool]:
     """Return the hosts of the addresses in a text, and whether there are more than are looked at."""
     hosts: set[str] = set()
     plain = _ZERO_WIDTH.sub("", text) if not text.isascii() else text
@@ -109,12 +109,14 @@ def read_host(authority: str) -> str:
     return host.partition(":")[0][:MAX_HOST_CHARACTERS].strip(".*_-!&=~$+]")
 
 
-def find_response_marks(response: bytes) -> list[str]:
+def find_injection_signs_in_response(response: bytes) -> list[str]:
     """Return the marks of a server's response, but for that of new addresses."""
-    return inspect_response(response, finds_hosts=False).marks
+    return find_response_injection_and_hosts(response, finds_hosts=False).marks
 
 
-def inspect_response(response: bytes, params: Any = None, *, finds_hosts: bool = True) -> ResponseFindings:
+def find_response_injection_and_hosts(
+    response: bytes, params: Any = None, *, finds_hosts: bool = True
+) -> ResponseFindings:
     """Return the marks of a server's response.
 
     `finds_hosts`: with the hosts of its addresses, and of those in the call's `params`.
@@ -129,9 +131,9 @@ def inspect_response(response: bytes, params: Any = None, *, finds_hosts: bool =
         return ResponseFindings([])
     if not isinstance(value, dict):
         return ResponseFindings([])
-    joined = join_texts([value.get("result"), value.get("error")])
+    joined = join_json_strings([value.get("result"), value.get("error")])
     if not finds_hosts:
-        return ResponseFindings(find_text_marks(joined))
-    hosts, has_more_hosts = find_hosts(joined)
-    named_hosts, _ = find_hosts(join_texts(params)) if hosts else (frozenset[str](), False)
-    return ResponseFindings(find_text_marks(joined), hosts, has_more_hosts, named_hosts)
+        return ResponseFindings(find_injection_signs_in_text(joined))
+    hosts, has_more_hosts = find_url_hosts_in_text(joined)
+    named_hosts, _ = find_url_hosts_in_text(join_json_strings(params)) if hosts else (frozenset[str](), False)
+    return ResponseFindings(find_injection_signs_in_text(joined), hosts, has_more_hosts, named_hosts)

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.client.mcp_lines import require_unique_keys
+from coordinator.client.mcp_lines import build_dict_of_unique_keys
 from coordinator.lib import json_bounds
-from coordinator.mcp.gateway.elicitation import FORM_FIELDS, decode_message
+from coordinator.mcp.gateway.elicitation import FORM_FIELDS, decode_jsonrpc_object_or_none
 from coordinator.policy.requests.questions import ELICITATION
 
 SAMPLING, ROOTS = "sampling/createMessage", "roots/list"
@@ -42,12 +42,12 @@ class ServerRequest:
             return form_fields | {"server": server}
         return {name: value for name, value in self.params.items() if name != "_meta"}
 
-    def build_message(self) -> bytes:
+    def encode_as_jsonrpc_message(self) -> bytes:
         """Return the request as a message that holds what was judged, and nothing else."""
         return _encode({"jsonrpc": "2.0", "id": self.number, "method": self.method, "params": self.params})
 
 
-def is_offered_by_client(capabilities: dict[str, Any], method: str) -> bool:
+def can_client_answer_server_request(capabilities: dict[str, Any], method: str) -> bool:
     """Say whether a client says that it answers such a request, and a person can be asked about it."""
     return isinstance(capabilities.get(ASKABLE.get(method, "")), dict)
 
@@ -61,32 +61,32 @@ def parse_server_request(data: bytes) -> ServerRequest | None:
     folded = {name.casefold(): raw for name, raw in fields.items()}
     if "method" not in folded or "id" not in folded:
         return None
-    number = decode_number(folded["id"])
+    number = decode_request_id_or_none(folded["id"])
     if len(folded) != len(fields):  # clients disagree about which of two members counts
         return ServerRequest(UNREADABLE, {}, number)
-    if decode_text(folded["method"]) in FREE_METHODS and not has_repeated_member(data):
+    if decode_json_string_or_none(folded["method"]) in FREE_METHODS and not has_repeated_json_key(data):
         return None
-    value = decode_message(data)
-    if value is None or has_repeated_member(data):
+    value = decode_jsonrpc_object_or_none(data)
+    if value is None or has_repeated_json_key(data):
         return ServerRequest(UNREADABLE, {}, number)
     return build_server_request({name.casefold(): inner for name, inner in value.items()}, number)
 
 
-def find_required_requests(response: bytes) -> list[ServerRequest]:
+def find_server_requests_in_response(response: bytes) -> list[ServerRequest]:
     """Return what the response to a request asks of the client: in a result, or addresses to open in an error."""
     required: list[ServerRequest] = []
     try:
         for raw in select_members(_fields(response), "result"):
             for requests in select_members(_fields(raw), "inputrequests"):
-                required += list_required_requests(requests)
+                required += parse_input_requests(requests)
         for raw in select_members(_fields(response), "error"):
-            required += list_required_addresses(raw)
+            required += parse_url_elicitations_in_error(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return required  # a result that is no object asks nothing
     return required
 
 
-def rebuild_required_input(response: bytes) -> bytes | None:
+def rebuild_input_required_result(response: bytes) -> bytes | None:
     """Return the result of a request with what it asks written as it was judged.
 
     None where clients may read in two ways what it asks.
@@ -108,19 +108,19 @@ def rebuild_required_input(response: bytes) -> bytes | None:
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})
 
 
-def list_required_requests(raw: msgspec.Raw) -> list[ServerRequest]:
-    value = decode_message(b'{"requests":' + bytes(raw) + b"}")
-    if value is None or has_repeated_member(bytes(raw)):
+def parse_input_requests(raw: msgspec.Raw) -> list[ServerRequest]:
+    value = decode_jsonrpc_object_or_none(b'{"requests":' + bytes(raw) + b"}")
+    if value is None or has_repeated_json_key(bytes(raw)):
         return [ServerRequest(UNREADABLE, {})]
     requests = value["requests"]
     if not isinstance(requests, dict):
         return []
-    return [build_required_request(request) for request in requests.values() if isinstance(request, dict)]
+    return [parse_single_input_request(request) for request in requests.values() if isinstance(request, dict)]
 
 
-def list_required_addresses(raw: msgspec.Raw) -> list[ServerRequest]:
+def parse_url_elicitations_in_error(raw: msgspec.Raw) -> list[ServerRequest]:
     """Return the questions in an error of 2025-11-25 that says that a person must open addresses first."""
-    error = decode_message(bytes(raw))
+    error = decode_jsonrpc_object_or_none(bytes(raw))
     if error is None:
         return [ServerRequest(UNREADABLE, {})] if b"elicit" in bytes(raw).lower() else []
     questions = [
@@ -136,7 +136,7 @@ def list_required_addresses(raw: msgspec.Raw) -> list[ServerRequest]:
     ]
 
 
-def build_required_request(request: dict[str, Any]) -> ServerRequest:
+def parse_single_input_request(request: dict[str, Any]) -> ServerRequest:
     members = {name.casefold(): inner for name, inner in request.items()}
     if len(members) != len(request):  # clients disagree about which of two members counts
         return ServerRequest(UNREADABLE, {})
@@ -150,11 +150,11 @@ def build_server_request(members: dict[str, Any], number: Any) -> ServerRequest:
     return ServerRequest(method, params if isinstance(params, dict) else {}, number)
 
 
-def has_repeated_member(data: bytes) -> bool:
+def has_repeated_json_key(data: bytes) -> bool:
     """Say whether an object in a message has a member twice, or cannot be read: clients disagree about that."""
     try:
         json_bounds.require_json_bounds(data)
-        json.loads(data, object_pairs_hook=require_unique_keys)
+        json.loads(data, object_pairs_hook=build_dict_of_unique_keys)
     except (ValueError, RecursionError):
         return True
     return False
@@ -164,7 +164,7 @@ def select_members(fields: dict[str, msgspec.Raw], folded_name: str) -> list[msg
     return [raw for name, raw in fields.items() if name.casefold() == folded_name]
 
 
-def decode_number(raw: msgspec.Raw) -> Any:
+def decode_request_id_or_none(raw: msgspec.Raw) -> Any:
     try:
         number = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -172,7 +172,7 @@ def decode_number(raw: msgspec.Raw) -> Any:
     return number if isinstance(number, str | int | float) and not isinstance(number, bool) else None
 
 
-def decode_text(raw: msgspec.Raw) -> str | None:
+def decode_json_string_or_none(raw: msgspec.Raw) -> str | None:
     try:
         text = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

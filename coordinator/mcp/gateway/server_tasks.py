@@ -47,7 +47,7 @@ def list_task_ids(response: bytes) -> list[str]:
     return [task_id for task_id, _ in parse_task_list(response) if task_id is not None]
 
 
-def keep_caller_tasks(response: bytes, own: Collection[str]) -> bytes:
+def filter_listed_tasks_of_caller(response: bytes, own: Collection[str]) -> bytes:
     """Return a response to tasks/list without the tasks that are not among `own`; the others as the bytes that came."""
     fields = _fields(response)
     if "result" not in fields:

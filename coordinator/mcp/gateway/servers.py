@@ -19,7 +19,7 @@ from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, Circui
 from coordinator.mcp.protocol import param_headers
 from coordinator.mcp.protocol.http_client import UpstreamAddress, parse_upstream_url
 from coordinator.mcp.servers import credentials, stdio_host
-from coordinator.mcp.servers.names import find_shadowing_server, list_server_spellings, name_in_calls
+from coordinator.mcp.servers.names import find_shadowing_server, list_server_names_in_calls, name_in_calls
 from coordinator.models import (
     AcceptedOnlyServer,
     McpAuthorization,
@@ -98,7 +98,7 @@ class UpstreamServer:
         return [
             namesake
             for namesake in self.namesakes
-            if name_in_calls(self.name) in list_server_spellings(namesake)
+            if name_in_calls(self.name) in list_server_names_in_calls(namesake)
         ]
 
     def find_tool_limits(self, tool: str) -> CallLimits:
@@ -109,7 +109,7 @@ class UpstreamServer:
         """Return how long a call of a tool may take."""
         return self.find_tool_limits(tool).call_seconds or self.call_seconds
 
-    def find_tool_shadow(self, tool: str) -> str | None:
+    def find_server_shadowing_own_tool(self, tool: str) -> str | None:
         """Return the server that rules, hooks and people take a call of this tool for, where it is another one."""
         return find_shadowing_server(self.name, tool, self.namesakes)
 
@@ -125,12 +125,12 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     mcp_tools = McpTool.objects.filter(server_id=name)
     declaring = mcp_tools.filter(input_schema__contains=param_headers.ANNOTATION)
     declared = {
-        tool: param_headers.find_declared_headers(schema)
+        tool: param_headers.find_headers_declared_in_schema(schema)
         for tool, schema in declaring.values_list("name", "input_schema")
     }
     accepted_definitions = dict(mcp_tools.with_declined_definition().values_list("name", "accepted"))
     for tool, content in accepted_definitions.items():
-        declared[tool] = param_headers.find_declared_headers((content or {}).get("inputSchema"))
+        declared[tool] = param_headers.find_headers_declared_in_schema((content or {}).get("inputSchema"))
     limits = call_limits.load_call_limits(name)
     is_cached = any(tool_limits.cache_seconds for tool_limits in limits.values())
     read_only = find_read_only_tools(name) if is_cached else frozenset()
@@ -157,7 +157,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
             "short_description",
         )
     }
-    namesakes = find_namesakes(name)
+    namesakes = find_servers_with_same_call_name(name)
     try:
         headers = tuple(credentials.load_request_headers(name))
         target = build_upstream_address(row, upstream)
@@ -181,7 +181,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
         needs_token=McpAuthorization.objects.filter(pk=name).exists(),
         limits=limits,
         breaker=call_limits.load_circuit_breaker(name),
-        edition=compute_server_edition(row) if is_cached else "",
+        edition=compute_server_settings_digest(row) if is_cached else "",
     )
 
 
@@ -198,7 +198,7 @@ def is_read_only_definition(content: Any) -> bool:
     return isinstance(annotations, dict) and annotations.get(READ_ONLY_HINT) is True
 
 
-def compute_server_edition(row: McpServer) -> str:
+def compute_server_settings_digest(row: McpServer) -> str:
     """Return a digest that is another one after each edit of a server, its credentials or a sign-in there."""
     credential_rows = McpCredential.objects.filter(server_id=row.name).order_by("kind", "name")
     upstream_rows = McpUpstream.objects.filter(pk=row.name).values()
@@ -224,13 +224,13 @@ def find_called_server(tool: str) -> str | None:
     return max(matching_names, key=len, default=None)
 
 
-def find_namesakes(name: str) -> tuple[str, ...]:
+def find_servers_with_same_call_name(name: str) -> tuple[str, ...]:
     own = name_in_calls(name)
     mcp_server_rows = McpServer.objects.exclude(pk=name).order_by("pk").values_list("pk", flat=True)
     return tuple(
         spelling
         for spelling in mcp_server_rows
-        if any(spelt.startswith(own) for spelt in list_server_spellings(spelling))
+        if any(spelt.startswith(own) for spelt in list_server_names_in_calls(spelling))
     )
 
 

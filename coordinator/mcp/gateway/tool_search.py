@@ -76,10 +76,10 @@ def load_shown_tools(agent_id: str) -> ShownTools:
     row = AgentToolListing.objects.filter(pk=agent_id).first()
     if row is None or row.listed not in ListedTools.values:
         return ShownTools()
-    return ShownTools(ListedTools(row.listed), parse_tool_pairs(row.tools))
+    return ShownTools(ListedTools(row.listed), parse_server_tool_pairs(row.tools))
 
 
-def parse_tool_pairs(value: Any) -> frozenset[ServerTool]:
+def parse_server_tool_pairs(value: Any) -> frozenset[ServerTool]:
     """Return the servers and tools of a stored list of pairs; what is none is left out."""
     return frozenset(
         (pair[0], pair[1])
@@ -88,12 +88,12 @@ def parse_tool_pairs(value: Any) -> frozenset[ServerTool]:
     )
 
 
-def estimate_tokens(definition: Mapping[str, Any]) -> int:
+def estimate_tokens_of_definition(definition: Mapping[str, Any]) -> int:
     """Return about how many tokens a tool's definition takes in a model's context."""
     return -(-len(_encode(definition)) // BYTES_PER_TOKEN)
 
 
-def unwrap_called_tool(message: McpMessage) -> McpMessage:
+def unwrap_call_tool_message(message: McpMessage) -> McpMessage:
     """Return a call by `call_tool` as the call of the tool that it names, with its arguments as the bytes that came.
 
     Raises UnreadableMessage.
@@ -119,7 +119,7 @@ class FoundTool(msgspec.Struct):
     description: Any = None
     inputSchema: Any = None  # as the protocol spells it
 
-    def score_match(self, words: Sequence[str]) -> int:
+    def score_match_with_query(self, words: Sequence[str]) -> int:
         """Return how well the tool fits the words of a query; 0 for not at all."""
         name = self.name.casefold()
         name_words = set(split_words(self.name))
@@ -154,9 +154,9 @@ def find_tools(tools: Sequence[bytes], query: str, limit: int, unreachable: Sequ
     note = f" These servers cannot be reached just now: {', '.join(unreachable)}." if unreachable else ""
     if not words:
         names = "\n".join(tool.name for tool, _ in decoded)
-        return text_result(f"{len(decoded)} tools.{note}\n{names}"[:MAX_FOUND_BYTES])
+        return build_text_tool_result(f"{len(decoded)} tools.{note}\n{names}"[:MAX_FOUND_BYTES])
     ranked = sorted(
-        ((tool.score_match(words), tool.name, raw) for tool, raw in decoded),
+        ((tool.score_match_with_query(words), tool.name, raw) for tool, raw in decoded),
         key=lambda item: (-item[0], item[1]),
     )
     fitting = [raw for score, _, raw in ranked if score > 0]
@@ -167,8 +167,8 @@ def find_tools(tools: Sequence[bytes], query: str, limit: int, unreachable: Sequ
         definitions.append(raw)
     about = f"{len(definitions)} of {len(fitting)} tools that fit, of {len(decoded)} in all.{note}"
     listed = b"[" + b",".join(definitions) + b"]"
-    return text_result(f"{about}\n{listed.decode()}")
+    return build_text_tool_result(f"{about}\n{listed.decode()}")
 
 
-def text_result(text: str) -> dict[str, Any]:
+def build_text_tool_result(text: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}]}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 def get_own_worker_name() -> str:
     """Return this process's name: host, number, and when it was started (process ids are reused)."""
-    return f"{platform.node()}:{os.getpid()}:{find_process_start(os.getpid())}"
+    return f"{platform.node()}:{os.getpid()}:{find_process_start_time(os.getpid())}"
 
 
 def is_worker_gone(worker: str | None) -> bool:
@@ -19,7 +19,7 @@ def is_worker_gone(worker: str | None) -> bool:
     host, _, number = process_id.rpartition(":")
     if host != platform.node() or not number.isdigit():
         return False
-    return find_process_start(int(number)) != started
+    return find_process_start_time(int(number)) != started
 
 
 def is_worker_alive(worker: str | None) -> bool:
@@ -30,11 +30,11 @@ def is_worker_alive(worker: str | None) -> bool:
         host == platform.node()
         and bool(started)
         and number.isdigit()
-        and find_process_start(int(number)) == started
+        and find_process_start_time(int(number)) == started
     )
 
 
-def find_process_start(number: int) -> str:
+def find_process_start_time(number: int) -> str:
     """Return when a process was started, in the system's own count; nothing where it does not run."""
     with suppress(OSError, IndexError):
         fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()

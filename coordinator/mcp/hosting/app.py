@@ -39,7 +39,7 @@ class StdioHost:
             await self.route_host_request(scope, receive, send)
         except SignalboxError as problem:
             extra = [(b"retry-after", b"%d" % problem.retry_after)] if problem.retry_after else []
-            await send_host_json(send, problem.status, {"detail": problem.detail}, extra)
+            await send_asgi_json_response(send, problem.status, {"detail": problem.detail}, extra)
 
     async def route_host_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         match = _PATH.fullmatch(scope.get("raw_path", b"").decode("ascii", "replace").partition("?")[0])
@@ -48,9 +48,9 @@ class StdioHost:
         headers = {
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
-        backend = await self._pool.find_backend(unquote(match[1]), headers.get(CALLER, ""))
+        backend = await self._pool.get_or_create_backend(unquote(match[1]), headers.get(CALLER, ""))
         session_id = headers.get(SESSION)
-        session = backend.find_stdio_session(session_id) if session_id else None
+        session = backend.get_stdio_session_and_touch(session_id) if session_id else None
         if scope["method"] == "POST":
             post = ClientPost(backend, session, headers.get(ASKER, ""), receive, send)
             await post.answer_posted_message(when_ready=WHEN_READY in headers)
@@ -58,9 +58,9 @@ class StdioHost:
             await stream_session_updates(session, receive, send)
         elif scope["method"] == "DELETE" and session is not None:
             backend.end_stdio_session(session)
-            await send_host_empty(send, 204)
+            await send_asgi_empty_response(send, 204)
         else:
-            await send_host_empty(send, 405)
+            await send_asgi_empty_response(send, 405)
 
 
 class ClientPost:
@@ -75,17 +75,17 @@ class ClientPost:
     async def answer_posted_message(self, *, when_ready: bool) -> None:
         """Pass the message on and answer it; with `when_ready` only to a server that need not be started first."""
         message = await self.read_posted_envelope()
-        if when_ready and not self._backend.is_ready(self._session):
-            await self._backend.prepare_process(self._session)
+        if when_ready and not self._backend.can_forward_request_now(self._session):
+            await self._backend.ensure_process_initialized(self._session)
             retry_answer = {"detail": "The server was started. Send the call again."}
-            await send_host_json(self._send, STARTED, retry_answer, [])
+            await send_asgi_json_response(self._send, STARTED, retry_answer, [])
         elif message.method == INITIALIZE and message.id is not None:
-            await self.begin_host_session(message)
+            await self.answer_initialize_with_session(message)
         elif message.is_request:
             await self.forward_posted_request(message)
         else:
             await self._backend.forward_client_message(message, self._session)
-            await send_host_empty(self._send, 202)
+            await send_asgi_empty_response(self._send, 202)
 
     async def read_posted_envelope(self) -> Envelope:
         body = bytearray()
@@ -103,16 +103,16 @@ class ClientPost:
         except envelopes.InvalidEnvelope:
             raise BadRequest("The body is not a JSON-RPC message.") from None
 
-    async def begin_host_session(self, message: Envelope) -> None:
+    async def answer_initialize_with_session(self, message: Envelope) -> None:
         params = bytes(message.fields.get("params", b"{}"))
         session, greeting = await self._backend.begin_stdio_session(params, self._asker)
         answer = envelopes.build_result_line(message.id or b"null", greeting)
-        await send_host_body(self._send, 200, answer, [(SESSION.encode(), session.id.encode())])
+        await send_asgi_response_body(self._send, 200, answer, [(SESSION.encode(), session.id.encode())])
 
     async def forward_posted_request(self, message: Envelope) -> None:
         number, stream = await self._backend.send_client_request(message, self._session)
         client_gone = asyncio.ensure_future(wait_until_client_gone(self._receive))
-        sending = asyncio.ensure_future(self.send_stream_answer(stream))
+        sending = asyncio.ensure_future(self.send_answer_as_json_or_sse(stream))
         try:
             await asyncio.wait({client_gone, sending}, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -122,15 +122,19 @@ class ClientPost:
             sending.cancel()
             self._backend.cancel_pending_request(number)
 
-    async def send_stream_answer(self, stream: MessageStream) -> None:
+    async def send_answer_as_json_or_sse(self, stream: MessageStream) -> None:
         """Send the answer as JSON where nothing comes before it, else all of it as a stream of events."""
         message, last = await stream.get()
         if last:
-            await (send_host_body(self._send, 200, message) if message else send_host_empty(self._send, 202))
+            await (
+                send_asgi_response_body(self._send, 200, message)
+                if message
+                else send_asgi_empty_response(self._send, 202)
+            )
             return
         await start_event_stream(self._send)
         await send_stream_event(self._send, message)
-        async for following in iterate_stream_messages(stream):
+        async for following in iterate_messages_with_keep_alives(stream):
             await send_stream_event(self._send, following)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -155,12 +159,12 @@ async def stream_session_updates(session: StdioSession, receive: Receive, send: 
 
 
 async def send_session_updates(stream: MessageStream, send: Send) -> None:
-    async for message in iterate_stream_messages(stream):
+    async for message in iterate_messages_with_keep_alives(stream):
         await send_stream_event(send, message)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def iterate_stream_messages(stream: MessageStream) -> AsyncIterator[bytes]:
+async def iterate_messages_with_keep_alives(stream: MessageStream) -> AsyncIterator[bytes]:
     """Yield messages to the last, and nothing now and then, as a sign of life."""
     while True:
         try:
@@ -192,11 +196,13 @@ async def send_stream_event(send: Send, message: bytes) -> None:
     await send({"type": "http.response.body", "body": event, "more_body": True})
 
 
-async def send_host_json(send: Send, status: int, value: Any, extra: list[tuple[bytes, bytes]]) -> None:
-    await send_host_body(send, status, json.dumps(value).encode(), extra)
+async def send_asgi_json_response(
+    send: Send, status: int, value: Any, extra: list[tuple[bytes, bytes]]
+) -> None:
+    await send_asgi_response_body(send, status, json.dumps(value).encode(), extra)
 
 
-async def send_host_body(
+async def send_asgi_response_body(
     send: Send, status: int, body: bytes, extra: list[tuple[bytes, bytes]] | None = None
 ) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *(extra or [])]
@@ -204,6 +210,6 @@ async def send_host_body(
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_host_empty(send: Send, status: int) -> None:
+async def send_asgi_empty_response(send: Send, status: int) -> None:
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})

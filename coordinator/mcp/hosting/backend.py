@@ -105,7 +105,7 @@ class StdioBackend:
         return self._process is not None
 
     @property
-    def has_process(self) -> bool:
+    def is_process_running_or_starting(self) -> bool:
         """Say whether it takes the place of a process: it runs, or is being started."""
         return self.is_running or self._is_starting
 
@@ -117,26 +117,26 @@ class StdioBackend:
     def has_sessions(self) -> bool:
         return bool(self._sessions)
 
-    def check_forgettable(self, old: float) -> bool:
+    def expire_sessions_and_check_unused(self, old: float) -> bool:
         """Say whether nothing is lost with it: it does not run, nobody has a session, nothing was reported lately.
 
         `old` is on time.monotonic's clock. What failed lately is kept, for its patience.
         """
-        self.forget_old_sessions()
+        self.drop_expired_stdio_sessions()
         at_rest = not self.is_running and self.is_idle and not self._sessions and not self._telling
         return at_rest and max(self.used_at, self._not_before) < old
 
-    def is_ready(self, session: StdioSession | None) -> bool:
+    def can_forward_request_now(self, session: StdioSession | None) -> bool:
         """Say whether a request of this session can go in at once."""
         is_greeted = session is None or self._greeting is not None
         return self.is_running and is_greeted and not self._starting.locked()
 
-    async def prepare_process(self, session: StdioSession | None) -> None:
+    async def ensure_process_initialized(self, session: StdioSession | None) -> None:
         """Have the process started and greeted. Raises ServerNotOffered."""
         if session is None:
-            await self.ensure_process()
+            await self.ensure_process_started()
         else:
-            await self.ensure_initialized(session.params)
+            await self.ensure_initialize_answer(session.params)
 
     # --- sessions ---------------------------------------------------------------------------------------
 
@@ -145,18 +145,18 @@ class StdioBackend:
 
         `asker` tells callers apart. Raises ServerNotOffered.
         """
-        self.forget_old_sessions()
+        self.drop_expired_stdio_sessions()
         if len(self._sessions) >= MOST_SESSIONS:
-            self.end_unused_session()
+            self.evict_oldest_unused_session()
         if self._greeted_with not in (None, params) and not self._sessions and self.is_idle:
             await self.stop_stdio_process()  # nobody is there who was told another answer
             self._greeted_with = None
-        greeting = await self.ensure_initialized(params)
+        greeting = await self.ensure_initialize_answer(params)
         session = StdioSession(secrets.token_urlsafe(24), params, asker)
         self._sessions[session.id] = session
         return session, greeting
 
-    def find_stdio_session(self, session_id: str) -> StdioSession:
+    def get_stdio_session_and_touch(self, session_id: str) -> StdioSession:
         """Return a session. Raises NotFound: its client begins another one."""
         stdio_session = self._sessions.get(session_id)
         if stdio_session is None:
@@ -169,14 +169,14 @@ class StdioBackend:
         for number in [n for n, pending in self._under_way.items() if pending.session is session]:
             self.cancel_pending_request(number)
 
-    def forget_old_sessions(self) -> None:
+    def drop_expired_stdio_sessions(self) -> None:
         old = time.monotonic() - SESSION_KEPT
         for session in [
             stdio_session for stdio_session in self._sessions.values() if stdio_session.used_at < old
         ]:
             self.end_stdio_session(session)
 
-    def end_unused_session(self) -> None:
+    def evict_oldest_unused_session(self) -> None:
         """End a session with nothing under way: the oldest of whoever has most. Raises ServerNotOffered for none."""
         in_use = {session.session.id for session in self._under_way.values() if session.session is not None}
         unused = [
@@ -200,9 +200,9 @@ class StdioBackend:
         if len(self._under_way) >= MOST_UNDER_WAY:
             raise ServerNotOffered("Too many requests to this server are under way.")
         if session is not None:
-            await self.ensure_initialized(session.params)
-        running = await self.ensure_process()
-        number, token = self.take_request_number(), message.progress_token
+            await self.ensure_initialize_answer(session.params)
+        running = await self.ensure_process_started()
+        number, token = self.allocate_request_number(), message.progress_token
         sent_token = token
         if token is not None and any(token == pending.sent_token for pending in self._under_way.values()):
             sent_token = b'"sbx-%d"' % number
@@ -211,9 +211,13 @@ class StdioBackend:
         self._under_way[number] = PendingRequest(session, own_id, stream, token, sent_token)
         self.used_at = time.monotonic()
         try:
-            await running.send_server_line(message.replace_message_id(b"%d" % number).encode_line())
+            await running.send_server_line(
+                message.replace_message_id(b"%d" % number).encode_as_jsonrpc_line()
+            )
         except OSError:
-            self.answer_pending_request(number, build_end_line(own_id, self.describe_process_end()))
+            self.answer_pending_request(
+                number, build_server_ended_error_line(own_id, self.describe_process_end())
+            )
         return number, stream
 
     async def forward_client_message(self, message: Envelope, session: StdioSession | None) -> None:
@@ -235,7 +239,7 @@ class StdioBackend:
             message = message.replace_message_param("requestId", b"%d" % pending_number)
             self._under_way.pop(pending_number).stream.put(b"", last=True)
         try:
-            await self._process.send_server_line(message.encode_line())
+            await self._process.send_server_line(message.encode_as_jsonrpc_line())
         except OSError:
             return
 
@@ -250,7 +254,7 @@ class StdioBackend:
         if len(self._telling) >= MOST_TOLD:
             self.kill_process("It does not read its input.")
         else:
-            self.run_backend_task(self.send_line_ignoring_errors(line))
+            self.schedule_backend_coroutine(self.send_line_ignoring_errors(line))
 
     async def send_line_ignoring_errors(self, line: bytes) -> None:
         if self._process is not None:
@@ -259,7 +263,7 @@ class StdioBackend:
             except OSError:
                 return
 
-    def take_request_number(self) -> int:
+    def allocate_request_number(self) -> int:
         self._number += 1
         return self._number
 
@@ -282,7 +286,9 @@ class StdioBackend:
     def deliver_response(self, number: int, message: Envelope) -> None:
         waiting = self._under_way.get(number)
         if waiting is not None:
-            self.answer_pending_request(number, message.replace_message_id(waiting.id).encode_line())
+            self.answer_pending_request(
+                number, message.replace_message_id(waiting.id).encode_as_jsonrpc_line()
+            )
 
     def answer_pending_request(self, number: int, answer: bytes) -> None:
         waiting = self._under_way.pop(number, None)
@@ -309,7 +315,7 @@ class StdioBackend:
             (asker,) = askers.values()
             assert asker.session is not None
             self._questions[number] = asker.session
-            asker.stream.put(message.encode_line())
+            asker.stream.put(message.encode_as_jsonrpc_line())
             return
         error_message = (
             "Several callers share this server, so nobody can tell which of them it asks."
@@ -332,9 +338,9 @@ class StdioBackend:
                         if pending.token == token
                         else message.replace_progress_token(pending.token or token)
                     )
-                    pending.stream.put(progress_token.encode_line())
+                    pending.stream.put(progress_token.encode_as_jsonrpc_line())
             return
-        line, method = message.encode_line(), message.method or ""
+        line, method = message.encode_as_jsonrpc_line(), message.method or ""
         sent_sessions = set()
         if not method.endswith(FOR_ALL):
             for pending in self._under_way.values():
@@ -347,9 +353,9 @@ class StdioBackend:
 
     # --- the process ------------------------------------------------------------------------------------
 
-    async def ensure_initialized(self, params: bytes) -> bytes:
+    async def ensure_initialize_answer(self, params: bytes) -> bytes:
         """Return what the server answered to `initialize`, after sending it to a process that has not had it."""
-        running = await self.ensure_process()
+        running = await self.ensure_process_started()
         async with self._starting:
             if self._greeting is not None:
                 return self._greeting
@@ -358,7 +364,7 @@ class StdioBackend:
             return await self.initialize_process(running, self._greeted_with or params)
 
     async def initialize_process(self, running: ServerProcess, params: bytes) -> bytes:
-        number, stream = self.take_request_number(), MessageStream()
+        number, stream = self.allocate_request_number(), MessageStream()
         self._under_way[number] = PendingRequest(None, b"0", stream, None, None)
         try:
             async with asyncio.timeout(GREETS_WITHIN):
@@ -379,7 +385,7 @@ class StdioBackend:
         self._greeting, self._greeted_with = bytes(result), params
         return self._greeting
 
-    async def ensure_process(self) -> ServerProcess:
+    async def ensure_process_started(self) -> ServerProcess:
         """Return the process, started where it is not. Raises ServerNotOffered."""
         async with self._starting:
             if self._process is not None:
@@ -444,7 +450,7 @@ class StdioBackend:
         self._greeting = None
         self._questions = {}
         for number, pending in list(self._under_way.items()):
-            self.answer_pending_request(number, build_end_line(pending.id, text))
+            self.answer_pending_request(number, build_server_ended_error_line(pending.id, text))
 
     def describe_process_end(self) -> str:
         return self._last_words or "The server has ended."
@@ -468,14 +474,14 @@ class StdioBackend:
         process_state = ProcessState(
             state, running.pid if running else None, self._last_words, self._starts, self._failures
         )
-        self.run_backend_task(self._tell(process_state))
+        self.schedule_backend_coroutine(self._tell(process_state))
 
-    def run_backend_task(self, work: Awaitable[None]) -> None:
+    def schedule_backend_coroutine(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
 
-def build_end_line(number: bytes, text: str) -> bytes:
+def build_server_ended_error_line(number: bytes, text: str) -> bytes:
     """Return the answer to a request whose server has ended, which is not the server's own."""
     return envelopes.build_error_line(number, SERVER_ENDED, text, {PROCESS_ENDED: True})

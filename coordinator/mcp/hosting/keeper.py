@@ -27,23 +27,23 @@ LETS_GO_WITHIN = 12.0
 def main() -> int:
     """Keep the host: `keeper.py SOCKET PARENT COMMAND…`."""
     path, parent, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-    adopt_orphans()
+    become_reaper_of_orphans()
     if os.getppid() != parent:  # it ended before we asked to be told
         return 0
     stopped = StopSignal()
     listener = bind_listening_socket(path)
     inode = os.stat(path).st_ino
     pause = FIRST_PAUSE
-    while not stopped.wait_for_stop(listener, None):
+    while not stopped.wait_for_stop_or_connection(listener, None):
         started_at = time.monotonic()
         failed = run_host(command, listener, stopped)
-        end_orphans()
+        kill_orphaned_processes()
         pause = (
             min(LONGEST_PAUSE, pause * 2)
             if failed and time.monotonic() - started_at < LONGEST_PAUSE
             else FIRST_PAUSE
         )
-        if failed and stopped.wait_for_stop(None, pause):
+        if failed and stopped.wait_for_stop_or_connection(None, pause):
             break
     with contextlib.suppress(OSError):
         if os.stat(path).st_ino == inode:  # a younger keeper may have put its own there
@@ -54,7 +54,7 @@ def main() -> int:
 def run_host(command: list[str], listener: socket.socket, stopped: StopSignal) -> bool:
     """Run the host until it ends; say whether it failed."""
     host = subprocess.Popen([*command, str(listener.fileno())], pass_fds=[listener.fileno()])  # noqa: S603 - ours
-    while host.poll() is None and not stopped.wait_for_stop(None, None, host):
+    while host.poll() is None and not stopped.wait_for_stop_or_connection(None, None, host):
         pass
     if host.poll() is None:
         host.terminate()
@@ -84,7 +84,7 @@ class StopSignal:
     def record_stop_signal(self, *_: object) -> None:
         self._was_signalled = True
 
-    def wait_for_stop(
+    def wait_for_stop_or_connection(
         self,
         listener: socket.socket | None,
         seconds: float | None,
@@ -118,14 +118,14 @@ def bind_listening_socket(path: str) -> socket.socket:
     return listener
 
 
-def adopt_orphans() -> None:
+def become_reaper_of_orphans() -> None:
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(DIES_WITH_PARENT, signal.SIGTERM)
         libc.prctl(SUBREAPER, 1)
 
 
-def end_orphans() -> None:
+def kill_orphaned_processes() -> None:
     """End whatever a host that has ended left behind, and take note of its end."""
     for _ in range(20):
         children = list_child_processes()

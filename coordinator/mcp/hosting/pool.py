@@ -42,7 +42,7 @@ class BackendPool:
         self._backends: dict[PoolKey, StdioBackend] = {}
         self.used_at = time.monotonic()
 
-    async def find_backend(self, server_id: str, caller: str) -> StdioBackend:
+    async def get_or_create_backend(self, server_id: str, caller: str) -> StdioBackend:
         """Return the server as this caller has it. Raises NotFound, ServerNotOffered, CredentialUnusable."""
         self.used_at = time.monotonic()
         configuration = await self.load_configuration(server_id)
@@ -51,7 +51,7 @@ class BackendPool:
         if backend is None:
             tell = functools.partial(self.save_process_state, server_id, caller_digest)
             backend = self._backends[server_id, caller_digest] = StdioBackend(
-                configuration, tell, self.require_process_room
+                configuration, tell, self.require_free_process_slot
             )
         elif backend.configuration.configuration_digest != configuration.configuration_digest:
             backend.configuration = configuration
@@ -82,8 +82,11 @@ class BackendPool:
         for backend in dropped:
             await backend.stop_stdio_process("The server is no longer offered.")
 
-    def require_process_room(self) -> None:
-        if sum(backend.has_process for backend in self._backends.values()) >= MOST_PROCESSES:
+    def require_free_process_slot(self) -> None:
+        if (
+            sum(backend.is_process_running_or_starting for backend in self._backends.values())
+            >= MOST_PROCESSES
+        ):
             raise ServerNotOffered(
                 f"{MOST_PROCESSES} server processes are already running. Try again in a while.",
                 retry_after=30,
@@ -108,7 +111,7 @@ class BackendPool:
             if self._backends.get((server_id, caller_digest)) is not backend:
                 continue  # dropped while another one was stopped
             if not backend.is_running:
-                if backend.check_forgettable(old):
+                if backend.expire_sessions_and_check_unused(old):
                     del self._backends[server_id, caller_digest]
                 continue
             if backend.is_idle and backend.used_at < old:
@@ -122,7 +125,7 @@ class BackendPool:
                     log.warning("%s is stopped: %s", server_id, problem)
 
     @property
-    def is_needed(self) -> bool:
+    def is_any_backend_in_use(self) -> bool:
         """Say whether something would be lost with the host: a process, a request, or a session of a client."""
         backends = self._backends.values()
         return any(backend.is_running or not backend.is_idle or backend.has_sessions for backend in backends)

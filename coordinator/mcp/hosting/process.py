@@ -100,21 +100,21 @@ class ServerProcess:
         lines = MessageLines()
         try:
             while chunk := await stdout.read(READ_BYTES):
-                for line in lines.split_chunk(chunk):
+                for line in lines.split_chunk_into_lines(chunk):
                     self._on_output(line)
         except LineBudgetExceeded as problem:
             self.kill_with_reason(f"It wrote {problem}.")
             while await stdout.read(READ_BYTES):
                 pass  # asyncio notices the end of a process when its pipes have been read
             return
-        if rest := lines.take_rest():
+        if rest := lines.pop_unterminated_line():
             self._on_output(rest)
 
     async def read_stderr(self) -> None:
         stderr = self._process.stderr
         assert stderr is not None
         while chunk := await stderr.read(READ_BYTES):
-            self._words = keep_output_tail(self._words + chunk)
+            self._words = cut_output_to_last_bytes(self._words + chunk)
 
     async def wait_for_exit(self) -> int:
         status = await self._process.wait()
@@ -147,7 +147,7 @@ async def start_server_process(
     return ServerProcess(process, on_output, ended, environment)
 
 
-def keep_output_tail(output: bytes) -> bytes:
+def cut_output_to_last_bytes(output: bytes) -> bytes:
     """Return the last of what was said, from a new word on: half a secret would not be known as one."""
     if len(output) <= KEPT_WORDS:
         return output

@@ -16,14 +16,16 @@ def redact_server_output(text: str, environment: Mapping[str, str]) -> str:
     The values are credentials whatever they look like, so they go also where masking is switched off.
     """
     spelt = {
-        spelling: name for name, value in environment.items() for spelling in list_value_spellings(value)
+        spelling: name
+        for name, value in environment.items()
+        for spelling in list_secret_value_spellings(value)
     }
     for spelling in sorted(spelt, key=len, reverse=True):
         text = text.replace(spelling, f"[masked: {spelt[spelling]}]")
     return str(mask_secrets(text))
 
 
-def list_value_spellings(value: str) -> list[str]:
+def list_secret_value_spellings(value: str) -> list[str]:
     """Return the forms of a value in a text: whole, as in JSON, and each of its lines."""
     spellings = [value, json.dumps(value)[1:-1], *value.splitlines()]
     return [spelling.strip() for spelling in spellings if len(spelling.strip()) >= SHORTEST]

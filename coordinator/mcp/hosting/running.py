@@ -29,11 +29,11 @@ LOOKS_EVERY = 5.0
 
 def serve_stdio_host(file: int) -> None:
     """Serve the listening socket until SIGTERM, or until nobody has needed a server for a while."""
-    end_with_keeper()
+    kill_self_when_keeper_dies()
     asyncio.run(run_stdio_host(socket.socket(fileno=file)))
 
 
-def end_with_keeper() -> None:
+def kill_self_when_keeper_dies() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -51,7 +51,7 @@ async def run_stdio_host(listener: socket.socket) -> None:
         )  # fmt: skip
         server = uvicorn.Server(config)
         looking = asyncio.ensure_future(pool.stop_idle_periodically(min(LOOKS_EVERY, settings.MCP_IDLE)))
-        watching = asyncio.ensure_future(end_when_unneeded(server, pool))
+        watching = asyncio.ensure_future(stop_server_when_pool_unused(server, pool))
         try:
             await run_in_database_thread(threads, mcp_processes.reset_process_reports)
             await server.serve(sockets=[listener])
@@ -62,8 +62,8 @@ async def run_stdio_host(listener: socket.socket) -> None:
                 await pool.close()
 
 
-async def end_when_unneeded(server: uvicorn.Server, pool: BackendPool) -> None:
-    while pool.is_needed or time.monotonic() - pool.used_at < ENDS_AFTER:
+async def stop_server_when_pool_unused(server: uvicorn.Server, pool: BackendPool) -> None:
+    while pool.is_any_backend_in_use or time.monotonic() - pool.used_at < ENDS_AFTER:
         await asyncio.sleep(LOOKS_EVERY)
     server.should_exit = True
 

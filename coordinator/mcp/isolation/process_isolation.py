@@ -94,13 +94,13 @@ def build_isolation(row: McpUpstream | None) -> Isolation:
     network = row.network if row.network in Network.values else Network.NONE.value
     return Isolation(
         network,
-        list_text_paths(row.folders),
-        list_text_paths(row.writable_folders),
+        filter_path_strings(row.folders),
+        filter_path_strings(row.writable_folders),
         row.is_isolation_off is True,
     )
 
 
-def list_text_paths(value: object) -> tuple[str, ...]:
+def filter_path_strings(value: object) -> tuple[str, ...]:
     return tuple(path for path in value if isinstance(path, str)) if isinstance(value, list) else ()
 
 
@@ -264,7 +264,7 @@ def build_bubblewrap_command(command: Sequence[str], folder: Path, isolation: Is
     is_root = os.geteuid() == 0
     own = folder.resolve()
     if is_root:
-        chown_to_nobody(own)
+        chown_server_folder_to_nobody(own)
     options = ["--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     options += ["--unshare-cgroup-try", *([] if is_root else ["--unshare-user"])]
     if isolation.network == Network.NONE:
@@ -468,10 +468,10 @@ def iterate_argument_paths(arguments: Sequence[str]) -> Iterator[Path]:
             continue
         if is_named:
             yield path
-            yield from iterate_package_paths(path)
+            yield from iterate_node_package_paths(path)
 
 
-def iterate_package_paths(script: Path) -> Iterator[Path]:
+def iterate_node_package_paths(script: Path) -> Iterator[Path]:
     """Yield where Node finds what a script imports: its package, or the outermost `node_modules` that it lies in."""
     if script.suffix not in NODE_SUFFIXES or not script.is_file():
         return
@@ -481,7 +481,7 @@ def iterate_package_paths(script: Path) -> Iterator[Path]:
     yield from (folder for folder in packages if not explain_refused_path(folder))
 
 
-def chown_to_nobody(folder: Path) -> None:
+def chown_server_folder_to_nobody(folder: Path) -> None:
     """Give a server's folder to the user that it runs as; links in it are not followed."""
     if folder.stat().st_uid == NOBODY:
         return

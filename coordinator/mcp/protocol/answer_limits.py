@@ -22,7 +22,7 @@ class AnswerByteLimits:
         self.by_caller = ByteBudget()
         self.by_server = ByteBudget()
 
-    def reserve_answer(self, caller: str, server: str) -> AnswerReservation:
+    def create_answer_reservation(self, caller: str, server: str) -> AnswerReservation:
         return AnswerReservation(self, caller, server)
 
 

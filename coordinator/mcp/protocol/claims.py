@@ -23,19 +23,19 @@ class CallClaim:
 NO_CLAIM = CallClaim()
 
 
-def find_call_claim(message: dict[str, Any]) -> CallClaim:
+def find_agent_call_ids_in_meta(message: dict[str, Any]) -> CallClaim:
     """Return what a message says of the call that it makes."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     if message.get("method") != "tools/call" or not isinstance(meta, dict):
         return NO_CLAIM
     return CallClaim(
-        session=find_first_meta_id(meta, "sessionId", "threadId"),
-        call_id=find_first_meta_id(meta, "claudecode/toolUseId", "callId"),
+        session=find_first_valid_id_in_meta(meta, "sessionId", "threadId"),
+        call_id=find_first_valid_id_in_meta(meta, "claudecode/toolUseId", "callId"),
     )
 
 
-def find_first_meta_id(meta: dict[str, Any], *names: str) -> str:
+def find_first_valid_id_in_meta(meta: dict[str, Any], *names: str) -> str:
     for name in names:
         value = meta.get(name)
         if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and "\x00" not in value:

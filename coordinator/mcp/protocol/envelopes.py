@@ -29,7 +29,7 @@ class Envelope:
 
     @property
     def method(self) -> str | None:
-        return self.get_text_field("method")
+        return self.get_string_member("method")
 
     @property
     def id(self) -> bytes | None:
@@ -48,8 +48,8 @@ class Envelope:
     @property
     def progress_token(self) -> bytes | None:
         """The token in a request's `_meta`, or in a progress notification, as it came."""
-        params = decode_inner_fields(self.fields.get("params"))
-        holder = params if self.method == _PROGRESS else decode_inner_fields(params.get("_meta"))
+        params = decode_raw_json_members(self.fields.get("params"))
+        holder = params if self.method == _PROGRESS else decode_raw_json_members(params.get("_meta"))
         progress_token = holder.get("progressToken")
         return bytes(progress_token) if progress_token is not None else None
 
@@ -58,36 +58,38 @@ class Envelope:
 
     def replace_progress_token(self, token: bytes) -> Envelope:
         """Return the message with another token where it has one."""
-        params = decode_inner_fields(self.fields.get("params"))
+        params = decode_raw_json_members(self.fields.get("params"))
         if self.method == _PROGRESS:
             params["progressToken"] = Raw(token)
         else:
             params["_meta"] = Raw(
-                join_fields({**decode_inner_fields(params.get("_meta")), "progressToken": Raw(token)})
+                encode_raw_json_members(
+                    {**decode_raw_json_members(params.get("_meta")), "progressToken": Raw(token)}
+                )
             )
-        return Envelope({**self.fields, "params": Raw(join_fields(params))})
+        return Envelope({**self.fields, "params": Raw(encode_raw_json_members(params))})
 
     def get_message_param(self, name: str) -> bytes | None:
         """Return one of the params as it came."""
-        param_value = decode_inner_fields(self.fields.get("params")).get(name)
+        param_value = decode_raw_json_members(self.fields.get("params")).get(name)
         return bytes(param_value) if param_value is not None else None
 
     def replace_message_param(self, name: str, value: bytes) -> Envelope:
-        params = {**decode_inner_fields(self.fields.get("params")), name: Raw(value)}
-        return Envelope({**self.fields, "params": Raw(join_fields(params))})
+        params = {**decode_raw_json_members(self.fields.get("params")), name: Raw(value)}
+        return Envelope({**self.fields, "params": Raw(encode_raw_json_members(params))})
 
-    def encode_line(self) -> bytes:
+    def encode_as_jsonrpc_line(self) -> bytes:
         """Return the message on one line, whatever its server takes for a line's end.
 
         JSON's own line breaks are between its parts. The others are in texts, where their escapes mean the same:
         Node's readline ends a line at U+2028, Python's splitlines at U+0085, and what follows would be a message.
         """
-        line = join_fields(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
+        line = encode_raw_json_members(self.fields).replace(b"\n", b" ").replace(b"\r", b" ")
         for sign in LINE_ENDS:
             line = line.replace(sign.encode(), rf"\u{ord(sign):04x}".encode())
         return line
 
-    def get_text_field(self, name: str) -> str | None:
+    def get_string_member(self, name: str) -> str | None:
         text_field = self.fields.get(name)
         if text_field is None:
             return None
@@ -108,7 +110,7 @@ def parse_envelope(raw: bytes) -> Envelope:
 def build_request_line(number: bytes, method: str, params: bytes | None) -> bytes:
     """Return a request of our own, on one line."""
     fields = {"jsonrpc": Raw(b'"2.0"'), "id": Raw(number), "method": Raw(msgspec.json.encode(method))}
-    return Envelope(fields | ({"params": Raw(params)} if params is not None else {})).encode_line()
+    return Envelope(fields | ({"params": Raw(params)} if params is not None else {})).encode_as_jsonrpc_line()
 
 
 def build_notification_line(method: str, params: dict[str, Any] | None = None) -> bytes:
@@ -126,7 +128,7 @@ def build_result_line(number: bytes, raw: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":' + number + b',"result":' + raw + b"}"
 
 
-def decode_inner_fields(raw: Raw | None) -> dict[str, Raw]:
+def decode_raw_json_members(raw: Raw | None) -> dict[str, Raw]:
     if raw is None:
         return {}
     try:
@@ -135,6 +137,6 @@ def decode_inner_fields(raw: Raw | None) -> dict[str, Raw]:
         return {}
 
 
-def join_fields(fields: dict[str, Raw]) -> bytes:
+def encode_raw_json_members(fields: dict[str, Raw]) -> bytes:
     parts = (msgspec.json.encode(name) + b":" + bytes(value) for name, value in fields.items())
     return b"{" + b",".join(parts) + b"}"

@@ -107,7 +107,9 @@ class HttpClient:
         UpstreamFailed, and what `recheck` raises. Close the answer.
         """
         head = build_request_head(target, method, headers, body)
-        connection = self.take_idle_connection(target) or await self.connect_and_recheck(target, recheck)
+        connection = self.pop_reusable_idle_connection(target) or await self.connect_then_recheck_permission(
+            target, recheck
+        )
         try:
             async with asyncio.timeout(within):
                 connection.writer.write(head + body)
@@ -127,7 +129,7 @@ class HttpClient:
             connection.close()
             raise
 
-    def take_idle_connection(self, target: UpstreamAddress) -> HttpConnection | None:
+    def pop_reusable_idle_connection(self, target: UpstreamAddress) -> HttpConnection | None:
         idle = self._idle.get(target.connection_key)
         while idle:
             connection = idle.pop()
@@ -136,7 +138,7 @@ class HttpClient:
             connection.close()
         return None
 
-    def keep_connection(self, target: UpstreamAddress, connection: HttpConnection) -> None:
+    def return_connection_to_pool(self, target: UpstreamAddress, connection: HttpConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         idle = self._idle.setdefault(target.connection_key, deque())
         connection.idle_since = time.monotonic()
@@ -151,7 +153,9 @@ class HttpClient:
                 connection.close()
         self._idle.clear()
 
-    async def connect_and_recheck(self, target: UpstreamAddress, recheck: Look | None) -> HttpConnection:
+    async def connect_then_recheck_permission(
+        self, target: UpstreamAddress, recheck: Look | None
+    ) -> HttpConnection:
         started_at = time.monotonic()
         connection = await self.connect_to_target(target)
         if recheck is not None and time.monotonic() - started_at > LOOK_HOLDS:
@@ -168,14 +172,14 @@ class HttpClient:
                 if target.socket_path is not None:
                     pair = await asyncio.open_unix_connection(target.socket_path, limit=MOST_HEAD)
                 else:
-                    pair = await self.connect_to_host(target)
+                    pair = await self.connect_to_first_host_address(target)
         except TimeoutError:
             raise UpstreamFailed(f"could not be reached within {CONNECT_WITHIN:.0f} seconds") from None
         except (OSError, UnicodeError) as problem:
             raise UpstreamFailed(describe_network_error(problem)) from None
         return HttpConnection(*pair)
 
-    async def connect_to_host(
+    async def connect_to_first_host_address(
         self, target: UpstreamAddress
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the first address that answers. The address that was looked at is the one connected to."""
@@ -236,7 +240,9 @@ class UpstreamAnswer:
     _goes_on: bool
     _ended: bool = field(default=False)
     _body: bytes | None = field(default=None)
-    share: AnswerReservation = field(default_factory=lambda: AnswerByteLimits().reserve_answer("", ""))
+    share: AnswerReservation = field(
+        default_factory=lambda: AnswerByteLimits().create_answer_reservation("", "")
+    )
 
     @property
     def media_type(self) -> str:
@@ -251,7 +257,7 @@ class UpstreamAnswer:
         reader = self._connection.reader
         try:
             if self._chunked:
-                async for piece in iterate_chunks(reader):
+                async for piece in iterate_chunked_response_body(reader):
                     yield piece
             elif self._length is None:
                 while piece := await reader.read(CHUNK):
@@ -289,7 +295,7 @@ class UpstreamAnswer:
         """Give the connection back where the answer was read to its end, else end it."""
         self.share.release_answer_reservation()
         if self._ended and self._goes_on:
-            self._client.keep_connection(self._target, self._connection)
+            self._client.return_connection_to_pool(self._target, self._connection)
         else:
             self._connection.close()
 
@@ -360,7 +366,7 @@ def parse_content_length(headers: dict[str, str], status: int, method: str) -> i
     return int(content_length)
 
 
-async def iterate_chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+async def iterate_chunked_response_body(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
     while True:
         line = await reader.readuntil(b"\r\n")
         size_text = line.partition(b";")[0].strip()

@@ -18,7 +18,7 @@ from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.client.message_lines import BYTE_ORDER_MARK
 from coordinator.lib import json_bounds
-from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim, find_call_claim
+from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim, find_agent_call_ids_in_meta
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32700,
@@ -134,7 +134,7 @@ class McpMessage:
         return self.meta.get("progressToken")
 
     @property
-    def sent_metadata(self) -> dict[str, Any]:
+    def call_metadata_for_review(self) -> dict[str, Any]:
         """Return what a server gets beside a call's tool and arguments and a person may want to see, by its name."""
         metadata = {"id": self.id, "progressToken": self.progress_token, "task": self.params.get("task")}
         if self.declared_capabilities:
@@ -147,7 +147,7 @@ class McpMessage:
         return bytes(_arguments(_parts(self.raw).params).arguments)
 
     @cached_property
-    def raw_own_params(self) -> bytes:
+    def raw_params_without_meta(self) -> bytes:
         """Return a request's params but for `_meta`: of each member the bytes that came."""
         params = _parts(self.raw).params
         members = _fields(params) if bytes(params) else {}
@@ -175,13 +175,13 @@ def parse_mcp_message(raw: bytes) -> McpMessage:
         raise UnreadableMessage(
             INVALID_REQUEST, "Send one JSON-RPC message, an object. Batches are not accepted."
         )
-    return validate_message(raw, value)
+    return validate_jsonrpc_message(raw, value)
 
 
-def validate_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
+def validate_jsonrpc_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
     refuse_misspelled_keys(value, ENVELOPE)
     refuse_misspelled_keys(value.get("params"), PARAMS)
-    refuse_misspelled_keys(get_nested_param(value, "_meta"), META)
+    refuse_misspelled_keys(get_message_param_or_none(value, "_meta"), META)
     if value.get("jsonrpc") != "2.0":
         raise UnreadableMessage(INVALID_REQUEST, 'The message has no `"jsonrpc": "2.0"`.')
     number = value.get("id")
@@ -192,22 +192,24 @@ def validate_message(raw: bytes, value: dict[str, Any]) -> McpMessage:
             "params" in value and not isinstance(value["params"], dict)
         ):
             raise UnreadableMessage(INVALID_REQUEST, "The method must be a string and its params an object.")
-        refuse_requests_without_id(value)
-        if (odd := mcp_methods.find_call_id_problem(value)) is not None:
+        refuse_tool_calls_without_id(value)
+        if (odd := mcp_methods.find_tool_call_id_problem(value)) is not None:
             raise UnreadableMessage(INVALID_REQUEST, odd)
     elif number is None or ("result" in value) == ("error" in value):
         raise UnreadableMessage(INVALID_REQUEST, "The message is not a request, notification or response.")
-    return restrict_members(raw, value)
+    return remove_members_unknown_to_method(raw, value)
 
 
-def restrict_members(raw: bytes, value: dict[str, Any]) -> McpMessage:
+def remove_members_unknown_to_method(raw: bytes, value: dict[str, Any]) -> McpMessage:
     """Return the message without the members that its method does not have. Raises UnreadableMessage."""
     allowed_members = mcp_methods.restrict_message_members(value)
     if allowed_members is value:
         return McpMessage(raw, value)
     try:
         return McpMessage(
-            rebuild_json_object(raw, value, allowed_members), allowed_members, find_call_claim(value)
+            rebuild_json_object(raw, value, allowed_members),
+            allowed_members,
+            find_agent_call_ids_in_meta(value),
         )
     except (msgspec.MsgspecError, UnicodeError):
         raise UnreadableMessage(PARSE_ERROR, "The body is not JSON in UTF-8.") from None
@@ -227,12 +229,12 @@ def rebuild_json_object(raw: bytes, before: dict[str, Any], after: dict[str, Any
     return _encode(rebuilt)
 
 
-def get_nested_param(value: dict[str, Any], name: str) -> Any:
+def get_message_param_or_none(value: dict[str, Any], name: str) -> Any:
     params = value.get("params")
     return params.get(name) if isinstance(params, dict) else None
 
 
-def refuse_requests_without_id(value: dict[str, Any]) -> None:
+def refuse_tool_calls_without_id(value: dict[str, Any]) -> None:
     """Refuse a call that is written as a notification: servers run it, and nobody would have judged it."""
     if "id" in value and value["id"] is None:
         raise UnreadableMessage(

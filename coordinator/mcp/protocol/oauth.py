@@ -1,7 +1,7 @@
 """Asking authorization servers for access tokens (OAuth 2.1 as the MCP authorization specification narrows it).
 
 Everything is asked through the gateway's HTTP client, which refuses internal addresses, follows no redirect and has a
-limit of time and size. `discover_authorization` is in `oauth_discovery`, with the SDK that only it needs.
+limit of time and size. `discover_authorization_endpoints` is in `oauth_discovery`, with the SDK that only it needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OAuthAnswer:
     headers: Mapping[str, str]
     body: bytes
 
-    def decode_object(self) -> dict[str, Any]:
+    def decode_json_object_body(self) -> dict[str, Any]:
         """Return the JSON object in the body. Raises AuthorizationFailed for anything else."""
         try:
             decoded = msgspec.json.decode(self.body)
@@ -176,7 +176,7 @@ def build_authorization_url(
     return f"{endpoints.authorization_endpoint}{separator}{urlencode(fields)}"
 
 
-def check_answering_issuer(endpoints: AuthorizationEndpoints, issuer: str) -> None:
+def require_expected_token_issuer(endpoints: AuthorizationEndpoints, issuer: str) -> None:
     """Raise AuthorizationFailed where another authorization server sent the person back (RFC 9207)."""
     if (issuer or endpoints.names_issuer) and issuer != endpoints.issuer:
         raise AuthorizationFailed("The answer came from another authorization server, so it was not used.")
@@ -194,7 +194,7 @@ async def register_client(
     """Register Signalbox as a client (RFC 7591) and return it. Raises AuthorizationFailed."""
     is_loopback = urlsplit(redirect_uri).scheme == "http"
     authentication = choose_client_authentication(endpoints, is_public=is_loopback)
-    document = build_client_document(redirect_uri, name, authentication, grant_types)
+    document = build_client_registration_body(redirect_uri, name, authentication, grant_types)
     if endpoints.scopes:
         document["scope"] = endpoints.scopes
     answer = await fetch_oauth_answer(
@@ -204,7 +204,7 @@ async def register_client(
         body=msgspec.json.encode(document),
         headers=(JSON, ("Content-Type", "application/json")),
     )
-    fields = answer.decode_object()
+    fields = answer.decode_json_object_body()
     if answer.status not in {200, 201}:
         raise AuthorizationFailed(
             f"The authorization server did not register Signalbox: {describe_oauth_error(fields)}. "
@@ -212,7 +212,11 @@ async def register_client(
         )
     client_id, client_secret = fields.get("client_id"), fields.get("client_secret") or ""
     authentication = fields.get("token_endpoint_auth_method") or authentication
-    if not is_token(client_id) or not isinstance(client_secret, str) or len(client_secret) > LONGEST_TOKEN:
+    if (
+        not is_valid_header_token(client_id)
+        or not isinstance(client_secret, str)
+        or len(client_secret) > LONGEST_TOKEN
+    ):
         raise AuthorizationFailed("The authorization server registered Signalbox without a usable client id.")
     if authentication not in CLIENT_AUTHENTICATIONS or (authentication != "none" and not client_secret):
         raise AuthorizationFailed(
@@ -222,7 +226,7 @@ async def register_client(
     return OAuthClient(str(client_id), client_secret, str(authentication))
 
 
-def build_client_document(
+def build_client_registration_body(
     redirect_uri: str, name: str, authentication: str, grant_types: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return what an authorization server is told of Signalbox (RFC 7591)."""
@@ -256,24 +260,24 @@ async def request_tokens(
 
     Raises GrantRejected where it will never be issued, AuthorizationFailed where it may be later.
     """
-    answer = await post_client_form(
+    answer = await post_form_as_oauth_client(
         http, endpoints.token_endpoint, client, {**fields, "resource": endpoints.resource}, private=private
     )
-    response = answer.decode_object()
+    response = answer.decode_json_object_body()
     if answer.status in {400, 401} and isinstance(response.get("error"), str):
         raise GrantRejected(str(response["error"])[:100], describe_oauth_error(response))
     if answer.status != 200:
         raise AuthorizationFailed(f"The authorization server answered {answer.status}.")
-    return read_issued_tokens(response)
+    return parse_issued_tokens(response)
 
 
-def read_issued_tokens(response: Mapping[str, Any]) -> IssuedTokens:
+def parse_issued_tokens(response: Mapping[str, Any]) -> IssuedTokens:
     """Return the tokens in a token endpoint's answer (RFC 6749, 5.1). Raises AuthorizationFailed."""
     access_token, refresh_token = response.get("access_token"), response.get("refresh_token") or ""
     expires_in, scopes = response.get("expires_in"), response.get("scope")
-    if str(response.get("token_type", "")).lower() != "bearer" or not is_token(access_token):
+    if str(response.get("token_type", "")).lower() != "bearer" or not is_valid_header_token(access_token):
         raise AuthorizationFailed("The authorization server issued no bearer token.")
-    if not is_token(refresh_token):
+    if not is_valid_header_token(refresh_token):
         refresh_token = ""
     try:
         seconds = None if expires_in is None or isinstance(expires_in, bool) else int(expires_in)
@@ -290,7 +294,7 @@ async def revoke_token(
     http: HttpClient, endpoints: AuthorizationEndpoints, client: OAuthClient, token: str, *, private: bool
 ) -> None:
     """Ask the authorization server to forget a token (RFC 7009). Raises AuthorizationFailed."""
-    answer = await post_client_form(
+    answer = await post_form_as_oauth_client(
         http, endpoints.revocation_endpoint, client, {"token": token}, private=private
     )
     if answer.status != 200:
@@ -299,7 +303,7 @@ async def revoke_token(
         )
 
 
-async def post_client_form(
+async def post_form_as_oauth_client(
     http: HttpClient, url: str, client: OAuthClient, fields: Mapping[str, str], *, private: bool
 ) -> OAuthAnswer:
     form, headers = {**fields, "client_id": client.client_id}, [JSON, FORM]
@@ -313,7 +317,7 @@ async def post_client_form(
     )
 
 
-def is_token(text: Any) -> bool:
+def is_valid_header_token(text: Any) -> bool:
     """Say whether a text can stand in a header as a token: printable ASCII, neither empty nor too long."""
     return isinstance(text, str) and 0 < len(text) <= LONGEST_TOKEN and text.isascii() and text.isprintable()
 

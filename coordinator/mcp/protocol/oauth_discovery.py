@@ -45,17 +45,19 @@ INITIALIZE = msgspec.json.encode(
 )
 
 
-async def discover_authorization(
+async def discover_authorization_endpoints(
     http: HttpClient, server_url: str, *, private: bool, grant_types: tuple[str, ...]
 ) -> AuthorizationEndpoints:
     """Return how a person, or Signalbox itself, is authorized for the server. Raises AuthorizationFailed.
 
     `private` allows addresses of this network, as for the server itself.
     """
-    challenge = await fetch_server_challenge(http, server_url, private=private)
+    challenge = await fetch_unauthenticated_response(http, server_url, private=private)
     resource = await fetch_resource_metadata(http, server_url, challenge, private=private)
     issuer = str(resource.authorization_servers[0]) if resource else None
-    metadata, own_issuer = await fetch_server_metadata(http, issuer, server_url, private=private)
+    metadata, own_issuer = await fetch_authorization_server_metadata(
+        http, issuer, server_url, private=private
+    )
     if "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise AuthorizationFailed(
             f"The authorization server {own_issuer[:300]} does not say that it supports PKCE (S256), so a sign-in "
@@ -68,10 +70,12 @@ async def discover_authorization(
     return AuthorizationEndpoints(
         resource=str(resource.resource) if resource else resource_url_from_server_url(server_url),
         issuer=own_issuer,
-        authorization_endpoint=require_web_address(metadata.authorization_endpoint, private),
-        token_endpoint=require_web_address(metadata.token_endpoint, private),
-        registration_endpoint=require_web_address(metadata.registration_endpoint, private, optional=True),
-        revocation_endpoint=require_web_address(metadata.revocation_endpoint, private, optional=True),
+        authorization_endpoint=require_usable_endpoint_url(metadata.authorization_endpoint, private),
+        token_endpoint=require_usable_endpoint_url(metadata.token_endpoint, private),
+        registration_endpoint=require_usable_endpoint_url(
+            metadata.registration_endpoint, private, optional=True
+        ),
+        revocation_endpoint=require_usable_endpoint_url(metadata.revocation_endpoint, private, optional=True),
         scopes=scopes or "",
         names_issuer=metadata.authorization_response_iss_parameter_supported is True,
         takes_client_document=metadata.client_id_metadata_document_supported is True,
@@ -79,7 +83,9 @@ async def discover_authorization(
     )
 
 
-async def fetch_server_challenge(http: HttpClient, server_url: str, *, private: bool) -> httpx2.Response:
+async def fetch_unauthenticated_response(
+    http: HttpClient, server_url: str, *, private: bool
+) -> httpx2.Response:
     """Return the server's answer to a request without a token, which may say where its metadata is."""
     answer = await fetch_oauth_answer(
         http,
@@ -99,7 +105,9 @@ async def fetch_resource_metadata(
     """Return what the server says of itself (RFC 9728); None where it says nothing."""
     named = extract_resource_metadata_from_www_auth(challenge)
     addresses = build_protected_resource_metadata_discovery_urls(named, server_url)
-    for answer in [await fetch_document(http, url, private) for url in addresses[:MOST_ADDRESSES]]:
+    for answer in [
+        await fetch_metadata_document_or_none(http, url, private) for url in addresses[:MOST_ADDRESSES]
+    ]:
         if answer is None:
             continue
         try:
@@ -116,7 +124,7 @@ async def fetch_resource_metadata(
     return None
 
 
-async def fetch_server_metadata(
+async def fetch_authorization_server_metadata(
     http: HttpClient, issuer: str | None, server_url: str, *, private: bool
 ) -> tuple[OAuthMetadata, str]:
     """Return what the authorization server says of itself (RFC 8414, OpenID Connect Discovery), and its issuer.
@@ -125,14 +133,14 @@ async def fetch_server_metadata(
     """
     addresses = build_oauth_authorization_server_metadata_discovery_urls(issuer, server_url)
     for url in addresses[:MOST_ADDRESSES]:
-        answer = await fetch_document(http, url, private)
+        answer = await fetch_metadata_document_or_none(http, url, private)
         if answer is None:
             continue
         try:
             metadata = OAuthMetadata.model_validate_json(answer.body)
         except ValidationError:
             continue
-        own_issuer = str(answer.decode_object()["issuer"])
+        own_issuer = str(answer.decode_json_object_body()["issuer"])
         if issuer is not None and not issuers_match(own_issuer, issuer):
             raise AuthorizationFailed(
                 f"The authorization server {issuer[:300]} says that it is {own_issuer[:300]}."
@@ -144,13 +152,13 @@ async def fetch_server_metadata(
     )
 
 
-async def fetch_document(http: HttpClient, url: str, private: bool) -> OAuthAnswer | None:
+async def fetch_metadata_document_or_none(http: HttpClient, url: str, private: bool) -> OAuthAnswer | None:
     """Return the answer to a GET; None where there is no document."""
     answer = await fetch_oauth_answer(http, url, private=private, headers=(JSON,))
     return answer if answer.status == 200 else None
 
 
-def require_web_address(address: object, private: bool, *, optional: bool = False) -> str:
+def require_usable_endpoint_url(address: object, private: bool, *, optional: bool = False) -> str:
     """Return an endpoint's address. Raises AuthorizationFailed for one that people or secrets are not sent to."""
     text = "" if address is None else str(address)
     if (text or not optional) and not text.startswith(("https://", "http://") if private else "https://"):

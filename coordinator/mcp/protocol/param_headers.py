@@ -18,7 +18,7 @@ _DECIMAL = re.compile(r"-?[0-9]+(\.0+)?")
 Declared = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def find_declared_headers(input_schema: Any) -> Declared:
+def find_headers_declared_in_schema(input_schema: Any) -> Declared:
     """Return the headers that a tool's input schema declares, on properties at any depth."""
     declared_headers: dict[str, tuple[str, ...]] = {}
     schemas: list[tuple[tuple[str, ...], Any]] = [((), input_schema)]
@@ -34,7 +34,7 @@ def find_declared_headers(input_schema: Any) -> Declared:
     return tuple(sorted(declared_headers.items()))
 
 
-def is_argument_value(text: str | None, arguments: Any, path: tuple[str, ...]) -> bool:
+def does_header_match_argument(text: str | None, arguments: Any, path: tuple[str, ...]) -> bool:
     """Say whether a header's decoded text is the argument's value at `path`."""
     value = arguments
     for name in path:

@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Q
 from coordinator.lib import instants
 from coordinator.mcp.servers.names import PREFIX, find_called_tools
 from coordinator.models import Event
-from coordinator.models.agent_names import resolve_agent_names
+from coordinator.models.agent_names import find_linked_agents_of_names
 from coordinator.models.gateway import BY_GATEWAY
 
 
@@ -27,19 +27,19 @@ class ToolCallCount:
     last: datetime
 
 
-def find_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
+def split_call_into_server_and_tool(call: str, server_ids: Iterable[str]) -> tuple[str, str] | None:
     """Return which of `server_ids` and which tool `mcp__server__tool` names, or None. The longest name wins."""
     called_tools = find_called_tools(call, server_ids)
     return called_tools[0] if called_tools else None
 
 
-def count_calls_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
+def count_tool_calls_by_agent_since(start: datetime, server_ids: Iterable[str]) -> list[ToolCallCount]:
     """Return the calls that were received from `start` on, of these servers, by agent and tool."""
     servers, rows = list(server_ids), list(iterate_call_counts(start))
-    agents = resolve_agent_names(agent_name for agent_name, *_ in rows)
+    agents = find_linked_agents_of_names(agent_name for agent_name, *_ in rows)
     call_counts = []
     for agent_name, call, count, last in rows:
-        server_tool = find_server_and_tool(call, servers)
+        server_tool = split_call_into_server_and_tool(call, servers)
         if server_tool is not None:
             agent = agents.get(agent_name)
             call_counts.append(
@@ -53,7 +53,7 @@ def count_unknown_server_calls(start: datetime, server_ids: Iterable[str]) -> di
     servers, counts_by_server = list(server_ids), dict[str, int]()
     for _, call, count, _ in iterate_call_counts(start):
         name, _, tool = call[len(PREFIX) :].partition("__")
-        if tool and find_server_and_tool(call, servers) is None:
+        if tool and split_call_into_server_and_tool(call, servers) is None:
             counts_by_server[name] = counts_by_server.get(name, 0) + count
     return dict(sorted(counts_by_server.items()))
 

@@ -27,7 +27,7 @@ class CredentialUnusable(SignalboxError):
     status = 503
 
 
-def is_own_variable(variable: str) -> bool:
+def is_variable_reserved_for_signalbox(variable: str) -> bool:
     """Say whether a variable of the server's environment is for Signalbox alone: no MCP server is given it."""
     name = variable.upper()
     return name.startswith(OURS) or (bool(settings.S3_BUCKET) and name in OF_THE_BUCKET)
@@ -51,10 +51,10 @@ def load_server_environment(server_id: str) -> dict[str, str]:
 
 def load_credential_values(server_id: str, kind: CredentialKind) -> dict[str, str]:
     rows = McpCredential.objects.filter(server_id=server_id, kind=kind).order_by("name")
-    return {row.name: read_credential_value(row) for row in rows}
+    return {row.name: decrypt_credential_value(row) for row in rows}
 
 
-def read_credential_value(row: McpCredential) -> str:
+def decrypt_credential_value(row: McpCredential) -> str:
     """Return a credential's value. Raises CredentialUnusable."""
     if row.value.startswith(FROM_ENVIRONMENT):
         variable = row.value.removeprefix(FROM_ENVIRONMENT)

@@ -49,23 +49,25 @@ def discover_server_tools(command: str, args: list[str], isolation: Isolation) -
         )
     try:
         with tempfile.TemporaryDirectory(prefix="signalbox-discovery-") as folder:
-            return discover_in_folder(Path(folder), command, args, isolation)
+            return discover_server_tools_in_folder(Path(folder), command, args, isolation)
     finally:
         _one_at_a_time.release()
 
 
-def discover_in_folder(folder: Path, command: str, args: list[str], isolation: Isolation) -> ToolListing:
+def discover_server_tools_in_folder(
+    folder: Path, command: str, args: list[str], isolation: Isolation
+) -> ToolListing:
     # Not at the top: the SDK is half a second and 27 MB that most processes never need.
     from coordinator.mcp.servers import stdio as mcp_stdio  # noqa: PLC0415
 
-    process = start_discovered_server(folder, command, args, isolation)
+    process = start_server_for_tool_discovery(folder, command, args, isolation)
     try:
         return mcp_stdio.list_stdio_tools(process, within=ANSWER_WITHIN, most_bytes=MOST_BYTES)
     finally:
         kill_discovered_server(process)
 
 
-def start_discovered_server(
+def start_server_for_tool_discovery(
     folder: Path, command: str, args: list[str], isolation_level: Isolation
 ) -> subprocess.Popen[bytes]:
     try:

@@ -27,7 +27,7 @@ ACCOUNT = "claude.ai "
 ServerTool = tuple[str, str]  # a server and a tool
 
 
-def list_server_spellings(server_id: str) -> set[str]:
+def list_server_names_in_calls(server_id: str) -> set[str]:
     """Return the names under which a server is called."""
     name = name_in_calls(server_id)
     joined = re.sub(r"_+", "_", name).strip("_") if server_id.startswith(ACCOUNT) else ""
@@ -42,8 +42,8 @@ def find_shadowing_server(server_id: str, tool: str, server_ids: Iterable[str]) 
     own = name_in_calls(server_id)
     call = f"{own}__{name_in_calls(tool)}"
     for other in server_ids:
-        longer = (name for name in list_server_spellings(other) if len(name) > len(own))
-        if other != server_id and any(list_named_tools(call, name) for name in longer):
+        longer = (name for name in list_server_names_in_calls(other) if len(name) > len(own))
+        if other != server_id and any(list_possible_tools_of_call_name(call, name) for name in longer):
             return other
     return None
 
@@ -55,58 +55,67 @@ def find_called_tools(call: str, server_ids: Iterable[str]) -> list[ServerTool]:
     """
     if not call.startswith(PREFIX):
         return []
-    names = [(server_id, name) for server_id in server_ids for name in list_server_spellings(server_id)]
-    inner = find_call_behind_gateway(call)
+    names = [(server_id, name) for server_id in server_ids for name in list_server_names_in_calls(server_id)]
+    inner = unwrap_gateway_call_name(call)
     return sorted(
-        {*find_longest_matches(call, names), *(find_longest_matches(inner, names) if inner else ())}
+        {
+            *find_tools_with_longest_server_name(call, names),
+            *(find_tools_with_longest_server_name(inner, names) if inner else ()),
+        }
     )
 
 
-def find_longest_matches(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
+def find_tools_with_longest_server_name(call: str, names: Iterable[tuple[str, str]]) -> set[ServerTool]:
     rest = call[len(PREFIX) :]
     matching_names = [
-        (len(name), server_id, tool) for server_id, name in names for tool in list_named_tools(rest, name)
+        (len(name), server_id, tool)
+        for server_id, name in names
+        for tool in list_possible_tools_of_call_name(rest, name)
     ]
     longest = max((length for length, _, _ in matching_names), default=0)
     return {(server_id, tool) for length, server_id, tool in matching_names if length == longest}
 
 
-def is_own_server_name(server_id: str) -> bool:
+def is_reserved_gateway_server_name(server_id: str) -> bool:
     """Say whether a server of this name would be taken for our gateway, or for one of the servers behind it.
 
     The address of one whose name begins with `collections/` is that of a collection.
     """
     return server_id.startswith(COLLECTION_PREFIX) or any(
-        name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in list_server_spellings(server_id)
+        name == GATEWAY or name.startswith(f"{GATEWAY}__") for name in list_server_names_in_calls(server_id)
     )
 
 
-def refuse_own_server_name(server_id: str) -> None:
+def refuse_reserved_gateway_name(server_id: str) -> None:
     """Raise UnprocessableRequest for such a name."""
-    if is_own_server_name(server_id):
+    if is_reserved_gateway_server_name(server_id):
         raise UnprocessableRequest(
             f"A server cannot be called {server_id!r}: Signalbox's own tools and addresses have such names."
         )
 
 
-def find_call_behind_gateway(call: str) -> str | None:
+def unwrap_gateway_call_name(call: str) -> str | None:
     """Return the call that is meant where one goes through Signalbox's gateway, else None."""
     rest = call.removeprefix(f"{PREFIX}{GATEWAY}__")
     return f"{PREFIX}{rest}" if rest != call and "__" in rest else None
 
 
-def find_call_prefix(call: str, server_ids: Iterable[str]) -> str:
+def find_server_prefix_of_call(call: str, server_ids: Iterable[str]) -> str:
     """Return what calls of the tools of this call's server begin with; nothing where it is none of `server_ids`."""
     rest = call.removeprefix(PREFIX)
     if rest == call:
         return ""
-    names = {name for server_id in server_ids for name in list_server_spellings(server_id)}
-    ends = ((len(name), start + len(name) + 2) for name in names for start in find_name_positions(rest, name))
+    names = {name for server_id in server_ids for name in list_server_names_in_calls(server_id)}
+    ends = (
+        (len(name), start + len(name) + 2)
+        for name in names
+        for start in find_server_name_positions(rest, name)
+    )
     _, end = max(ends, default=(0, 0))
     return f"{PREFIX}{rest[:end]}" if end else ""
 
 
-def is_prefix_of_others(begun: str, server_ids: Iterable[str]) -> bool:
+def is_prefix_of_other_server_calls(begun: str, server_ids: Iterable[str]) -> bool:
     """Say whether `begun`, which names a server of its own, begins calls of one of `server_ids` with a longer name."""
     rest = begun.removeprefix(PREFIX)
     if rest == begun or "__" not in rest:
@@ -116,19 +125,19 @@ def is_prefix_of_others(begun: str, server_ids: Iterable[str]) -> bool:
         starts += [
             at for at in range(len(PLUGIN) + 2, rest.find("__", len(PLUGIN)) + 2) if rest[at - 1] == "_"
         ]
-    begins = [f"{name}__" for server_id in server_ids for name in list_server_spellings(server_id)]
+    begins = [f"{name}__" for server_id in server_ids for name in list_server_names_in_calls(server_id)]
     return any(
         other_name != rest[at:] and other_name.startswith(rest[at:]) for at in starts for other_name in begins
     )
 
 
-def list_named_tools(rest: str, server: str) -> list[str]:
+def list_possible_tools_of_call_name(rest: str, server: str) -> list[str]:
     """Return the tools that `rest` may name on a server called `server`: its own, or those of a plugin's."""
-    tools = (rest[start + len(server) + 2 :] for start in find_name_positions(rest, server))
+    tools = (rest[start + len(server) + 2 :] for start in find_server_name_positions(rest, server))
     return [tool for tool in tools if tool]
 
 
-def find_name_positions(rest: str, server: str) -> list[int]:
+def find_server_name_positions(rest: str, server: str) -> list[int]:
     """Return where in `rest` the server's name may stand: in front, or behind a plugin's, in which is no `__`."""
     starts = [0] if rest.startswith(f"{server}__") else []
     if rest.startswith(PLUGIN):

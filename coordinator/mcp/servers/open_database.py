@@ -13,7 +13,7 @@ REMEDY = (
 )
 
 
-def find_open_database_address(network: str) -> str | None:
+def find_passwordless_database_address(network: str) -> str | None:
     """Return where a server with this network reaches a database that asks for no password; None where nowhere."""
     if network != Network.MACHINE:
         return None

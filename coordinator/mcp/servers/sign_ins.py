@@ -16,7 +16,9 @@ class SignInNeeded(SignalboxError):
     status = 503
 
 
-def find_token_user(authorization: McpAuthorization, agent_id: str, person: int | None = None) -> int | None:
+def find_owner_of_token_for_request(
+    authorization: McpAuthorization, agent_id: str, person: int | None = None
+) -> int | None:
     """Return the person whose token a request carries; None for the one that all share.
 
     A request is an agent's, or that of a `person`, whose own it is.
@@ -41,7 +43,7 @@ def find_token_user(authorization: McpAuthorization, agent_id: str, person: int 
     return row.user_id
 
 
-def build_token_purpose(server_id: str, user_id: int | None, name: str) -> str:
+def upstream_token_seal_purpose(server_id: str, user_id: int | None, name: str) -> str:
     """Return what a token, or the client's secret, is sealed for: it opens in the place of no other."""
     return "\x1f".join(("mcp-oauth", server_id, "" if user_id is None else str(user_id), name))
 
@@ -51,7 +53,7 @@ def seal_token(server_id: str, user_id: int | None, name: str, token: str) -> st
     if not token:
         return None
     try:
-        return keyring.seal_text_with_keyring(build_token_purpose(server_id, user_id, name), token)
+        return keyring.seal_text_with_keyring(upstream_token_seal_purpose(server_id, user_id, name), token)
     except keyring.KeyringUnusable as problem:
         raise SignInNeeded(f"Nothing can be kept of a sign-in at {server_id}: {problem}") from None
 
@@ -61,7 +63,7 @@ def unseal_token(server_id: str, user_id: int | None, name: str, sealed: str | N
     if not sealed:
         return ""
     try:
-        return keyring.unseal_text_with_keyring(build_token_purpose(server_id, user_id, name), sealed)
+        return keyring.unseal_text_with_keyring(upstream_token_seal_purpose(server_id, user_id, name), sealed)
     except keyring.KeyringUnusable as problem:
         raise SignInNeeded(f"The sign-in at the server {server_id} cannot be read: {problem}") from None
 

@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from coordinator.client.message_lines import READ_BYTES, LineBudgetExceeded, MessageLines
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib.json_bounds import replace_lone_surrogates
-from coordinator.mcp.servers.tools import ToolListing, build_tool_listing, explain_cut_off_listing
+from coordinator.mcp.servers.tools import ToolListing, build_tool_listing, explain_why_next_page_is_skipped
 
 MOST_LINES = 10_000  # each costs more to look at than its bytes say
 ENDED = "The server ended before it answered."
@@ -82,7 +82,7 @@ async def negotiate_and_list_tools(
     about = Implementation(name="signalbox", version="0.1.0")
     async with ClientSession(output, server_input, client_info=about) as session:
         try:
-            await negotiate_version(session)
+            await negotiate_protocol_version(session)
             return await fetch_tool_pages(session, output)
         except MCPError as problem:
             return UnprocessableRequest(
@@ -94,7 +94,7 @@ async def negotiate_and_list_tools(
             return UnprocessableRequest(f"{str(problem)[:SHOWN]}.")
 
 
-async def negotiate_version(session: ClientSession) -> None:
+async def negotiate_protocol_version(session: ClientSession) -> None:
     """Agree on a version. `initialize` goes first: many servers end at any other first message."""
     try:
         await session.initialize()
@@ -116,7 +116,9 @@ async def fetch_tool_pages(session: ClientSession, output: ServerOutput) -> Tool
             tool for tool, text in zip(output.listed_tools, texts, strict=True) if text not in earlier_pages
         ]
         earlier_pages.update(texts)
-        cut_off = "" if page.next_cursor is None else explain_cut_off_listing(page.next_cursor, cursors)
+        cut_off = (
+            "" if page.next_cursor is None else explain_why_next_page_is_skipped(page.next_cursor, cursors)
+        )
         if page.next_cursor is None or cut_off:
             listing = build_tool_listing({"tools": tools, "nextCursor": page.next_cursor})
             return replace(listing, cut_off=cut_off)
@@ -189,7 +191,7 @@ class ServerOutput(PipeStream):
                 self.ended = ENDED
                 return None
             try:
-                self._unread_lines = self._lines.split_chunk(chunk)
+                self._unread_lines = self._lines.split_chunk_into_lines(chunk)
             except LineBudgetExceeded as problem:
                 self.ended = f"The server wrote {problem}."
                 return None

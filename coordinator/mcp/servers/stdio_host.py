@@ -34,6 +34,6 @@ def find_host_socket_path() -> Path:
     return folder / NAME
 
 
-def build_server_path(server_id: str) -> str:
+def build_hosted_server_url_path(server_id: str) -> str:
     """Return the path, on the socket, at which a server is offered as streamable HTTP."""
     return f"/servers/{quote(server_id, safe='')}/mcp"

@@ -70,7 +70,7 @@ def hash_tool_definition(content: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def parse_listing(text: str) -> ToolListing:
+def parse_pasted_tool_listing(text: str) -> ToolListing:
     """Read a pasted `tools/list`: the JSON-RPC answer, its result, or the array of tools.
 
     Raises UnprocessableRequest, saying what is wrong where, or RequestTooLarge.
@@ -90,7 +90,7 @@ def parse_listing(text: str) -> ToolListing:
 UNREADABLE_CURSOR = "The list was cut off: its cursor is no text. Tools on later pages are not known."
 
 
-def explain_cut_off_listing(cursor: str, cursors: Collection[str]) -> str:
+def explain_why_next_page_is_skipped(cursor: str, cursors: Collection[str]) -> str:
     """Return why the page at `cursor` is not asked for; nothing where it is. `cursors` led to the pages so far."""
     if cursor in cursors:
         return (
@@ -121,7 +121,7 @@ def build_tool_listing(value: Any) -> ToolListing:
                 raise UnprocessableRequest(f"It lists more than {MOST_TOOLS} tools.")
             read[position] = parse_tool_definition(tool, position)
         except UnprocessableRequest as problem:
-            left_out.append(SkippedTool(position, find_tool_label(tool, position), str(problem.detail)))
+            left_out.append(SkippedTool(position, tool_name_or_position(tool, position), str(problem.detail)))
     counts = Counter(tool.name for tool in read.values())
     for position, tool in list(read.items()):
         if counts[tool.name] > 1:  # which of them an agent would call is not known
@@ -132,7 +132,7 @@ def build_tool_listing(value: Any) -> ToolListing:
     return ToolListing(list(read.values()), result.get("nextCursor") is None, left_out)
 
 
-def find_tool_label(tool: Any, index: int) -> str:
+def tool_name_or_position(tool: Any, index: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
     return (
         name[:LONGEST_NAME] if isinstance(name, str) and is_storable_text(name) and name else f"tool {index}"
@@ -192,7 +192,7 @@ def build_definition_content(tool: McpTool) -> dict[str, Any]:
     return {key: value for key, value in columns.items() if value is not None}
 
 
-def list_definition_lines(tool: McpTool) -> tuple[list[str], list[str]]:
+def definition_lines_for_comparison(tool: McpTool) -> tuple[list[str], list[str]]:
     """Return the lines of the accepted and of the present definition, to be compared."""
     return format_json_lines(tool.accepted or {}), format_json_lines(build_definition_content(tool))
 
@@ -222,5 +222,6 @@ def list_tool_names(server_ids: Collection[str], *, seen_by: datetime | None = N
 def find_recently_called_tools(server_ids: Iterable[str], now: datetime) -> set[tuple[str, str]]:
     """Return the server and name of every tool that sessions of the last 30 days called."""
     return {
-        (call.server_id, call.tool_name) for call in calls.count_calls_since(now - SEEN_WITHIN, server_ids)
+        (call.server_id, call.tool_name)
+        for call in calls.count_tool_calls_by_agent_since(now - SEEN_WITHIN, server_ids)
     }

@@ -32,7 +32,7 @@ class BucketFiles:
     unchecked: str = ""
 
     @property
-    def bucket_summary(self) -> str:
+    def describe_bucket_files(self) -> str:
         """Say where they are, and whether they are there."""
         if self.unchecked:
             summary = f"Signalbox could not check that they are there: {self.unchecked}."
@@ -64,7 +64,7 @@ def find_uncopied_bucket_files(copied: BackupManifest | None = None) -> BucketFi
         return None
     bucket_files = BucketFiles(files=len(rows), bytes=sum(size for _pk, _name, size in rows))
     try:
-        store = stores.find_store(FilePlace.S3)
+        store = stores.find_attachment_store(FilePlace.S3)
         bucket_files.where = store.describe_file_location("").rstrip("/")
         sizes_by_name = {file.name: file.size for file in store.iterate_stored_files()}
         bucket_files.missing = [pk for pk, name, size in rows if sizes_by_name.get(name or "") != size]
@@ -85,7 +85,7 @@ def copy_bucket_files(folder: Path, manifest: BackupManifest) -> None:
         if name in manifest.files or not is_path_below(folder / stores.FOLDER, folder / name):
             continue
         try:
-            with attachments.open_attachment(row) as file, attachments.translate_read_errors(row):
+            with attachments.open_attachment(row) as file, attachments.translate_attachment_read_errors(row):
                 manifest.files[name] = write_synced_stream(file, folder / name)
         except (ServiceBusy, StoredDataCorrupt, NotFound) as problem:
             (folder / name).unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def is_path_below(folder: Path, path: Path) -> bool:
     return "\x00" not in str(path) and path.resolve().is_relative_to(folder.resolve())
 
 
-def mark_files_in_folder(manifest: BackupManifest) -> int:
+def record_restored_files_in_folder(manifest: BackupManifest) -> int:
     """Note in a restored database that the files which came with it are in the folder; return how many."""
     pks = [row.pk for row in iterate_bucket_attachments() if row.disk_path in manifest.files]
     return StoredFile.objects.filter(pk__in=pks).update(place=FilePlace.FOLDER) if pks else 0

@@ -58,10 +58,10 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
     target = target.absolute()
     if target.exists():
         raise CommandError(f"{target} already exists. Name a new folder.")
-    startup.require_database()
+    startup.require_database_connection()
     has_leaves = ("coordinator", TRANSPARENCY_LOG) in startup.applied_migrations()
     if has_leaves:
-        seal_before_backup(now, say)
+        seal_audit_log_before_backup(now, say)
     unfinished = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.unfinished"
     try:
         with raise_one_line_errors(f"Writing {target}"):
@@ -69,7 +69,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
             with_bucket = with_bucket and buckets.has_stored_files_table()
             bucket_bytes = buckets.count_bucket_bytes() if with_bucket else 0
             folder_bytes = sum(
-                file.size for file in stores.find_store(FilePlace.FOLDER).iterate_stored_files()
+                file.size for file in stores.find_attachment_store(FilePlace.FOLDER).iterate_stored_files()
             )
             require_disk_space(unfinished, database_size_bytes() + folder_bytes + bucket_bytes)
             manifest = fill_backup_folder(unfinished, now, say, with_bucket=with_bucket)
@@ -91,7 +91,7 @@ def make_backup(target: Path, now: datetime, *, say: Say, with_bucket: bool = Fa
     return manifest
 
 
-def seal_before_backup(now: datetime, say: Say) -> None:
+def seal_audit_log_before_backup(now: datetime, say: Say) -> None:
     """Seal the audit log, so that a checkpoint covers its copy; a log that cannot be sealed is backed up, too."""
     try:
         sealing.sign_audit_checkpoint(now)
@@ -114,7 +114,7 @@ def fill_backup_folder(folder: Path, now: datetime, say: Say, *, with_bucket: bo
     copy_attachment_files(folder, manifest, with_bucket=with_bucket)
     if buckets.has_stored_files_table() and (elsewhere := buckets.find_uncopied_bucket_files(manifest)):
         manifest.elsewhere = asdict(elsewhere)
-        say(f"Not in this backup: {elsewhere.bucket_summary}")
+        say(f"Not in this backup: {elsewhere.describe_bucket_files}")
     # After the database: what it holds was sealed with keys that are in the file by now.
     for name in KEYS:
         key = key_file_path(name)
@@ -137,12 +137,12 @@ def copy_attachment_files(folder: Path, manifest: BackupManifest, *, with_bucket
         if name in manifest.files or not path.is_file():
             continue
         try:
-            manifest.files[name] = copy_until_unchanged(path, folder / name)
+            manifest.files[name] = copy_file_until_unchanged(path, folder / name)
         except FileNotFoundError:  # its message was removed meanwhile
             (folder / name).unlink(missing_ok=True)
 
 
-def copy_until_unchanged(path: Path, target: Path) -> BackupFile:
+def copy_file_until_unchanged(path: Path, target: Path) -> BackupFile:
     """Copy a file again that grew while it was copied: it is being written just now."""
     copied = copy_synced_file(path, target)
     while copied.bytes != path.stat().st_size:

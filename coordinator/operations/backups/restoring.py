@@ -65,7 +65,7 @@ def restore_backup(source: Path, now: datetime, *, replace: bool, say: Say) -> B
         connections.close_all()
         startup.prepare_database(migrate=True, say=say)
         with transaction.atomic():
-            brought = buckets.mark_files_in_folder(manifest)
+            brought = buckets.record_restored_files_in_folder(manifest)
             ended = approvals.revoke_unused_approvals(
                 actor=system_actor("restore"), reason=MAYBE_USED, now=now
             )
@@ -94,7 +94,7 @@ def report_bucket_files(manifest: BackupManifest, brought: int, say: Say) -> Non
             "signalbox manage move_attachments moves them."
         )
     if elsewhere := buckets.find_uncopied_bucket_files():
-        say(f"Not in the backup: {elsewhere.bucket_summary}")
+        say(f"Not in the backup: {elsewhere.describe_bucket_files}")
         then = str((manifest.elsewhere or {}).get("where") or "")
         if then and then != elsewhere.where:
             say(
@@ -118,7 +118,7 @@ def require_compatible_backup(manifest: BackupManifest) -> None:
 def require_nothing_to_overwrite(replace: bool) -> None:
     folder = Path(settings.DATA_DIR)
     if not is_sqlite():
-        startup.require_database()
+        startup.require_database_connection()
         if health.count_server_processes():
             raise CommandError("A server is connected to this database. Stop it first, on every machine.")
         require_no_interrupted_restore()
@@ -164,16 +164,18 @@ def verify_backup_files(source: Path, manifest: BackupManifest) -> None:
 
 def replace_data_with_backup(source: Path, manifest: BackupManifest, now: datetime, say: Say) -> None:
     destinations = restore_destinations()
-    aside = find_free_name(f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in destinations.values()})
+    aside = find_unused_name_in_folders(
+        f"replaced-{now:%Y%m%d-%H%M%S}", {place.parent for place in destinations.values()}
+    )
     remove_staged_files(destinations.values())
     require_restore_space(manifest, destinations)
     try:
         for name in manifest.files:
             top, _, below = name.partition("/")
             if top in destinations:
-                copy_synced_file(source / name, staging_path(destinations[top]) / below)
+                copy_synced_file(source / name, staging_path_next_to_folder(destinations[top]) / below)
         connections.close_all()
-        with nullcontext() if is_sqlite() else load_postgres_dump(source / POSTGRES_FILE):
+        with nullcontext() if is_sqlite() else swap_in_postgres_dump(source / POSTGRES_FILE):
             old_folders = swap_data_folders(destinations, aside)
     finally:
         remove_staged_files(destinations.values())
@@ -191,7 +193,7 @@ def restore_destinations() -> dict[str, Path]:
     return destinations
 
 
-def find_free_name(name: str, folders: Collection[Path]) -> str:
+def find_unused_name_in_folders(name: str, folders: Collection[Path]) -> str:
     """Return the name, or the first of `name-2`, `name-3`, … that is in none of the folders."""
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(
@@ -199,13 +201,13 @@ def find_free_name(name: str, folders: Collection[Path]) -> str:
     )
 
 
-def staging_path(folder: Path) -> Path:
+def staging_path_next_to_folder(folder: Path) -> Path:
     """Return where the new `place` is made ready: beside it, as nothing is renamed from one disk to another."""
     return folder.with_name(f"{folder.name}.restoring")
 
 
 def remove_staged_files(destinations: Iterable[Path]) -> None:
-    for staged in map(staging_path, destinations):
+    for staged in map(staging_path_next_to_folder, destinations):
         if staged.is_dir():
             shutil.rmtree(staged, ignore_errors=True)
         else:
@@ -236,7 +238,11 @@ def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
 
     Where a step fails, those before it are undone and its error is raised.
     """
-    new = [destination for destination in destinations.values() if staging_path(destination).exists()]
+    new = [
+        destination
+        for destination in destinations.values()
+        if staging_path_next_to_folder(destination).exists()
+    ]
     old = {*new, destinations[stores.FOLDER], destinations[stores.FOLDER].with_name("thumbnails")}
     if SQLITE_FILE in destinations:
         database, log = sqlite_files()
@@ -257,13 +263,13 @@ def swap_data_folders(destinations: dict[str, Path], aside: str) -> list[Path]:
                 moved_folders.append(folder)
             move_reversibly(destination, folder / destination.name)
         for destination in new:
-            move_reversibly(staging_path(destination), destination)
+            move_reversibly(staging_path_next_to_folder(destination), destination)
         undo.pop_all()
     return moved_folders
 
 
 @contextmanager
-def load_postgres_dump(dump: Path) -> Iterator[None]:
+def swap_in_postgres_dump(dump: Path) -> Iterator[None]:
     """Have the dump's tables in the place of the old ones; the old ones come back if it or the block fails."""
     if shutil.which("pg_restore") is None:
         raise CommandError("pg_restore is not installed here. It comes with PostgreSQL's client programs.")
@@ -281,16 +287,16 @@ def load_postgres_dump(dump: Path) -> Iterator[None]:
 @contextmanager
 def set_old_tables_aside() -> Iterator[None]:
     """Have an empty schema for the length of the block; then the old one goes, or comes back if it fails."""
-    run_in_one_transaction(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
+    execute_sql_in_one_transaction(f"ALTER SCHEMA public RENAME TO {ASIDE}", "CREATE SCHEMA public")
     try:
         yield
     except BaseException:
-        run_in_one_transaction("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {ASIDE} RENAME TO public")
+        execute_sql_in_one_transaction("DROP SCHEMA public CASCADE", f"ALTER SCHEMA {ASIDE} RENAME TO public")
         raise
-    run_in_one_transaction(f"DROP SCHEMA {ASIDE} CASCADE")
+    execute_sql_in_one_transaction(f"DROP SCHEMA {ASIDE} CASCADE")
 
 
-def run_in_one_transaction(*statements: str) -> None:
+def execute_sql_in_one_transaction(*statements: str) -> None:
     """Run the statements in one transaction: a restore that is killed leaves all of them done, or none."""
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in statements:

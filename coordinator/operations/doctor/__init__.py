@@ -52,7 +52,7 @@ def failed_check(name: str, message: str, remedy: str) -> CheckResult:
     return CheckResult(name, CheckLevel.FAIL, message, remedy)
 
 
-def join_first_names(names: Sequence[object]) -> str:
+def join_names_up_to_limit(names: Sequence[object]) -> str:
     """Name the first of them; an id that another program stored may be anything."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(map(str, names[:MOST_NAMED])) + more

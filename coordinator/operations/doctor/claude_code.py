@@ -34,10 +34,12 @@ def check_claude_code_connection(url: str, key: str, *, actor: Actor) -> Iterato
     """
     url, claude_id = url.rstrip("/"), f"doctor-{uuid.uuid4()}"
     steps: list[tuple[str, Callable[[], str]]] = [
-        (f"Reach {url}", lambda: reach_server(f"{url}/health")),
+        (f"Reach {url}", lambda: request_status_of_server(f"{url}/health")),
         (
             "Post a hook with the key",
-            lambda: post_trial_hook(url, key, claude_id, "UserPromptSubmit", prompt="A trial."),
+            lambda: post_trial_hook_and_describe_answer(
+                url, key, claude_id, "UserPromptSubmit", prompt="A trial."
+            ),
         ),
         ("Find it written as an event", lambda: find_trial_event(claude_id)),
         ("Find it in the feed for open pages", lambda: require_trial_in_feed(claude_id)),
@@ -67,11 +69,13 @@ class TrialStepFailed(Exception):
     """A step that did not work, in words."""
 
 
-def reach_server(address: str) -> str:
+def request_status_of_server(address: str) -> str:
     return f"HTTP {send_trial_request(urllib.request.Request(address))[0]}"  # noqa: S310 - the operator's own address
 
 
-def post_trial_hook(url: str, key: str, claude_id: str, hook: str, **fields: object) -> str:
+def post_trial_hook_and_describe_answer(
+    url: str, key: str, claude_id: str, hook: str, **fields: object
+) -> str:
     return (
         send_trial_hook(url, key, claude_id, hook, **fields)
         or "Answered with an empty body: Claude Code goes on."

@@ -32,7 +32,7 @@ GIVE_UP = 5.0
 def check_database_opens() -> CheckResult:
     """Say which database it is, or that it cannot be opened."""
     try:
-        startup.require_database()
+        startup.require_database_connection()
     except CommandError as problem:
         return failed_check(
             "database", str(problem), "Check DATABASE_URL, and that the database server runs."
@@ -48,7 +48,7 @@ def check_database(now: datetime) -> Iterator[CheckResult]:
     yield from check_unfinished_move()
     yield check_applied_migrations()
     yield check_feed_triggers()
-    yield check_clock(now)
+    yield check_database_clock(now)
     yield check_feed_delay()
 
 
@@ -77,8 +77,8 @@ def check_sqlite_settings() -> Iterator[CheckResult]:
             " transaction open for a long time.",
             "Close the program that keeps the file open (such as a database browser), or restart the server.",
         )
-    file_room = shrinking.measure_file_room()
-    if file_room.is_much_free:
+    file_room = shrinking.measure_sqlite_file_space()
+    if file_room.has_much_free_space:
         yield warning_check(
             "file",
             f"{sizes.format_byte_count(file_room.free)} of the database's file are free, beside"
@@ -125,7 +125,7 @@ def check_postgres_settings() -> Iterator[CheckResult]:
 def check_pooler() -> Iterator[CheckResult]:
     """Say whether a pooler is used as it can be; nothing where there is none."""
     try:
-        startup.require_database_sessions()
+        startup.require_compatible_pooler()
     except CommandError as problem:
         yield failed_check("pooler", str(problem), "")
     else:
@@ -182,7 +182,7 @@ def check_feed_triggers() -> CheckResult:
     return passed_check("triggers", f"{len(expected_triggers) + 1} are in place")
 
 
-def check_clock(now: datetime) -> CheckResult:
+def check_database_clock(now: datetime) -> CheckResult:
     """Compare the database's time with this machine's, or with what was written last where they are one."""
     if server_time := health.database_server_time():
         apart = abs((server_time - timezone.now()).total_seconds())

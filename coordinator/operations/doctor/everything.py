@@ -26,10 +26,10 @@ def check_everything(address: str, now: datetime) -> Iterator[CheckResult]:
     yield opened
     if opened.level is CheckLevel.FAIL:
         return
-    yield from machine.check_machine(database_size_bytes())
+    yield from machine.check_data_folder_and_isolation(database_size_bytes())
     in_database = list(database.check_database(now))
     yield from in_database
     served = list(server.check_server(address))
     yield from served
     if not any(check.name == "migrations" and check.level is CheckLevel.FAIL for check in in_database):
-        yield from upkeep.check_upkeep(now, served=server.has_running_server(served))
+        yield from upkeep.check_keys_jobs_and_audit_log(now, served=server.has_running_server(served))

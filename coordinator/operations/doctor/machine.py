@@ -17,12 +17,12 @@ LEAST_ROOM = 200 * 1024 * 1024  # bytes; below it a burst of events may fill the
 GOOD_ROOM = 2 * 1024 * 1024 * 1024
 
 
-def check_machine(database_bytes: int) -> Iterator[CheckResult]:
+def check_data_folder_and_isolation(database_bytes: int) -> Iterator[CheckResult]:
     """Yield the checks of the folder that SIGNALBOX_DATA_DIR names."""
     yield check_disk_space(database_bytes)
     yield check_folder_permissions(Path(settings.DATA_DIR))
-    yield check_agents_apart()
-    yield check_program_owner()
+    yield check_agents_use_another_user()
+    yield check_code_is_writable_by_others()
     yield check_decoder_sandbox()
 
 
@@ -49,7 +49,7 @@ def check_folder_permissions(folder: Path) -> CheckResult:
     return passed_check("permissions", "only its owner can open the data folder")
 
 
-def check_agents_apart() -> CheckResult:
+def check_agents_use_another_user() -> CheckResult:
     """Say whether agents can be expected to work as the user that runs Signalbox."""
     uid = Path(settings.DATA_DIR).stat().st_uid
     if shared_user_problem := shared_user.find_shared_user_problem(uid):
@@ -59,7 +59,7 @@ def check_agents_apart() -> CheckResult:
     )
 
 
-def check_program_owner() -> CheckResult:
+def check_code_is_writable_by_others() -> CheckResult:
     """Say whether somebody else can change the code that runs: they would have all that it has."""
     uid = Path(settings.DATA_DIR).stat().st_uid
     for folder in (installation.CODE, *installation.CODE.parents):

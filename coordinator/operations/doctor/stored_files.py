@@ -16,7 +16,7 @@ from coordinator.models.chat import FilePlace
 from coordinator.operations.doctor import (
     CheckResult,
     failed_check,
-    join_first_names,
+    join_names_up_to_limit,
     passed_check,
     warning_check,
 )
@@ -28,15 +28,19 @@ LIST_THEM = "signalbox manage attachments lists them; a backup may have them."
 
 def check_stored_files(now: datetime) -> Iterator[CheckResult]:
     """Yield the checks."""
-    if FilePlace.S3 in stores.configured_file_places():
+    if FilePlace.S3 in stores.list_configured_file_stores():
         yield check_bucket()
     report = attachments.check_attachment_files(now)
-    yield check_broken_files(report) or check_untidy_files(report) or passed_check(NAME, "no file is missing")
+    yield (
+        check_missing_or_damaged_files(report)
+        or check_orphaned_or_unhashed_files(report)
+        or passed_check(NAME, "no file is missing")
+    )
 
 
 def check_bucket() -> CheckResult:
     store, name, data = (
-        stores.find_store(FilePlace.S3),
+        stores.find_attachment_store(FilePlace.S3),
         f"{stores.FOLDER}/doctor/{uuid.uuid4().hex}",
         b"doctor",
     )
@@ -58,23 +62,19 @@ def check_bucket() -> CheckResult:
     )
 
 
-def check_broken_files(report: FileCheckReport) -> CheckResult | None:
+def check_missing_or_damaged_files(report: FileCheckReport) -> CheckResult | None:
     if report.silent:
         return failed_check(NAME, report.silent[0], BUCKET_REMEDY)
     if report.damaged:
-        problem_text = (
-            f"{len(report.damaged)} files no longer have their length: {join_first_names(report.damaged)}."
-        )
+        problem_text = f"{len(report.damaged)} files no longer have their length: {join_names_up_to_limit(report.damaged)}."
         return failed_check(NAME, problem_text, LIST_THEM)
     if report.missing:
-        problem_text = (
-            f"{len(report.missing)} messages refer to missing files: {join_first_names(report.missing)}."
-        )
+        problem_text = f"{len(report.missing)} messages refer to missing files: {join_names_up_to_limit(report.missing)}."
         return failed_check(NAME, problem_text, LIST_THEM)
     return None
 
 
-def check_untidy_files(report: FileCheckReport) -> CheckResult | None:
+def check_orphaned_or_unhashed_files(report: FileCheckReport) -> CheckResult | None:
     if report.orphans:
         problem_text = f"{len(report.orphans)} files belong to no message."
         return warning_check(NAME, problem_text, "signalbox manage attachments --delete-orphans")
@@ -87,7 +87,7 @@ def check_untidy_files(report: FileCheckReport) -> CheckResult | None:
         return warning_check(NAME, problem_text, remedy)
     if report.elsewhere:
         problem_text = (
-            f"{report.elsewhere} files are not in {stores.place_for_new_files()}, where new ones go."
+            f"{report.elsewhere} files are not in {stores.store_name_for_new_files()}, where new ones go."
         )
         return warning_check(
             NAME, problem_text, "Move them, beside the running server: signalbox manage move_attachments"

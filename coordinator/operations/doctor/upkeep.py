@@ -15,13 +15,17 @@ from coordinator.identity.keys import accepts_keys_without_agent
 from coordinator.lib.times import format_rough_duration
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands, credentials, open_database
-from coordinator.mcp.servers.names import find_shadowing_server, is_own_server_name, name_in_calls
+from coordinator.mcp.servers.names import (
+    find_shadowing_server,
+    is_reserved_gateway_server_name,
+    name_in_calls,
+)
 from coordinator.models import ApiKey, Job, McpCredential, McpServer, McpTool, McpUpstream
 from coordinator.models.gateway import Network, Transport
 from coordinator.operations.doctor import (
     CheckResult,
     failed_check,
-    join_first_names,
+    join_names_up_to_limit,
     passed_check,
     stored_files,
     warning_check,
@@ -37,18 +41,18 @@ MOST_FAILING_NAMED = 3
 INDEX_BEHIND = 20_000  # events; housekeeping takes on some 8,000 a second
 
 
-def check_upkeep(now: datetime, *, served: bool) -> Iterator[CheckResult]:
+def check_keys_jobs_and_audit_log(now: datetime, *, served: bool) -> Iterator[CheckResult]:
     """Yield the checks; `served` says whether a server runs that should have done its housekeeping."""
     yield check_people_can_sign_in()
-    yield check_deciders(now)
+    yield check_deciding_rules(now)
     yield check_expiring_keys(now)
     yield check_unbound_keys(now)
     yield check_key_quotas(now)
-    yield check_credentials()
-    yield check_server_commands()
+    yield check_credentials_can_be_decrypted()
+    yield check_unaccepted_server_commands()
     yield check_server_isolation()
-    yield from check_open_database()
-    yield check_names_in_calls()
+    yield from check_servers_reaching_database()
+    yield check_ambiguous_server_names()
     yield check_jobs(now) if served else passed_check("jobs", "no server is running to do it")
     yield from stored_files.check_stored_files(now)
     yield check_search_index()
@@ -62,7 +66,7 @@ def check_people_can_sign_in() -> CheckResult:
     return passed_check("people", "somebody can sign in")
 
 
-def check_deciders(now: datetime) -> CheckResult:
+def check_deciding_rules(now: datetime) -> CheckResult:
     book = deciders.load_decider_book(now)
     troubles = book.find_rule_problems()
     if troubles:
@@ -85,7 +89,7 @@ def check_expiring_keys(now: datetime) -> CheckResult:
     if soon:
         return warning_check(
             "keys",
-            f"{len(soon)} expire soon: {join_first_names(soon)}.",
+            f"{len(soon)} expire soon: {join_names_up_to_limit(soon)}.",
             "Make new ones: signalbox manage apikey create …",
         )
     return passed_check("keys", "none expires within 14 days")
@@ -96,7 +100,7 @@ def check_unbound_keys(now: datetime) -> CheckResult:
         return passed_check("agents' keys", "each is bound to the agents that it speaks for")
     unbound = [row.key.name for row in key_binding.list_unbound_keys(now)]
     message = (
-        f"{len(unbound)} keys speak for any agent: {join_first_names(unbound)}."
+        f"{len(unbound)} keys speak for any agent: {join_names_up_to_limit(unbound)}."
         if unbound
         else ("Keys that are bound to no agent are accepted, though there are none.")
     )
@@ -114,23 +118,23 @@ def check_key_quotas(now: datetime) -> CheckResult:
     if names := list(full.values_list("name", flat=True)):
         return warning_check(
             "what keys store",
-            f"{len(names)} keys have reached their limit of {limit // MIB} MiB today: {join_first_names(names)}.",
+            f"{len(names)} keys have reached their limit of {limit // MIB} MiB today: {join_names_up_to_limit(names)}.",
             "Look at what they store, or raise SIGNALBOX_KEY_MIB_PER_DAY. Their calls are still decided.",
         )
     return passed_check("what keys store", f"none has reached {limit // MIB} MiB today")
 
 
-def check_credentials() -> CheckResult:
+def check_credentials_can_be_decrypted() -> CheckResult:
     problems = []
     rows = McpCredential.objects.order_by("server_id", "kind", "name")
     for row in rows:
         try:
-            credentials.read_credential_value(row)
+            credentials.decrypt_credential_value(row)
         except credentials.CredentialUnusable as problem:
             problems.append(str(problem.detail))
     problem_text = "of the MCP servers' credentials cannot be used"
     if not problems and (
-        problems := notifications.find_unusable_addresses() + push.find_unusable_push_keys()
+        problems := notifications.find_undecryptable_addresses() + push.find_undecryptable_push_keys()
     ):
         problem_text = "of the addresses that messages are sent to cannot be used"
     if problems:
@@ -142,7 +146,7 @@ def check_credentials() -> CheckResult:
     return passed_check("credentials", f"all {len(rows)} of the MCP servers' credentials can be used")
 
 
-def check_server_commands() -> CheckResult:
+def check_unaccepted_server_commands() -> CheckResult:
     started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True).order_by("server_id")
     servers = McpServer.objects.in_bulk([row.server_id for row in started])
     changed = [
@@ -154,7 +158,7 @@ def check_server_commands() -> CheckResult:
         return warning_check(
             "commands",
             f"Commands of {len(changed)} MCP servers were not written by an admin here, so they are not started: "
-            f"{join_first_names(changed)}.",
+            f"{join_names_up_to_limit(changed)}.",
             "Check each on its page under MCP, and accept it there.",
         )
     return passed_check("commands", f"{len(started)} MCP servers are started here as an admin accepted them")
@@ -165,7 +169,7 @@ def check_server_isolation() -> CheckResult:
     servers = list(started)
     if off := [row.server_id for row in servers if row.is_isolation_off]:
         problem_text = (
-            f"{join_first_names(off)} can read the keys and the database, and could decide: started without"
+            f"{join_names_up_to_limit(off)} can read the keys and the database, and could decide: started without"
             " isolation."
         )
         return warning_check(
@@ -182,25 +186,25 @@ def check_server_isolation() -> CheckResult:
     return passed_check("isolation", f"programs that MCP servers consist of run in {mechanism.value}")
 
 
-def check_open_database() -> Iterator[CheckResult]:
+def check_servers_reaching_database() -> Iterator[CheckResult]:
     """Report MCP servers that could write into the database over the network, since it asks for no password there."""
     started = McpUpstream.objects.filter(transport=Transport.STDIO, enabled=True, network=Network.MACHINE)
     names = list(started.order_by("server_id").values_list("server_id", flat=True))
     if not names:
         return
-    if (address := open_database.find_open_database_address(Network.MACHINE.value)) is None:
+    if (address := open_database.find_passwordless_database_address(Network.MACHINE.value)) is None:
         yield passed_check(
             "database password", "MCP servers do not reach the database, or not without a password"
         )
         return
     problem_text = (
         f"PostgreSQL asks for no password at {address}, and MCP servers that reach it could decide:"
-        f" {join_first_names(names)}."
+        f" {join_names_up_to_limit(names)}."
     )
     yield warning_check("database password", problem_text, open_database.REMEDY)
 
 
-def check_names_in_calls() -> CheckResult:
+def check_ambiguous_server_names() -> CheckResult:
     servers = sorted(McpServer.objects.exclude(pk=None).values_list("pk", flat=True))
     alike = Counter(name_in_calls(server) for server in servers)
     twins = [server for server in servers if alike[name_in_calls(server)] > 1]
@@ -210,18 +214,18 @@ def check_names_in_calls() -> CheckResult:
     mistaken = [
         f"{tool} of {server}" for server, tool in tools if find_shadowing_server(server, tool, servers)
     ]
-    if own_servers := [server for server in servers if is_own_server_name(server)]:
-        names = join_first_names(own_servers)
+    if own_servers := [server for server in servers if is_reserved_gateway_server_name(server)]:
+        names = join_names_up_to_limit(own_servers)
         problem_text = f"Calls cannot tell these MCP servers from Signalbox's own gateway: {names}."
         return warning_check("names", problem_text, "Register them under another name.")
     if twins:
         problem_text = (
             "Calls cannot tell these MCP servers apart, so /mcp serves none of their tools:"
-            f" {join_first_names(twins)}."
+            f" {join_names_up_to_limit(twins)}."
         )
         return warning_check("names", problem_text, "Register all but one of them under another name.")
     if mistaken:
-        tool_names = join_first_names(mistaken)
+        tool_names = join_names_up_to_limit(mistaken)
         problem_text = f"Tools whose names in calls mean another MCP server's are not served: {tool_names}."
         return warning_check("names", problem_text, "Register one of the servers under another name.")
     return passed_check("names", f"calls can tell the tools of {len(servers)} MCP servers apart")
@@ -232,7 +236,9 @@ def check_jobs(now: datetime) -> CheckResult:
     overdue = sorted(Job.objects.overdue_at(now, OVERDUE).values_list("name", flat=True).distinct())
     if overdue:
         return failed_check(
-            "jobs", f"Overdue: {join_first_names(overdue)}.", "Read the server's log. Restart the server."
+            "jobs",
+            f"Overdue: {join_names_up_to_limit(overdue)}.",
+            "Read the server's log. Restart the server.",
         )
     failing = Job.objects.filter(error__isnull=False, attempts__gte=MANY_ATTEMPTS).order_by("name", "id")
     if failing:
@@ -263,7 +269,7 @@ def check_audit_log(now: datetime) -> Iterator[CheckResult]:
     if failing:
         yield warning_check(
             "audit checkpoints",
-            f"Checkpoints do not reach {join_first_names(failing)}.",
+            f"Checkpoints do not reach {join_names_up_to_limit(failing)}.",
             "The page Audit log, Verify says why.",
         )
 

@@ -36,7 +36,7 @@ class DatabaseMove:
     def __init__(self, path: Path, say: Say, *, mend: bool = False) -> None:
         if is_sqlite():
             raise CommandError("Name a PostgreSQL database: postgres://user:password@host:5432/name.")
-        startup.require_database()
+        startup.require_database_connection()
         self.source = SqliteSource(path)
         self.say = say
         self.odds = OddValueReport(mend=mend)
@@ -59,7 +59,7 @@ class DatabaseMove:
             self.print_unknown_tables(tables)
         if orphans and self.odds.refused_count:
             self.print_lines(orphans)
-        self.report_odd_values()
+        self.report_changed_or_refused_values()
         self.refuse_orphan_rows(orphans)
         self.say("All of it can be moved. Nothing was changed (--dry-run).")
 
@@ -69,10 +69,10 @@ class DatabaseMove:
         for raw in self.source.iterate_source_rows(table):
             count += 1
             characters += sum(len(value) if isinstance(value, str | bytes) else 8 for value in raw)
-            rows.convert_row(table, raw, self.odds)
+            rows.convert_sqlite_row_for_postgres(table, raw, self.odds)
         return count, characters
 
-    def move_everything(self, now: datetime) -> None:
+    def move_database_rows(self, now: datetime) -> None:
         """Move everything. Raises CommandError, and then the target is marked as incomplete."""
         with (
             startup.lock_data_folder(settings.DATA_DIR, remedy=STOP_SERVER),
@@ -81,28 +81,28 @@ class DatabaseMove:
             self.require_same_migrations()
             target.require_usable_target()
             self.say(f"Moving {self.source.path} to {startup.describe_database()}.")
-            target.note_incomplete_move()
+            target.record_incomplete_move()
             self.say("Making the tables …")
             target.create_target_tables()
             tables = find_tables_to_move(self.source.db)
             self.refuse_orphan_rows(self.source.find_orphan_rows(tables))
             self.print_unknown_tables(tables)
-            counters = self.source.load_id_counters()
+            counters = self.source.load_last_ids_by_table()
             started_at = time.monotonic()
             with transaction.atomic():
-                digests = self.copy_and_compare(tables, counters)
+                digests = self.copy_and_compare_tables(tables, counters)
                 self.record_finished_move(now)
             count = sum(digest.count for digest in digests.values())
             self.say(
                 f"{count:,} rows are in PostgreSQL, and no table differs ({time.monotonic() - started_at:.0f} s)."
             )
 
-    def copy_and_compare(
+    def copy_and_compare_tables(
         self, tables: Sequence[MovedTable], counters: Mapping[str, int]
     ) -> dict[str, RowsDigest]:
         """Copy all rows, put the constraints back and compare; part of a transaction. Return what was read of each."""
         total = sum(self.source.count_source_rows(table) for table in tables)
-        keys = target.prepare_empty_tables(tables)
+        keys = target.empty_tables_and_drop_constraints(tables)
         self.say(f"Copying {total:,} rows …")
         progress = MoveProgress(self.say, total)
         digests = {table.name: self.copy_table(table, progress) for table in tables}
@@ -119,9 +119,11 @@ class DatabaseMove:
         """Copy one table; return the count and digest of its rows. Raises CommandError where a value is refused."""
         digest = RowsDigest()
         raw_rows = progress.count_rows(table.name, self.source.iterate_source_rows(table))
-        converted = (rows.convert_row(table, raw, self.odds) for raw in raw_rows)
-        target.copy_rows_to_target(table, digest.pass_rows(row for row in converted if row is not None))
-        self.report_odd_values()
+        converted = (rows.convert_sqlite_row_for_postgres(table, raw, self.odds) for raw in raw_rows)
+        target.copy_rows_to_target(
+            table, digest.yield_and_digest_rows(row for row in converted if row is not None)
+        )
+        self.report_changed_or_refused_values()
         return digest
 
     def compare_table(self, table: MovedTable, digest: RowsDigest, progress: MoveProgress) -> None:
@@ -145,7 +147,7 @@ class DatabaseMove:
             metadata={"from": str(self.source.path)},
             now=now,
         )
-        target.note_complete_move()
+        target.clear_incomplete_move_record()
 
     def require_same_migrations(self) -> None:
         known_migrations, applied = startup.migrations_on_disk(), self.source.load_source_migrations()
@@ -166,7 +168,7 @@ class DatabaseMove:
                 "left them; delete them or restore what they refer to, and run this again. Nothing was moved."
             )
 
-    def report_odd_values(self) -> None:
+    def report_changed_or_refused_values(self) -> None:
         """Print what was changed; raise CommandError where PostgreSQL cannot hold a value."""
         if self.odds.mended:
             self.say("Changed, as import_db does, because PostgreSQL would not accept it:")

@@ -57,26 +57,26 @@ def decode_sqlite_text(stored: bytes) -> str:
         return text
 
 
-def convert_row(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None:
+def convert_sqlite_row_for_postgres(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None:
     """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
     for target_column, value in zip(table.target_columns, raw, strict=True):
         try:
-            row.append(convert_row_value(table, target_column, value, odds, raw))
+            row.append(convert_value_for_target_column(table, target_column, value, odds, raw))
         except OddValue as odd:
             odds.add_refused_value(str(odd))
             return None
     return tuple(row)
 
 
-def convert_row_value(
+def convert_value_for_target_column(
     table: MovedTable, target_column: TargetColumn, value: Any, odds: OddValueReport, raw: Row
 ) -> Any:
     column = target_column.column
     if value is not None and (
         type(value) is not _AS_IS.get(column.kind) or (type(value) is str and "\0" in value)
     ):
-        value = convert_value_kind(table, column, value, odds, raw)
+        value = convert_value_to_column_type(table, column, value, odds, raw)
     if value is None:
         if column.null:
             return None
@@ -94,7 +94,7 @@ def convert_row_value(
     return value
 
 
-def convert_value_kind(
+def convert_value_to_column_type(
     table: MovedTable, column: ModelColumn, value: Any, odds: OddValueReport, raw: Row
 ) -> Any:
     """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
@@ -133,7 +133,7 @@ class RowsDigest:
         self.count = 0
         self._total = 0
 
-    def pass_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def yield_and_digest_rows(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the rows, and take each into account."""
         for row in rows:
             self.count += 1
@@ -141,7 +141,7 @@ class RowsDigest:
             yield row
 
     def add_rows(self, rows: Iterable[Row]) -> None:
-        for _ in self.pass_rows(rows):
+        for _ in self.yield_and_digest_rows(rows):
             pass
 
     @property

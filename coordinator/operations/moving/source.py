@@ -68,7 +68,7 @@ class SqliteSource:
         """Yield all rows, reading one at a time."""
         yield from self.db.execute(f"SELECT {table.quoted_columns} FROM {quote_sql_identifier(table.name)}")
 
-    def load_id_counters(self) -> dict[str, int]:
+    def load_last_ids_by_table(self) -> dict[str, int]:
         """Return the last id that was given in each table that counts."""
         return dict(self.db.execute("SELECT name, seq FROM sqlite_sequence"))
 

@@ -53,7 +53,7 @@ def require_usable_target() -> None:
         )
 
 
-def note_incomplete_move() -> None:
+def record_incomplete_move() -> None:
     """Note that what is here is incomplete: no server starts on it."""
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE IF NOT EXISTS {moved.STATE} (moved_at text)")
@@ -62,8 +62,8 @@ def note_incomplete_move() -> None:
         )
 
 
-def note_complete_move() -> None:
-    """Remove the note of `note_incomplete_move`; part of the transaction that copied everything."""
+def clear_incomplete_move_record() -> None:
+    """Remove the note of `record_incomplete_move`; part of the transaction that copied everything."""
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TABLE {moved.STATE}")
 
@@ -74,7 +74,7 @@ def create_target_tables() -> None:
         call_command("migrate", interactive=False, verbosity=0)
 
 
-def prepare_empty_tables(tables: Sequence[MovedTable]) -> list[ForeignKey]:
+def empty_tables_and_drop_constraints(tables: Sequence[MovedTable]) -> list[ForeignKey]:
     """Empty the tables and take triggers and foreign keys away, so that rows come in any order and make no others.
 
     Part of the transaction that copies everything. Return the foreign keys, for `restore_constraints`.

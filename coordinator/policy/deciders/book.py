@@ -141,7 +141,7 @@ class DeciderBook:
 
         Nobody's right counts for what they themselves asked for, where that is forbidden.
         """
-        rule, owner = self.find_deciding_rule(request), find_barred_owner(request)
+        rule, owner = self.find_deciding_rule(request), find_requester_barred_from_deciding(request)
         if user.pk not in self.approvers_by_id or user.get_username() == owner:
             return []
         return self.find_rights_by_rule(user, rule, owner)
@@ -163,7 +163,7 @@ class DeciderBook:
         """Say, to the person, why they may not decide the request; nothing where they may."""
         if not isinstance(user, User) or not has_role(user, APPROVER):
             return NO_ROLE
-        if user.get_username() == find_barred_owner(request):
+        if user.get_username() == find_requester_barred_from_deciding(request):
             return OWN
         rule = self.find_deciding_rule(request)
         if rule is None or self.find_decision_rights(user, request):
@@ -180,7 +180,7 @@ class DeciderBook:
 
     def find_request_deciders(self, request: PermissionRequest) -> list[User]:
         """Return everybody who may decide the request, by name."""
-        rule, owner = self.find_deciding_rule(request), find_barred_owner(request)
+        rule, owner = self.find_deciding_rule(request), find_requester_barred_from_deciding(request)
         other_approvers = [user for user in self.approvers_by_id.values() if user.get_username() != owner]
         return (
             other_approvers
@@ -211,7 +211,7 @@ class DeciderBook:
 
         Where rows name too few in any case, `trouble` says so.
         """
-        owner, rule = find_barred_owner(request), self.find_deciding_rule(request)
+        owner, rule = find_requester_barred_from_deciding(request), self.find_deciding_rule(request)
         needed = self.required_approval_count(request)
         if owner not in self.approvers_by_name or len(self.rule_approver_ids(rule)) < needed:
             return ""
@@ -298,7 +298,7 @@ def has_vote_ended(vote: PermissionVote, now: datetime) -> bool:
     return not isinstance(vote.until, datetime) or vote.until <= now
 
 
-def find_barred_owner(request: PermissionRequest) -> str | None:
+def find_requester_barred_from_deciding(request: PermissionRequest) -> str | None:
     """Return who may not decide the request because they asked for it, themselves or by a key of theirs."""
     context = approvals.request_context(request)
     return None if settings.DECIDE_OWN_REQUESTS or context is None else context.owner
@@ -315,10 +315,10 @@ def load_decider_book(now: datetime) -> DeciderBook:
     """Return who may decide what at `now`: one query where there are no rows."""
     rows = DecidingRule.objects.order_by("position", "id")
     rules = tuple(convert_deciding_rule(row, number) for number, row in enumerate(rows, 1))
-    return DeciderBook(now, rules, servers_named_in_rules(rules))
+    return DeciderBook(now, rules, server_names_for_rule_matching(rules))
 
 
-def servers_named_in_rules(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
+def server_names_for_rule_matching(rules: Sequence[DecidingRuleRow]) -> tuple[str, ...]:
     """Return the MCP servers by whose names tools are told apart; none where no row asks."""
     if not any(rule.server or rule.tool for rule in rules):
         return ()
@@ -333,7 +333,7 @@ def load_request_deciders(
     return (book or load_decider_book(now or timezone.now())).find_request_deciders(request)
 
 
-def user_can_decide(
+def can_user_decide_request(
     user: User | AnonymousUser,
     request: PermissionRequest,
     now: datetime,

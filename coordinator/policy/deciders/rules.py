@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import PREFIX, find_call_behind_gateway, find_called_tools, name_in_calls
+from coordinator.mcp.servers.names import PREFIX, find_called_tools, name_in_calls, unwrap_gateway_call_name
 from coordinator.models import DecidingRule, PermissionRequest
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE as ACCESS
 from coordinator.policy.grants.access_requests import parse_access_request
@@ -118,7 +118,7 @@ def build_request_terms(
     known_names: Iterable[str],
 ) -> RequestTerms:
     """Return the terms of a request with these words. `server` is the one that it names beside the tool, if any."""
-    meant_tools = {(server, tool)} if server else set(find_meant_server_tools(tool, known_names))
+    meant_tools = {(server, tool)} if server else set(find_server_tools_in_call_name(tool, known_names))
     calls = {
         f"{PREFIX}{name_in_calls(agent_id)}__{name_in_calls(name)}" for agent_id, name in meant_tools if name
     }
@@ -132,7 +132,7 @@ def build_request_terms(
     )
 
 
-def find_meant_server_tools(call: str, known_names: Iterable[str]) -> Iterable[tuple[str, str]]:
+def find_server_tools_in_call_name(call: str, known_names: Iterable[str]) -> Iterable[tuple[str, str]]:
     """Return the servers and tools that a call means: known ones, and as its own name has it.
 
     Not the latter where a known server's name goes on into what would be the tool: `mcp__a__b__run` means no `a` then.
@@ -140,7 +140,7 @@ def find_meant_server_tools(call: str, known_names: Iterable[str]) -> Iterable[t
     if not call.startswith(PREFIX):
         return []
     called_tools = find_called_tools(call, known_names)
-    server, separator, tool = (find_call_behind_gateway(call) or call)[len(PREFIX) :].partition("__")
+    server, separator, tool = (unwrap_gateway_call_name(call) or call)[len(PREFIX) :].partition("__")
     is_own = (
         separator and server and tool and (not called_tools or any(name == tool for _, name in called_tools))
     )

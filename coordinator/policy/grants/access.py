@@ -9,7 +9,7 @@ that the server is unknown (`is_unknown`).
 
 What is unclear denies. Of several live rows of one kind a denial wins, then one that asks, and among equals the
 newest; an unknown permission denies; an end that cannot be read makes an allowing row void, leaves a denying row in
-force and lets one that asks deny. `find_grant_problems` says so of each such row, so that pages can flag it.
+force and lets one that asks deny. `describe_invalid_grant_fields` says so of each such row, so that pages can flag it.
 
 Grants of one slot can lie on top of each other: a temporary one names in its metadata (ON_TOP_OF) the ids of those it
 was laid upon. While it is live they do not count; once it is over they do again. A row that it does not name, such as
@@ -35,7 +35,7 @@ from coordinator.models.mcp import (
     EntryType,
     GrantPermission,
     GrantWord,
-    effective_permission_of,
+    effective_grant_permission,
 )
 
 ALLOW, ASK, DENY = GrantWord.ALLOW.value, GrantWord.ASK.value, GrantWord.DENY.value
@@ -69,7 +69,7 @@ class GrantRow(NamedTuple):
     @property
     def effective_permission(self) -> str:
         """What the row says: allow, ask or deny; a word that nobody knows as it stands."""
-        return effective_permission_of(self.permission, self.asks)
+        return effective_grant_permission(self.permission, self.asks)
 
     @property
     def effective_decision(self) -> str:
@@ -134,8 +134,8 @@ class Verdict:
     def reason(self) -> str:
         if self.source == UNKNOWN_SERVER:
             return f"There is no MCP server {self.server_id!r} here."
-        decision_reason = self.build_decision_reason()
-        if self.is_temporary and self.then is not None and self.expires_at is not None:
+        decision_reason = self.build_reason_without_expiry()
+        if self.is_by_temporary_grant and self.then is not None and self.expires_at is not None:
             until = self.expires_at.strftime("%Y-%m-%d %H:%M")
             decision_reason = f"{decision_reason} Until {until} UTC, then {PARTICIPLES[self.then.decision]}."
         return (
@@ -145,11 +145,11 @@ class Verdict:
         )
 
     @property
-    def is_temporary(self) -> bool:
+    def is_by_temporary_grant(self) -> bool:
         """Say whether the grant that decided lies on top of another one."""
-        return self.grant is not None and bool(covered_grant_ids(self.grant))
+        return self.grant is not None and bool(overridden_grant_ids(self.grant))
 
-    def build_decision_reason(self) -> str:
+    def build_reason_without_expiry(self) -> str:
         if self.changed_at is not None and self.is_denied:
             since = "" if self.grant is None else " after it was granted"
             return f"The tool's definition changed{since}, and nobody has accepted the change yet."
@@ -208,18 +208,18 @@ class AccessPolicy:
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool = False
     ) -> Verdict:
         """Return whether `agent_id` may call the tool at `at`, by the rows held here."""
-        verdict = self._decide_without_successor(agent_id, server_id, tool_name, at, past=past)
+        verdict = self._decide_without_later_verdict(agent_id, server_id, tool_name, at, past=past)
         if past or verdict.expires_at is None:
             return verdict
         # One step ahead, not all of them: there may be more rows than a stack has room for.
         return replace(
             verdict,
-            then=self._decide_without_successor(
+            then=self._decide_without_later_verdict(
                 agent_id, server_id, tool_name, verdict.expires_at, past=False
             ),
         )
 
-    def _decide_without_successor(
+    def _decide_without_later_verdict(
         self, agent_id: str, server_id: str, tool_name: str, at: datetime, *, past: bool
     ) -> Verdict:
         default = self.servers.get(server_id)
@@ -230,7 +230,7 @@ class AccessPolicy:
             verdict = replace(verdict, is_unknown=True) if verdict else deny_unknown_server(server_id)
         else:
             verdict = verdict or decide_by_default_policy(server_id, default)
-        return self._apply_definition_change(verdict, server_id, tool_name)
+        return self._deny_if_definition_changed(verdict, server_id, tool_name)
 
     def decide_tools_of_server(
         self, agent_id: str, server_id: str, tools: Iterable[str], at: datetime, *, past: bool = False
@@ -245,13 +245,13 @@ class AccessPolicy:
             for tool in tools
         }
 
-    def _apply_definition_change(self, verdict: Verdict, server_id: str, tool_name: str) -> Verdict:
+    def _deny_if_definition_changed(self, verdict: Verdict, server_id: str, tool_name: str) -> Verdict:
         changed_at = self.changed.get((server_id, tool_name))
         if changed_at is None or verdict.is_denied:
             return verdict
         if server_id in self.accepted_only:
             return replace(verdict, decision=DENY, changed_at=changed_at)
-        if is_granted_since(verdict.grant, changed_at):
+        if is_grant_newer_than_change(verdict.grant, changed_at):
             return verdict
         decision = DENY if settings.DENY_CHANGED_TOOLS else verdict.decision
         return replace(verdict, decision=decision, changed_at=changed_at)
@@ -265,7 +265,7 @@ def deny_unknown_server(server_id: str) -> Verdict:
 def decide_by_grants(
     rows: list[GrantRow] | None, source: str, server_id: str, at: datetime, past: bool
 ) -> Verdict | None:
-    live = uncovered_grants([row for row in rows or () if row.is_live(at, past=past)])
+    live = topmost_grants_of_slot([row for row in rows or () if row.is_live(at, past=past)])
     if not live:
         return None
     strictest = min((row.effective_decision for row in live), key=STRICTEST_FIRST.index)
@@ -273,19 +273,19 @@ def decide_by_grants(
     return Verdict(strictest, source, server_id, row)
 
 
-def covered_grant_ids(row: GrantRow | Grant) -> list[int]:
+def overridden_grant_ids(row: GrantRow | Grant) -> list[int]:
     """Return the ids of the grants that the row was laid upon, as its metadata names them."""
     ids = row.metadata.get(ON_TOP_OF) if isinstance(row.metadata, dict) else None
     return [number for number in ids if isinstance(number, int)] if isinstance(ids, list) else []
 
 
-def uncovered_grants(rows: Sequence[GrantLike]) -> list[GrantLike]:
+def topmost_grants_of_slot(rows: Sequence[GrantLike]) -> list[GrantLike]:
     """Return those of a slot's live rows that no other of them lies on top of. A row covers older ones only."""
     by_id = {row.id: row for row in rows}
     covered = {
         number
         for row in rows
-        for number in covered_grant_ids(row)
+        for number in overridden_grant_ids(row)
         if number in by_id and grant_age_key(by_id[number]) < grant_age_key(row)
     }
     return [row for row in rows if row.id not in covered]
@@ -301,7 +301,7 @@ def grant_age_key(row: GrantRow | Grant) -> tuple[datetime, int]:
     return (row.granted_at if isinstance(row.granted_at, datetime) else instants.EPOCH, row.id)
 
 
-def is_granted_since(row: GrantRow | None, changed_at: datetime) -> bool:
+def is_grant_newer_than_change(row: GrantRow | None, changed_at: datetime) -> bool:
     return row is not None and isinstance(row.granted_at, datetime) and row.granted_at >= changed_at
 
 
@@ -423,7 +423,7 @@ def summarize_tool_grants(server_id: str, now: datetime, tools: Iterable[str] = 
     return lines
 
 
-def find_grant_problems(row: GrantRow | Grant) -> list[str]:
+def describe_invalid_grant_fields(row: GrantRow | Grant) -> list[str]:
     """Say what is odd about a row that another program wrote, and what it counts for."""
     return [
         fault

@@ -100,7 +100,9 @@ def add_affected_calls(
         (turn.agent_id, turn.server_id, turn.tool_name): turn.after.decision for turn in verdict_changes
     }
     by_word: dict[str | None, list[ToolCallCount]] = {}
-    for call_count in calls.count_calls_since(now - LOOKS_BACK, servers) if verdict_changes else []:
+    for call_count in (
+        calls.count_tool_calls_by_agent_since(now - LOOKS_BACK, servers) if verdict_changes else []
+    ):
         tool = call_count.server_id, call_count.tool_name
         # A grant counts for the id that a call came with, which may be either.
         word = turned.get((call_count.agent_name, *tool)) or turned.get((call_count.agent_id or "", *tool))

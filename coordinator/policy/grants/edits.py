@@ -19,7 +19,7 @@ from coordinator.policy.grants.access import (
     AccessPolicy,
     GrantLike,
     GrantRow,
-    uncovered_grants,
+    topmost_grants_of_slot,
 )
 
 INHERIT = "inherit"
@@ -80,7 +80,7 @@ def find_rows_beneath_edit(edit: GrantEdit, current_rows: Sequence[GrantLike]) -
     """
     if edit.permission == INHERIT or (edit.expires_at is None and not edit.gives_way):
         return []
-    top = {row.id for row in uncovered_grants(current_rows)}
+    top = {row.id for row in topmost_grants_of_slot(current_rows)}
     return [
         row
         for row in current_rows

@@ -63,32 +63,40 @@ def parse_grant_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime | 
 
     Raises UnprocessableRequest for what is no end, has passed, or is further away than LONGEST_GRANT.
     """
-    words = normalize_end_words(text)
+    words = normalize_end_text(text)
     if words in NO_END_WORDS:
         return None
-    return parse_named_end(
+    return parse_duration_or_moment_end(
         text, words, now, zone, "“2 hours”, “until Friday 18:00”, “2026-12-24 18:00” or “no end”"
     )
 
 
 def parse_approval_end(text: str, now: datetime, zone: tzinfo = UTC) -> datetime:
     """Return the end that a person wrote for an approval. It is written as that of a grant, but there must be one."""
-    words = normalize_end_words(text)
+    words = normalize_end_text(text)
     if not words:
         raise UnprocessableRequest(
             "Write when the approval ends, for example “2 hours” or “until Friday 18:00”."
         )
-    return parse_named_end(text, words, now, zone, "“2 hours”, “until Friday 18:00” or “2026-12-24 18:00”")
+    return parse_duration_or_moment_end(
+        text, words, now, zone, "“2 hours”, “until Friday 18:00” or “2026-12-24 18:00”"
+    )
 
 
-def normalize_end_words(text: str) -> str:
+def normalize_end_text(text: str) -> str:
     return " ".join(text[: MAX_END_CHARACTERS + 1].lower().replace(",", " ").split())
 
 
-def parse_named_end(text: str, words: str, now: datetime, zone: tzinfo, examples: str) -> datetime:
+def parse_duration_or_moment_end(
+    text: str, words: str, now: datetime, zone: tzinfo, examples: str
+) -> datetime:
     """Return the end that `words` name, which are what `text` says, in lower case; raise as `parse_grant_end` does."""
     words = re.sub(r"^(for|until|till) ", "", words)
-    end = instants.parse_instant(text.strip()) or parse_length(words, now) or parse_moment(words, now, zone)
+    end = (
+        instants.parse_instant(text.strip())
+        or parse_duration_to_end(words, now)
+        or parse_day_and_time(words, now, zone)
+    )
     if end is None or len(text) > MAX_END_CHARACTERS:
         raise UnprocessableRequest(
             f"“{text[:MAX_END_CHARACTERS]}” cannot be read as an end. Write for example {examples}."
@@ -100,7 +108,7 @@ def parse_named_end(text: str, words: str, now: datetime, zone: tzinfo, examples
     return end
 
 
-def parse_length(words: str, now: datetime) -> datetime | None:
+def parse_duration_to_end(words: str, now: datetime) -> datetime | None:
     """Return the end of a length such as `2 hours`, `90 min` or `1 day and 2 hours`; None where it is none."""
     position, length = 0, timedelta(0)
     while position < len(words):
@@ -112,14 +120,18 @@ def parse_length(words: str, now: datetime) -> datetime | None:
     return now + length
 
 
-def parse_moment(words: str, now: datetime, zone: tzinfo) -> datetime | None:
+def parse_day_and_time(words: str, now: datetime, zone: tzinfo) -> datetime | None:
     """Return the next moment that a day and a time name, or a time alone; None where they name none."""
     match = _DAY_AND_TIME.fullmatch(words)
-    clock = parse_clock(match["time"]) if match else None
+    clock = parse_time_of_day(match["time"]) if match else None
     if match is None or clock is None:
         return None
     today = now.astimezone(zone).date()
-    days = [today, today + timedelta(days=1)] if match["day"] is None else list_days(match["day"], today)
+    days = (
+        [today, today + timedelta(days=1)]
+        if match["day"] is None
+        else list_possible_dates(match["day"], today)
+    )
     moments = []
     for day in days:
         try:
@@ -129,7 +141,7 @@ def parse_moment(words: str, now: datetime, zone: tzinfo) -> datetime | None:
     return next((moment for moment in moments if moment > now), moments[-1] if moments else None)
 
 
-def parse_clock(text: str) -> time | None:
+def parse_time_of_day(text: str) -> time | None:
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -141,7 +153,7 @@ def parse_clock(text: str) -> time | None:
     return time(hour, minute) if hour < 24 and minute < 60 else None
 
 
-def list_days(words: str, today: date) -> list[date]:
+def list_possible_dates(words: str, today: date) -> list[date]:
     """Return the days that words may mean, the nearest first: a weekday also means the one in a week."""
     if words in ("today", "tomorrow"):
         return [today + timedelta(days=words == "tomorrow")]
@@ -150,12 +162,16 @@ def list_days(words: str, today: date) -> list[date]:
         nearest = today + timedelta(days=(weekday - today.weekday()) % 7)
         return [nearest, nearest + timedelta(days=7)]
     try:
-        return [date.fromisoformat(words)] if _ISO_DAY.fullmatch(words) else list_named_days(words, today)
+        return (
+            [date.fromisoformat(words)]
+            if _ISO_DAY.fullmatch(words)
+            else list_possible_calendar_dates(words, today)
+        )
     except ValueError:  # as the 30th of February
         return []
 
 
-def list_named_days(words: str, today: date) -> list[date]:
+def list_possible_calendar_dates(words: str, today: date) -> list[date]:
     """Return the days that `24 Dec`, `December 24th` or `24 Dec 2027` may mean. Raises ValueError for no day."""
     named = _NAMED_DAY.fullmatch(words)
     month_word = (named[2] or named[3]) if named else ""

@@ -29,22 +29,22 @@ class ManagedServers:
     granted: frozenset[str] = frozenset()
     strict: bool = False
 
-    def find_server_tools(self, call: str) -> list[ServerTool]:
+    def find_server_tools_of_call(self, call: str) -> list[ServerTool]:
         """Return the servers and tools that the call means: registered ones, else those that grants name."""
         return find_called_tools(call, self.servers) or find_called_tools(call, self.granted)
 
-    def find_first_server_tool(self, call: str) -> ServerTool | None:
+    def find_first_server_tool_of_call(self, call: str) -> ServerTool | None:
         """Return one of `find_called_tools`, else the names in the call; None for a built-in tool."""
         server_id, separator, tool = call.removeprefix(PREFIX).partition("__")
         if not call.startswith(PREFIX) or not (separator and server_id and tool):
             return None
-        return next(iter(self.find_server_tools(call)), (server_id, tool))
+        return next(iter(self.find_server_tools_of_call(call)), (server_id, tool))
 
-    def can_deny_call(self, call: str | None) -> bool:
+    def can_grants_deny_call(self, call: str | None) -> bool:
         """Say whether grants may deny the call, whose name is None where it is not known."""
         if call is None:
             return self.strict
-        return call.startswith(PREFIX) and (self.strict or bool(self.find_server_tools(call)))
+        return call.startswith(PREFIX) and (self.strict or bool(self.find_server_tools_of_call(call)))
 
     def decide_call_by_grants(
         self, policy: AccessPolicy, call: str, agent_id: str, at: datetime
@@ -57,8 +57,8 @@ class ManagedServers:
             return None
         verdicts = [
             policy.decide_tool_access(agent_id, server_id, tool, at)
-            for server_id, name in self.find_server_tools(call)
-            for tool in tools_with_call_name(policy, agent_id, server_id, name)
+            for server_id, name in self.find_server_tools_of_call(call)
+            for tool in find_granted_tools_by_call_name(policy, agent_id, server_id, name)
         ]
         if verdicts:
             return min(verdicts, key=verdict_leniency)
@@ -66,7 +66,9 @@ class ManagedServers:
         return deny_unknown_server(server_id) if self.strict else None
 
 
-def tools_with_call_name(policy: AccessPolicy, agent_id: str, server_id: str, tool: str) -> list[str]:
+def find_granted_tools_by_call_name(
+    policy: AccessPolicy, agent_id: str, server_id: str, tool: str
+) -> list[str]:
     """Return the tools in rows with this name in calls, else the name itself."""
     return [
         name for name in policy.tools_with_grants(agent_id, server_id) if name_in_calls(name) == tool

@@ -78,7 +78,7 @@ class BudgetRow:
         return f"{self.limit_label} for {self.name or 'everything'}"
 
     @property
-    def is_by_session(self) -> bool:
+    def is_limit_per_session(self) -> bool:
         """Say whether each session has the whole amount."""
         return self.span == BudgetSpan.SESSION
 
@@ -186,9 +186,9 @@ class BudgetForecast:
 
 def forecast_budget(state: BudgetState, now: datetime) -> BudgetForecast | None:
     """Return how a budget stands at the end of its period if use goes on like this; None where that says nothing."""
-    if state.budget.is_by_session or state.is_reached or not state.use.amount:
+    if state.budget.is_limit_per_session or state.is_reached or not state.use.amount:
         return None
-    begin, end = budget_bounds(state.budget, now)
+    begin, end = budget_period_bounds(state.budget, now)
     elapsed, period = now - begin, end - begin
     if elapsed < period * FORECAST_FROM:
         return None
@@ -236,14 +236,14 @@ def strip_separators(folder: str) -> str:
     return folder.rstrip("".join(FOLDER_SEPARATORS))
 
 
-def budget_day(now: datetime) -> str:
+def local_date_of_budgets(now: datetime) -> str:
     """Return the day of the installation's time zone."""
     return instants.local_day(instants.to_microseconds(now) // 1000, settings.LOCAL_ZONE)
 
 
-def budget_days(budget: BudgetRow, now: datetime) -> tuple[date, date]:
+def budget_period_dates(budget: BudgetRow, now: datetime) -> tuple[date, date]:
     """Return the first and the last day of a budget's current period. That of a session is the day."""
-    today = date.fromisoformat(budget_day(now))
+    today = date.fromisoformat(local_date_of_budgets(now))
     if budget.span == BudgetSpan.WEEK:
         first = today - timedelta(days=today.weekday())
         return first, first + timedelta(days=6)
@@ -253,9 +253,9 @@ def budget_days(budget: BudgetRow, now: datetime) -> tuple[date, date]:
     return today, today
 
 
-def budget_bounds(budget: BudgetRow, now: datetime) -> tuple[datetime, datetime]:
+def budget_period_bounds(budget: BudgetRow, now: datetime) -> tuple[datetime, datetime]:
     """Return when a budget's current period began, and when it ends."""
-    first, last = budget_days(budget, now)
+    first, last = budget_period_dates(budget, now)
     midnights = (
         datetime.combine(day, time.min, settings.LOCAL_ZONE) for day in (first, last + timedelta(days=1))
     )
@@ -265,7 +265,7 @@ def budget_bounds(budget: BudgetRow, now: datetime) -> tuple[datetime, datetime]
 
 def budget_period_name(budget: BudgetRow, now: datetime) -> str:
     """Return the period that a message is about: `2026-11-27`, `2026-W48` or `2026-11`."""
-    first, _ = budget_days(budget, now)
+    first, _ = budget_period_dates(budget, now)
     if budget.span == BudgetSpan.WEEK:
         return f"{first:%G-W%V}"
     return f"{first:%Y-%m}" if budget.span == BudgetSpan.MONTH else first.isoformat()
@@ -279,13 +279,15 @@ def end_of_today(now: datetime) -> datetime:
 def budget_usage_rows(budget: BudgetRow, now: datetime, session_id: str | None = None) -> QuerySet[UsageDay]:
     """Return the rows that a budget counts: those of its period, or of one session."""
     rows = UsageDay.objects.all()
-    if budget.is_by_session and session_id is not None:
-        return filter_rows_in_reach(budget, rows.filter(session_id=session_id))
-    first, last = budget_days(budget, now)
-    return filter_rows_in_reach(budget, rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat()))
+    if budget.is_limit_per_session and session_id is not None:
+        return filter_usage_in_budget_reach(budget, rows.filter(session_id=session_id))
+    first, last = budget_period_dates(budget, now)
+    return filter_usage_in_budget_reach(
+        budget, rows.filter(day__gte=first.isoformat(), day__lte=last.isoformat())
+    )
 
 
-def filter_rows_in_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySet[UsageDay]:
+def filter_usage_in_budget_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySet[UsageDay]:
     """Keep the rows of the agent, person, host, folder or model that the budget is for."""
     if budget.reach == BudgetReach.AGENT:
         return rows.filter(Q(agent=budget.name) | Q(program=budget.name))
@@ -299,11 +301,11 @@ def filter_rows_in_reach(budget: BudgetRow, rows: QuerySet[UsageDay]) -> QuerySe
         inner = [outer + end for end in FOLDER_SEPARATORS]
         return rows.alias(beginning=beginning).filter(Q(project_dir=outer) | Q(beginning__in=inner))
     if budget.reach == BudgetReach.MODEL:
-        return rows.filter(model__in=reported_model_names(budget.name, rows))
+        return rows.filter(model__in=model_names_in_usage_rows(budget.name, rows))
     return rows
 
 
-def reported_model_names(name: str, rows: QuerySet[UsageDay]) -> list[str]:
+def model_names_in_usage_rows(name: str, rows: QuerySet[UsageDay]) -> list[str]:
     """Return the names under which these rows have a model."""
     plain_name = normalize_model_name(name)
     reported = rows.order_by().values_list("model", flat=True).distinct()
@@ -362,7 +364,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
 
 def current_budget_state(budget: BudgetRow, now: datetime, session_id: str | None = None) -> BudgetState:
     """Return how a budget stands today, or in the session."""
-    about = session_id if budget.is_by_session else None
+    about = session_id if budget.is_limit_per_session else None
     return BudgetState(budget, budget_usage(budget, now, session_id), budget.is_lifted(now), about)
 
 
@@ -372,7 +374,7 @@ def budget_states_by_session(
     """Return how a budget by session stands in each of the sessions, by one query."""
     uses = sum_usage_by_columns(
         budget.measure,
-        filter_rows_in_reach(budget, UsageDay.objects.filter(session_id__in=session_ids)),
+        filter_usage_in_budget_reach(budget, UsageDay.objects.filter(session_id__in=session_ids)),
         "session_id",
     )
     is_lifted = budget.is_lifted(now)
@@ -411,7 +413,7 @@ def decide_by_budgets(
         elif budget.use.unpriced:
             ruling = stricter_ruling(ruling, ruling_for_unpriced_tokens(budget))
         elif not is_counted():
-            ruling = stricter_ruling(ruling, ruling_for_uncounted_key(budget))
+            ruling = stricter_ruling(ruling, ruling_for_key_over_storage_quota(budget))
     return ruling
 
 
@@ -432,7 +434,7 @@ def ruling_for_spent_budget(reached: BudgetState) -> Ruling:
     by = f"budget {budget.id}"
     if budget.at_limit == AtLimit.ASK:
         return Ruling(ASK, reason, by, deny_at_deadline=True, ground=budget)
-    end = "" if budget.is_by_session else f" or the {budget.span} ends"
+    end = "" if budget.is_limit_per_session else f" or the {budget.span} ends"
     return Ruling(
         DENY,
         f"{reason} No call runs until a person raises it{end}. Stop here and tell your user.",
@@ -450,7 +452,7 @@ def ruling_for_unpriced_tokens(state: BudgetState) -> Ruling:
     return Ruling(ASK, reason, f"budget {state.budget.id}", deny_at_deadline=True, ground=state.budget)
 
 
-def ruling_for_uncounted_key(state: BudgetState) -> Ruling:
+def ruling_for_key_over_storage_quota(state: BudgetState) -> Ruling:
     """Return what a budget says of a call whose key has reached its quota: what it uses is in no sum any more."""
     reason = (
         f"The budget of {state.budget.title} cannot be counted: the key has stored as much today as it may "
@@ -489,7 +491,7 @@ class SpentBudget:
 
 def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
     """Return the budgets of a period that are used up and let no run begin."""
-    periodic = (budget for budget in load_run_holding_budgets(now) if not budget.is_by_session)
+    periodic = (budget for budget in load_run_blocking_budgets(now) if not budget.is_limit_per_session)
     subjects: dict[tuple[str, str], BudgetSubject] = {}
     return [
         SpentBudget(budget, subjects) for budget in periodic if current_budget_state(budget, now).is_reached
@@ -498,7 +500,7 @@ def load_spent_run_budgets(now: datetime) -> list[SpentBudget]:
 
 def is_budget_spent(budget: BudgetRow, now: datetime) -> bool:
     """Say whether a budget is used up or cannot be counted: today, or in a session that was at work today."""
-    if not budget.is_by_session:
+    if not budget.is_limit_per_session:
         return is_spent_or_unpriced(current_budget_state(budget, now))
     at_work = budget_usage_rows(budget, now).order_by().values("session_id").distinct()
     rows = UsageDay.objects.filter(session_id__in=at_work)
@@ -512,23 +514,23 @@ def is_spent_or_unpriced(state: BudgetState) -> bool:
     return state.is_reached or state.use.unpriced > 0
 
 
-def has_run_holding_budget(now: datetime) -> bool:
+def has_run_blocking_budget(now: datetime) -> bool:
     """Say whether there is a budget that lets no run begin once it is used up."""
-    return bool(load_run_holding_budgets(now))
+    return bool(load_run_blocking_budgets(now))
 
 
-def find_budget_holding_run(
+def find_budget_blocking_run(
     subject: BudgetSubject, session_id: str | None, now: datetime
 ) -> BudgetState | None:
     """Return the budget that is used up and lets no run of this subject begin; or None."""
-    return find_first_spent_budget(load_run_holding_budgets(now), subject, session_id, now)
+    return find_first_spent_budget(load_run_blocking_budgets(now), subject, session_id, now)
 
 
-def find_budget_holding_session(
+def find_budget_blocking_session(
     session_id: str, agents: Iterable[str | None], now: datetime
 ) -> BudgetState | None:
     """Return the budget that is used up and lets no run of a session begin; one query where none holds runs."""
-    run_holding_budgets = load_run_holding_budgets(now)
+    run_holding_budgets = load_run_blocking_budgets(now)
     if not run_holding_budgets:
         return None
     return find_first_spent_budget(
@@ -539,7 +541,7 @@ def find_budget_holding_session(
     )
 
 
-def load_run_holding_budgets(now: datetime) -> list[BudgetRow]:
+def load_run_blocking_budgets(now: datetime) -> list[BudgetRow]:
     return [
         budget
         for budget in load_active_budgets()
@@ -554,7 +556,7 @@ def find_first_spent_budget(
     now: datetime,
 ) -> BudgetState | None:
     for budget in budgets:
-        if not budget.applies_to(subject) or (budget.is_by_session and session_id is None):
+        if not budget.applies_to(subject) or (budget.is_limit_per_session and session_id is None):
             continue  # a new session has used nothing
         spent_state = current_budget_state(budget, now, session_id)
         if spent_state.is_reached:

@@ -20,7 +20,7 @@ ONLY_LASTING = (
 )
 
 
-def parse_request_options(options: Any) -> list[dict[str, str]]:
+def parse_agent_answer_options(options: Any) -> list[dict[str, str]]:
     """Return the options that can be shown and chosen: each with `optionId`, `name` and `kind`, all texts.
 
     Left out are those that share their id with another: nobody could tell which of them was chosen.
@@ -45,7 +45,7 @@ def is_driven_agent_request(row: PermissionRequest) -> bool:
     return isinstance(row.metadata, dict) and row.metadata.get("hook") == ASKS
 
 
-def find_lasting_options(options: Sequence[Option]) -> list[Option]:
+def find_options_allowing_later_calls(options: Sequence[Option]) -> list[Option]:
     """Return the options that let more than this call run: they are offered beside a plain yes."""
     return [option for option in options if option.get("kind") == "allow_always"]
 
@@ -58,17 +58,17 @@ def choose_allow_option(options: Sequence[Option], picked: Sequence[Option] = ()
     chosen = next((option for option in picked if option.get("optionId")), None)
     if chosen is not None:
         return option_outcome(chosen)
-    outcome = choose_option_of_kind(options, "allow_once")
+    outcome = choose_single_agent_option(options, "allow_once")
     return (
         {**CANCELLED, "why": ONLY_LASTING}
-        if outcome == CANCELLED and find_lasting_options(options)
+        if outcome == CANCELLED and find_options_allowing_later_calls(options)
         else outcome
     )
 
 
 def choose_reject_option(options: Sequence[Option]) -> Outcome:
     """Return the agent's own no; where it offers none, the question is called off."""
-    return choose_option_of_kind(options, "reject_once", "reject_always")
+    return choose_single_agent_option(options, "reject_once", "reject_always")
 
 
 def choose_named_option(options: Sequence[Option], option_id: Any) -> Outcome:
@@ -86,7 +86,7 @@ def has_ambiguous_options(options: Sequence[Option]) -> bool:
     )
 
 
-def choose_option_of_kind(options: Sequence[Option], *kinds: str) -> Outcome:
+def choose_single_agent_option(options: Sequence[Option], *kinds: str) -> Outcome:
     for kind in kinds:
         for option in options:
             if option.get("kind") == kind:

@@ -16,8 +16,8 @@ from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.policy.requests.approvals import (
     PermissionSubject,
     Scope,
+    approved_edited_input,
     call_digest,
-    find_edited_input,
     hash_json_parts,
     legacy_call_digest,
     request_context,
@@ -37,7 +37,7 @@ class Requester:
     host: str | None = None
 
     @property
-    def covered_identity(self) -> tuple[str, str] | None:
+    def identity_covered_by_approval(self) -> tuple[str, str] | None:
         """Return who an approval covers: the agent; without one the key that asked; else nobody."""
         if self.agent_id is not None:
             return ("agent", self.agent_id)
@@ -71,7 +71,7 @@ def approval_cover_key(call: str, requester: Requester, scope: Scope) -> str | N
         Scope.FOLDER: (requester.folder, requester.host),
     }
     return hash_json_parts(
-        "cover", call, requester.covered_identity, scope.value, scope_fields.get(scope, ())
+        "cover", call, requester.identity_covered_by_approval, scope.value, scope_fields.get(scope, ())
     )
 
 
@@ -90,7 +90,7 @@ def find_covering_approval(
     return (
         covering_approval
         or find_legacy_approval(subject, requester.agent_id, now)
-        or find_foreign_approval(subject, now)
+        or find_approval_by_other_program(subject, now)
     )
 
 
@@ -110,7 +110,9 @@ def find_legacy_approval(
         Q(agent_id=None) | Q(agent_id=agent_id), scope=None, subject_key__in=keys
     )
     rows = active_approvals(now).filter(request_id__in=same.values("pk"))
-    return next((row for row in rows if find_edited_input(row) is None and not has_masked_secrets(row)), None)
+    return next(
+        (row for row in rows if approved_edited_input(row) is None and not has_masked_secrets(row)), None
+    )
 
 
 def has_masked_secrets(row: PermissionRequest) -> bool:
@@ -118,7 +120,7 @@ def has_masked_secrets(row: PermissionRequest) -> bool:
     return bool(find_masks([subject.target_resource, subject.tool_input]))
 
 
-def find_foreign_approval(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:
+def find_approval_by_other_program(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:
     """Return an approval that another program wrote: those tables know no tool and no input."""
     if subject.tool_name is not None or subject.tool_input is not None:
         return None

@@ -22,8 +22,8 @@ from coordinator.identity.scopes import OVERSEERS
 from coordinator.lib import instants, times
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus as Status
-from coordinator.policy.requests.gateway_requests import gateway_request_gist
-from coordinator.policy.requests.questions import question_gist
+from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
+from coordinator.policy.requests.questions import question_or_plan_in_one_line
 from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, STOPS_TURN
 from coordinator.secrets.digests import keyed_digest
 from coordinator.secrets.masking import mask_secrets
@@ -167,12 +167,12 @@ NOT_LISTED = object()  # was not loaded by PermissionRequestQuerySet.as_listed
 
 def permission_request_gist(request: PermissionRequest) -> str:
     """Return what `request` asks for in as few words as a list has room for: a command, or the target."""
-    tool_input = load_listed_input(request)
+    tool_input = loaded_tool_input_of_request(request)
     command = tool_input.get("command") if isinstance(tool_input, dict) else None
-    if (call := gateway_request_gist(request)) is not None:
+    if (call := gateway_request_tool_and_server(request)) is not None:
         return call
     context = request_context(request)
-    if context is not None and (question := question_gist(context.tool_name, tool_input)):
+    if context is not None and (question := question_or_plan_in_one_line(context.tool_name, tool_input)):
         return question
     return command if isinstance(command, str) and command else request.target_resource or ""
 
@@ -185,7 +185,7 @@ def request_call_digest(request: PermissionRequest) -> str:
     return context.subject_key
 
 
-def load_listed_input(request: PermissionRequest) -> Any:
+def loaded_tool_input_of_request(request: PermissionRequest) -> Any:
     """Return the request's input, as far as it was loaded: lists leave out large ones."""
     loaded = getattr(request, "listed_input", NOT_LISTED)
     return request_subject(request).tool_input if loaded is NOT_LISTED else loaded
@@ -201,12 +201,12 @@ def find_offered_rules(request: PermissionRequest) -> list[dict[str, Any]]:
     )
 
 
-def find_edited_input(request: PermissionRequest) -> Any:
+def approved_edited_input(request: PermissionRequest) -> Any:
     """Return the input that a person approved in place of the one asked for; None where they approved that."""
-    return find_decision_additions(request).get("updated_input")
+    return additions_of_approval(request).get("updated_input")
 
 
-def find_decision_additions(request: PermissionRequest) -> dict[str, Any]:
+def additions_of_approval(request: PermissionRequest) -> dict[str, Any]:
     """Return what the person added to their approval: an edited input, rules, an answer; empty where nothing was."""
     context = request_context(request)
     added = context.answer if context is not None else None
@@ -221,13 +221,13 @@ def can_stop_turn(request: PermissionRequest) -> bool:
 
 def is_turn_stopped(request: PermissionRequest) -> bool:
     """Say whether a person denied the request and ended the agent's turn with it."""
-    return find_decision_additions(request).get(STOPS_TURN) is True
+    return additions_of_approval(request).get(STOPS_TURN) is True
 
 
 def has_edited_input(request: PermissionRequest) -> bool:
     """Say whether a person approved another input than the one asked for."""
     listed = getattr(request, "is_edited", NOT_LISTED)
-    return find_edited_input(request) is not None if listed is NOT_LISTED else bool(listed)
+    return approved_edited_input(request) is not None if listed is NOT_LISTED else bool(listed)
 
 
 def request_context(request: PermissionRequest) -> PermissionContext | None:
@@ -335,12 +335,12 @@ def describe_request_outcome(request: PermissionRequest, now: datetime) -> str:
         return (
             f"its requester withdrew it {describe_elapsed_time(context.closed_at if context else None, now)}."
         )
-    is_answered = state.status == Status.APPROVED and "answers" in find_decision_additions(request)
+    is_answered = state.status == Status.APPROVED and "answers" in additions_of_approval(request)
     sentence = (
         f"{request.approved_by or 'somebody'} {'answered' if is_answered else state.status} it"
         f" {describe_elapsed_time(request.approved_at, now)}"
     )
-    if find_edited_input(request) is not None:
+    if approved_edited_input(request) is not None:
         sentence += ", with an edited input"
     if is_turn_stopped(request):
         sentence += ", turn ended"
@@ -402,7 +402,7 @@ def find_visible_request(request_id: str, caller: KeyIdentity, now: datetime) ->
     if (
         caller.scopes & OVERSEERS
         or is_request_of_caller(row, caller)
-        or is_covered_by_approval(row, caller, now)
+        or can_caller_use_approval(row, caller, now)
     ):
         return row
     raise NotFound("No such permission request.")
@@ -416,7 +416,7 @@ def is_request_of_caller(row: PermissionRequest, caller: KeyIdentity) -> bool:
     return by_its_agent or context.requested_by == str(caller.caller_actor)
 
 
-def is_covered_by_approval(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> bool:
+def can_caller_use_approval(row: PermissionRequest, caller: KeyIdentity, now: datetime) -> bool:
     """Say whether the caller's own question may be answered with this approval. An unbound key speaks for any agent."""
     if not current_request_state(row, now).in_force:
         return False

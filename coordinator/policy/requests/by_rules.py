@@ -11,8 +11,8 @@ from coordinator.policy.rules.call_history import CallMoment
 from coordinator.policy.rules.call_text import (
     CallText,
     build_requested_call_text,
+    call_text_in_working_folder,
     replace_surrogates,
-    set_call_folder,
 )
 from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
@@ -36,9 +36,9 @@ def judge_requested_call(
     text = build_requested_call_text(tool, subject.tool_input, subject.target_resource or "")
     program = subject.plugin_id if subject.plugin_id in AGENT_TITLES else ""
     servers = managed.load_managed_servers(now).servers
-    text = set_call_folder(text, folder)
+    text = call_text_in_working_folder(text, folder)
     needs = tool_rules.list_history_needs(rules, tool, text, agent_id, program, servers=servers)
     if needs and isinstance(text, CallText):
         moment = CallMoment(session_id or "", tool, subject.tool_input, now, folder=folder)
-        text = text.with_history(history_queries.load_call_history(needs, moment))
+        text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
     return tool_rules.decide_by_tool_rules(rules, tool, text, agent_id, program, servers=servers)

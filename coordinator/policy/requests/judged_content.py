@@ -57,7 +57,7 @@ def judged_content_for_audit(request: PermissionRequest) -> dict[str, Any]:
     return {"judged": shown_fields, "judged_sha256": hashlib.sha256(packed).hexdigest()}
 
 
-def request_group_key(request: PermissionRequest) -> str:
+def grouping_key_of_request(request: PermissionRequest) -> str:
     """Return what the requests on one card share: the same call in the same place, with the same offered rules."""
     return hash_json_parts("card", judged_request_fields(request), find_offered_rules(request))
 
@@ -77,5 +77,5 @@ def group_requests_by_card(rows: Iterable[PermissionRequest]) -> list[list[Permi
     """Return `rows` with those that share a card together, in the order they first appeared."""
     requests_by_card: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        requests_by_card.setdefault(request_group_key(row), []).append(row)
+        requests_by_card.setdefault(grouping_key_of_request(row), []).append(row)
     return list(requests_by_card.values())

@@ -15,7 +15,7 @@ from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 
 
-def ruling_ground_as_json(ruling: Ruling) -> dict[str, Any]:
+def ruling_source_as_json(ruling: Ruling) -> dict[str, Any]:
     """Return what a ruling follows: {"rule": {…}}, {"grant": {…}}, {"budget": {…}}, or nothing by default."""
     if isinstance(ruling.ground, DecisionRule):
         return {"rule": asdict(ruling.ground)}
@@ -26,7 +26,7 @@ def ruling_ground_as_json(ruling: Ruling) -> dict[str, Any]:
     return {}
 
 
-def policy_state_at_decision(tool: str | None, agent_id: str | None, now: datetime) -> dict[str, Any]:
+def rules_and_grants_at_decision(tool: str | None, agent_id: str | None, now: datetime) -> dict[str, Any]:
     """Return what a person's decision on a call found in force.
 
     `rules_version` names the whole list of rules (tool_rules.version). Where the tool is one of an MCP server,
@@ -38,7 +38,7 @@ def policy_state_at_decision(tool: str | None, agent_id: str | None, now: dateti
     }
     if tool and agent_id:
         grants = tool_rules.load_applicable_grants([(tool, agent_id)], now)
-        server_tools = grants.managed.find_server_tools(tool)
+        server_tools = grants.managed.find_server_tools_of_call(tool)
         if server_tools:
             rows = [
                 row
@@ -70,7 +70,7 @@ def audit_grant_as_json(row: GrantRow) -> dict[str, Any]:
     """Return a grant as it stands in an audit entry; an end that cannot be read stands as its text."""
     values = {**row._asdict(), "permission": row.effective_permission}
     del values["asks"], values["metadata"]
-    if beneath := access.covered_grant_ids(row):
+    if beneath := access.overridden_grant_ids(row):
         values[access.ON_TOP_OF] = beneath
     return {
         name: instants.format_canonical_instant(value) if isinstance(value, datetime) else value

@@ -127,7 +127,7 @@ class AskedAddress:
     @property
     def address_host(self) -> str:
         """Return the host that the address leads to, as it stands in the domain name system."""
-        return find_address_host(self.link or self.address)
+        return ascii_host_of_url(self.link or self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def is_question_tool(tool: str) -> bool:
     return tool in QUESTION_TOOLS or tool in PLAN_TOOLS or tool == ELICITATION
 
 
-def parse_asked(tool: str | None, tool_input: Any) -> Asked | None:
+def parse_question_of_tool_call(tool: str | None, tool_input: Any) -> Asked | None:
     """Return what a call asks a person; None where it is no question, or one of no known form."""
     if tool in QUESTION_TOOLS:
         return parse_questions(tool_input)
@@ -314,7 +314,7 @@ def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
         return None
     if params.get("mode") == "url":
         address = read_text(params, "url")
-        return AskedAddress(address, message, asker) if is_usable_address(address) else None
+        return AskedAddress(address, message, asker) if is_openable_browser_url(address) else None
     schema = params.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or len(properties) > MAX_QUESTIONS:
@@ -329,7 +329,7 @@ def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
     return AskedQuestions(readable, message, asker) if len(readable) == len(fields) else None
 
 
-def is_usable_address(address: str) -> bool:
+def is_openable_browser_url(address: str) -> bool:
     """Say whether an address can be opened in a browser, and shows where it leads: without a user's name before it.
 
     Masks of secrets may stand in it, as on cards.
@@ -346,7 +346,7 @@ def is_usable_address(address: str) -> bool:
         return False
 
 
-def find_address_host(address: str) -> str:
+def ascii_host_of_url(address: str) -> str:
     """Return an address's host in ASCII, in which no letter looks like another; nothing where it has none."""
     try:
         host = urlsplit(address).hostname or ""
@@ -499,7 +499,7 @@ def validate_answer(question: Question, answer: GivenAnswer) -> dict[str, Any]:
     if len(chosen) > most:
         raise UnprocessableRequest(f"Choose at most {most} in “{question.text}”.")
     if text:
-        require_fitting_text(question, text)
+        require_valid_answer_text(question, text)
     return {
         "question": question.text,
         "chosen": list(chosen),
@@ -508,7 +508,7 @@ def validate_answer(question: Question, answer: GivenAnswer) -> dict[str, Any]:
     }
 
 
-def require_fitting_text(question: Question, text: str) -> None:
+def require_valid_answer_text(question: Question, text: str) -> None:
     if question.kind == QuestionKind.NUMBER:
         number = parse_number(text)
         if number is None or (question.is_integer and isinstance(number, float) and not number.is_integer()):
@@ -557,7 +557,7 @@ def parse_number(text: str) -> float | None:
     return None
 
 
-def read_stored_answers(
+def match_stored_answers_to_questions(
     questions: AskedQuestions, stored: Any
 ) -> list[tuple[Question, tuple[Choice, ...], str]] | None:
     """Return each question with the choices and the text of its stored answer; None where they do not fit.
@@ -577,7 +577,7 @@ def read_stored_answers(
     return answers
 
 
-def remove_sealed_texts(added: Mapping[str, Any]) -> dict[str, Any]:
+def remove_secret_answer_texts(added: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a person added to a decision without the texts that nobody but the asker is to read."""
     stored = added.get(ANSWERED)
     if not isinstance(stored, list):
@@ -591,9 +591,9 @@ def remove_sealed_texts(added: Mapping[str, Any]) -> dict[str, Any]:
     return {**added, ANSWERED: answers}
 
 
-def build_claude_answers(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
+def build_claude_code_answer_fields(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the fields that Claude Code's tool takes with its input: answers, and notes on chosen ones."""
-    stored_answers = read_stored_answers(questions, stored)
+    stored_answers = match_stored_answers_to_questions(questions, stored)
     if stored_answers is None:
         return None
     answers: dict[str, str] = {}
@@ -618,9 +618,9 @@ def join_claude_labels(labels: Sequence[str]) -> str:
     )
 
 
-def describe_answers(questions: AskedQuestions, stored: Any) -> str | None:
+def describe_answers_for_agent(questions: AskedQuestions, stored: Any) -> str | None:
     """Return the answers in words, for an agent that takes no other form."""
-    answers = read_stored_answers(questions, stored)
+    answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
         return None
     lines = []
@@ -632,7 +632,7 @@ def describe_answers(questions: AskedQuestions, stored: Any) -> str | None:
 
 def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]] | None:
     """Return the labels and texts of each question's answer, as OpenCode and Codex take them."""
-    answers = read_stored_answers(questions, stored)
+    answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
         return None
     return [[*(choice.label for choice in chosen), *([text] if text else [])] for _, chosen, text in answers]
@@ -640,7 +640,7 @@ def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]
 
 def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the content that an MCP server is sent: each field that was answered, in its own type."""
-    form_content = read_stored_answers(questions, stored)
+    form_content = match_stored_answers_to_questions(questions, stored)
     if form_content is None:
         return None
     content: dict[str, Any] = {}
@@ -659,9 +659,9 @@ def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any]
     return content
 
 
-def question_gist(tool: str | None, tool_input: Any) -> str:
+def question_or_plan_in_one_line(tool: str | None, tool_input: Any) -> str:
     """Return what a call asks a person in one line: the question, or the first line of the plan."""
-    question = parse_asked(tool, tool_input)
+    question = parse_question_of_tool_call(tool, tool_input)
     if isinstance(question, AskedPlan):
         lines = (line.strip().lstrip("#").strip() for line in question.text.splitlines())
         return next((line for line in lines if line), "A plan")
@@ -674,7 +674,7 @@ def question_gist(tool: str | None, tool_input: Any) -> str:
     return question.title or f"{first}{more}"
 
 
-def describe_asked_kind(question: Asked) -> str:
+def describe_how_agent_asks(question: Asked) -> str:
     """Return what an agent does that asks this: "asks a question", "has a plan"."""
     if isinstance(question, AskedPlan):
         return "has a plan"

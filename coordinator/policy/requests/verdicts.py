@@ -28,7 +28,7 @@ def export_permission_request(request: PermissionRequest, now: datetime) -> dict
     state, context, edited = (
         approvals.current_request_state(request, now),
         approvals.request_context(request),
-        approvals.find_edited_input(request),
+        approvals.approved_edited_input(request),
     )
     return {
         "request_id": request.request_id,
@@ -70,7 +70,7 @@ def build_requester_answer(
     answer = export_permission_request(request, now) | {"brake": None}
     if not approvals.current_request_state(request, now).allowed:
         return answer
-    brake_message = find_brake_message(
+    brake_message = find_message_of_requester_brake(
         asker or approval_coverage.request_requester(request), request.plugin_id
     )
     return answer if brake_message is None else answer | MAY_NOT_RUN | {"brake": brake_message}
@@ -83,7 +83,7 @@ def build_requester_answers(requests: Sequence[PermissionRequest], now: datetime
     return [export_permission_request(request, now) | {"brake": None} for request in requests]
 
 
-def find_brake_message(asker: Requester, plugin_id: str) -> str | None:
+def find_message_of_requester_brake(asker: Requester, plugin_id: str) -> str | None:
     """Return the words of the brake that holds what this asker asks for; None where none does."""
     brake = brakes.find_brake_on_request(asker.agent_id, plugin_id, asker.host, asker.session_id)
     return brake.agent_message if brake is not None else None

@@ -89,7 +89,7 @@ class CallMoment:
 
 
 @lru_cache(maxsize=256)
-def parse_repetition(text: str) -> Repetition | None:
+def parse_repetition_condition(text: str) -> Repetition | None:
     """Return the repetition that a rule names, None for no text. Raises UnprocessableRequest."""
     if not text.strip():
         return None
@@ -110,7 +110,7 @@ def parse_repetition(text: str) -> Repetition | None:
     return repetition
 
 
-def normalize_call_input(tool_input: Any) -> Any:
+def remove_insignificant_input_fields(tool_input: Any) -> Any:
     """Return an input without what changes nothing about what the call does: notes, time limits, empty fields."""
     if not isinstance(tool_input, Mapping):
         return tool_input

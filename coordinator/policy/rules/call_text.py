@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from coordinator.calls.descriptions import CallDescription, describe_call, follow_links
-from coordinator.calls.paths import PathLinks, join_path, parse_path_links
+from coordinator.calls.descriptions import CallDescription, describe_call, resolve_call_symlinks
+from coordinator.calls.paths import PathLinks, parse_reported_symlinks, resolve_absolute_path
 from coordinator.calls.tools import (
     COMMAND_FIELDS,
     CONTENT_FIELDS,
@@ -101,11 +101,11 @@ class CallText(str):
         """Return the same of a call in this working directory."""
         return type(self)(str(self), self.field, self.tool_input, folder, self.links)
 
-    def with_links(self, links: PathLinks | None) -> CallText:
+    def copy_with_symlinks(self, links: PathLinks | None) -> CallText:
         """Return the same of a call with these links on the way to its paths."""
         return type(self)(str(self), self.field, self.tool_input, self.folder, links)
 
-    def with_history(self, history: CallHistory) -> CallText:
+    def copy_with_call_history(self, history: CallHistory) -> CallText:
         """Return the same of a call before which this was recorded."""
         copied = type(self)(str(self), self.field, self.tool_input, self.folder, self.links)
         copied.history, copied._descriptions = history, self._descriptions
@@ -117,39 +117,46 @@ class CallText(str):
             self._descriptions[tool] = describe_call(tool, self.tool_input, self.folder)
         return self._descriptions[tool]
 
-    def describe_real_call(self, tool: str) -> CallDescription | None:
+    def describe_call_on_real_paths(self, tool: str) -> CallDescription | None:
         """Return what the call does with the real paths behind its own; None where these are the same."""
-        return follow_links(self.describe_call(tool), self.links) if self.links is not None else None
+        return resolve_call_symlinks(self.describe_call(tool), self.links) if self.links is not None else None
 
     @property
-    def real_path_texts(self) -> tuple[str, ...]:
+    def symlink_target_paths(self) -> tuple[str, ...]:
         """The real path of the field that names the call; none where it is the same, or no path."""
         if self.links is None or self.field not in PATH_FIELDS:
             return ()
-        path = join_path(self.folder, str(self), self.startswith("~"))
+        path = resolve_absolute_path(self.folder, str(self), self.startswith("~"))
         real = self.links.real_path(path) if path is not None else None
         return () if real is None or real == path else (replace_surrogates(real),)
 
     @cached_property
-    def searched_texts(self) -> tuple[str, ...]:
+    def texts_checked_by_deny_rules(self) -> tuple[str, ...]:
         """Every text at which deny and ask rules look, the call's own first."""
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        texts = [str(self), *resolve_path_text(self), *self.real_path_texts] if is_path else [str(self)]
+        texts = (
+            [str(self), *normalize_path_or_url_text(self), *self.symlink_target_paths]
+            if is_path
+            else [str(self)]
+        )
         if not isinstance(self.tool_input, Mapping):
             return tuple(texts)
         unseen = UNSEEN if self.field else ()  # where no field names the call, each may be what it does
         rest = {k: v for k, v in self.tool_input.items() if k != self.field and k not in unseen}
         strings = list(itertools.islice(iterate_nested_strings(rest), MAX_FIELD_TEXTS + 1))
         for text in strings[:MAX_FIELD_TEXTS]:
-            texts += [text, *resolve_path_text(text)]
+            texts += [text, *normalize_path_or_url_text(text)]
         distinct_texts = tuple(dict.fromkeys(map(replace_surrogates, texts)))
         return (
             distinct_texts
             if len(strings) <= MAX_FIELD_TEXTS
-            else (*distinct_texts, *join_many_texts(replace_surrogates(dump_tool_input(rest))))
+            else (
+                *distinct_texts,
+                *join_strings_of_large_json_input(replace_surrogates(dump_tool_input_for_rules(rest))),
+            )
         )
 
-    def without_surrogates(self) -> CallText:
+    def copy_without_surrogates(self) -> CallText:
         """Return the same with a text that every engine of patterns takes."""
         if self.isascii():
             return self
@@ -165,62 +172,70 @@ class CallText(str):
         }
         if not self.field:  # the pattern has to fit the whole input
             return frozenset(field_names & LIFTS_GUARDS)
-        return frozenset(field_names - {self.field} - fields_covered_by_default(self.field))
+        return frozenset(field_names - {self.field} - input_fields_needing_no_pattern(self.field))
 
     @property
-    def allow_pattern_text(self) -> str:
+    def text_an_allow_pattern_must_match(self) -> str:
         """The text that an allow pattern has to fit: the call's own, or all that is not covered with it, as JSON."""
         if not self.uncovered_fields or not self.field:
             return str(self)
-        return replace_surrogates(dump_tool_input(self.allow_pattern_input))
+        return replace_surrogates(dump_tool_input_for_rules(self.input_an_allow_pattern_must_match))
 
     @property
-    def allow_pattern_input(self) -> Any:
+    def input_an_allow_pattern_must_match(self) -> Any:
         if not self.field or not isinstance(self.tool_input, Mapping):
             return self.tool_input
         return {k: v for k, v in self.tool_input.items() if k == self.field or k in self.uncovered_fields}
 
     @property
-    def allow_match_text(self) -> str | None:
+    def normalized_allow_pattern_text(self) -> str | None:
         """The same with its paths resolved; None where that changes nothing."""
         if self.uncovered_fields or not self.field:
-            if ".." not in self.allow_pattern_text:
+            if ".." not in self.text_an_allow_pattern_must_match:
                 return None
-            plain = resolve_climbing_paths(self.allow_pattern_input)
-            return replace_surrogates(dump_tool_input(plain)) if plain != self.allow_pattern_input else None
+            plain = normalize_paths_with_parent_steps(self.input_an_allow_pattern_must_match)
+            return (
+                replace_surrogates(dump_tool_input_for_rules(plain))
+                if plain != self.input_an_allow_pattern_must_match
+                else None
+            )
         is_path = self.field in PATH_FIELDS | ADDRESS_FIELDS
-        return next(iter(resolve_path_text(self)), None) if is_path else None
+        return next(iter(normalize_path_or_url_text(self)), None) if is_path else None
 
 
 class PatchText(CallText):
     """The files that a patch touches, one a line; its content is seen by no rule."""
 
     @property
-    def real_path_texts(self) -> tuple[str, ...]:
+    def symlink_target_paths(self) -> tuple[str, ...]:
         """The real path of each target that is behind a link."""
         if self.links is None:
             return ()
-        paths = [join_path(self.folder, target, target.startswith("~")) for target in self.split("\n")]
+        paths = [
+            resolve_absolute_path(self.folder, target, target.startswith("~")) for target in self.split("\n")
+        ]
         reals = [(path, self.links.real_path(path)) for path in paths if path is not None]
         return tuple(replace_surrogates(real) for path, real in reals if real != path)
 
     @cached_property
-    def searched_texts(self) -> tuple[str, ...]:
+    def texts_checked_by_deny_rules(self) -> tuple[str, ...]:
         """Each target by itself, as it is written and resolved, and all of them together."""
         targets = self.split("\n")
         texts = [
             str(self),
             *targets,
-            *(resolved for target in targets for resolved in resolve_path_text(target)),
-            *self.real_path_texts,
+            *(resolved for target in targets for resolved in normalize_path_or_url_text(target)),
+            *self.symlink_target_paths,
         ]
         return tuple(dict.fromkeys(map(replace_surrogates, texts)))
 
     @property
-    def allow_match_text(self) -> str | None:
+    def normalized_allow_pattern_text(self) -> str | None:
         if self.uncovered_fields:
-            return super().allow_match_text
-        plain = "\n".join(next(iter(resolve_path_text(target)), target) for target in self.split("\n"))
+            return super().normalized_allow_pattern_text
+        plain = "\n".join(
+            next(iter(normalize_path_or_url_text(target)), target) for target in self.split("\n")
+        )
         return replace_surrogates(plain) if plain != self else None
 
 
@@ -229,23 +244,29 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def build_call_text(tool_input: Any, field: str | None) -> str:
+def build_call_text_from_input(tool_input: Any, field: str | None) -> str:
     """Return what a call is about: this field of its input, else the whole input as JSON."""
     text = tool_input.get(field) if isinstance(tool_input, dict) and field else None
     if isinstance(text, str):
         return CallText(text, field or "", tool_input)
-    return CallText(dump_tool_input(tool_input), "", tool_input)
+    return CallText(dump_tool_input_for_rules(tool_input), "", tool_input)
 
 
 def build_patch_text(tool_input: Any, field: str) -> str:
-    """Return which files a patch touches; as `build_call_text` where it names none."""
+    """Return which files a patch touches; as `build_call_text_from_input` where it names none."""
     patch = tool_input.get(field) if isinstance(tool_input, dict) else None
     headers = _PATCH_TARGET.findall(patch) if isinstance(patch, str) else []
-    targets = list(dict.fromkeys(target for header in headers for target in split_patch_header(header)))
-    return PatchText("\n".join(targets), field, tool_input) if targets else build_call_text(tool_input, field)
+    targets = list(
+        dict.fromkeys(target for header in headers for target in list_paths_in_patch_header(header))
+    )
+    return (
+        PatchText("\n".join(targets), field, tool_input)
+        if targets
+        else build_call_text_from_input(tool_input, field)
+    )
 
 
-def split_patch_header(target: str) -> list[str]:
+def list_paths_in_patch_header(target: str) -> list[str]:
     """Return the files that a header of a patch may name: OpenCode reads one as far as its next colon."""
     before = target.partition(":")[0].rstrip()
     return (
@@ -253,7 +274,7 @@ def split_patch_header(target: str) -> list[str]:
     )  # a drive's letter is no file's name
 
 
-def build_named_call_text(tool: str, about: str) -> str:
+def build_call_text_from_description(tool: str, about: str) -> str:
     """Return the text of a call of which a person says only what it is about: its command, path or address."""
     traits = TOOLS.get(tool)
     if traits is None:
@@ -269,38 +290,38 @@ def build_requested_call_text(tool: str, tool_input: Any, target: str) -> str:
     `target` is what the request names where it has no input.
     """
     if tool_input is None:
-        return build_named_call_text(tool, target)
+        return build_call_text_from_description(tool, target)
     names = tool_input if isinstance(tool_input, Mapping) else ()
     fields = [name for name in names if name in COMMAND_FIELDS | PATH_FIELDS | ADDRESS_FIELDS]
-    return build_call_text(
+    return build_call_text_from_input(
         tool_input, next((name for name in fields if name in COMMAND_FIELDS), next(iter(fields), None))
     )
 
 
-def set_call_folder(text: str, folder: str | None) -> str:
+def call_text_in_working_folder(text: str, folder: str | None) -> str:
     """Return the text of a call that is made in this working directory."""
     return text.in_folder(folder) if isinstance(text, CallText) and folder else text
 
 
-def set_call_links(text: str, reported: Any) -> str:
+def call_text_with_symlinks(text: str, reported: Any) -> str:
     """Return the text of a call with the links that `signalbox hook` found on the way to its paths, if it did."""
-    links = parse_path_links(reported)
-    return text.with_links(links) if isinstance(text, CallText) and links is not None else text
+    links = parse_reported_symlinks(reported)
+    return text.copy_with_symlinks(links) if isinstance(text, CallText) and links is not None else text
 
 
-def dump_tool_input(value: Any) -> str:
+def dump_tool_input_for_rules(value: Any) -> str:
     """Return an input as rules see one that has no field of its own to name the call."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def texts_for_deny_rules(text: str) -> tuple[str, ...]:
     """Return every text of a call at which deny and ask rules look."""
-    return text.searched_texts if isinstance(text, CallText) else (text,)
+    return text.texts_checked_by_deny_rules if isinstance(text, CallText) else (text,)
 
 
 def text_for_allow_rules(text: str) -> str:
     """Return the text of a call that an allow pattern has to fit."""
-    return text.allow_pattern_text if isinstance(text, CallText) else text
+    return text.text_an_allow_pattern_must_match if isinstance(text, CallText) else text
 
 
 def has_guard_lifting_field(text: str) -> bool:
@@ -308,19 +329,19 @@ def has_guard_lifting_field(text: str) -> bool:
     return isinstance(text, CallText) and bool(text.uncovered_fields & LIFTS_GUARDS)
 
 
-def is_covered_by_pattern(text: str, pattern: str) -> bool:
+def does_allow_pattern_name_all_fields(text: str, pattern: str) -> bool:
     """Say whether an allow rule with this pattern names every field of the call that it has to name."""
     if not isinstance(text, CallText):
         return True
     return all(re.escape(name) in pattern or name in pattern for name in text.uncovered_fields)
 
 
-def resolved_allow_text(text: str) -> str | None:
+def normalized_text_for_allow_rules(text: str) -> str | None:
     """Return the text of a call that an allow pattern has to fit as well: without `..`; None where it has none."""
-    return text.allow_match_text if isinstance(text, CallText) else None
+    return text.normalized_allow_pattern_text if isinstance(text, CallText) else None
 
 
-def fields_covered_by_default(field: str) -> frozenset[str]:
+def input_fields_needing_no_pattern(field: str) -> frozenset[str]:
     if field in COMMAND_FIELDS:
         return NOTE_FIELDS | _FOLDERS
     if field in PATH_FIELDS:
@@ -351,7 +372,7 @@ def iterate_nested_strings(value: Any) -> Iterator[str]:
             yield str(part)
 
 
-def join_many_texts(packed: str) -> tuple[str, ...]:
+def join_strings_of_large_json_input(packed: str) -> tuple[str, ...]:
     """Return all texts of an input, `packed` as JSON, as rules look at very many: without taking them one by one."""
     lines = unescape_json_strings(packed)
     climbing = [
@@ -359,7 +380,7 @@ def join_many_texts(packed: str) -> tuple[str, ...]:
     ]
     if len(climbing) > MAX_CLIMBING_PATHS:
         return (UnsearchableText(packed),)
-    resolved = [plain for line in climbing for plain in resolve_path_text(line)]
+    resolved = [plain for line in climbing for plain in normalize_path_or_url_text(line)]
     return packed, JoinedTexts(lines), JoinedTexts("\n".join(resolved))
 
 
@@ -372,20 +393,20 @@ def unescape_json_strings(packed: str) -> str:
     return lines.replace("\0", "\\")
 
 
-def resolve_climbing_paths(value: Any) -> Any:
+def normalize_paths_with_parent_steps(value: Any) -> Any:
     """Return a value with those of its texts resolved that are paths and climb (`..`)."""
     if isinstance(value, str):
         climbs = ".." in _SEPARATORS.split(value) or _ADDRESS.match(value)
-        return next(iter(resolve_path_text(value)), value) if climbs else value
+        return next(iter(normalize_path_or_url_text(value)), value) if climbs else value
     if isinstance(value, dict):
-        return {name: resolve_climbing_paths(part) for name, part in value.items()}
-    return [resolve_climbing_paths(part) for part in value] if isinstance(value, list) else value
+        return {name: normalize_paths_with_parent_steps(part) for name, part in value.items()}
+    return [normalize_paths_with_parent_steps(part) for part in value] if isinstance(value, list) else value
 
 
-def resolve_path_text(path: str) -> list[str]:
+def normalize_path_or_url_text(path: str) -> list[str]:
     """Return the path or address that a text means, where that is another text: without `.`, `..`, doubled slashes."""
     if (address := _ADDRESS.match(path)) is not None:
-        return resolve_address_text(*address.groups())
+        return normalize_url_path_text(*address.groups())
     if "\\" in path and ".." in _SEPARATORS.split(path):
         return [ntpath.normpath(path)]
     if "/" not in path:
@@ -395,7 +416,7 @@ def resolve_path_text(path: str) -> list[str]:
     return [plain] if plain != path.rstrip("/") else []
 
 
-def resolve_address_text(host: str, path: str, query: str) -> list[str]:
+def normalize_url_path_text(host: str, path: str, query: str) -> list[str]:
     """Return the address whose path does not climb, as a program that fetches it reads it."""
     plain = re.sub("%2e", ".", path, flags=re.IGNORECASE).replace("\\", "/")
     if not {".", ".."} & set(plain.split("/")):

@@ -16,7 +16,7 @@ from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall, wildc
 HOLD, FREE = "hold", "free"
 
 
-def list_tools_to_hold(
+def list_tools_blocked_while_offline(
     rules: Iterable[DecisionRule], caller: PartialCall, *, grants_deny: bool, servers: Iterable[str] = ()
 ) -> list[tuple[str, str]]:
     """Return lines of a word and tool names; of those that name a tool, the first says whether it is held.
@@ -30,7 +30,7 @@ def list_tools_to_hold(
     for rule in rules:
         if not rule.can_match_partial_call(caller):
             continue
-        if is_certain_to_hold(rule):
+        if does_rule_block_while_offline(rule):
             lines.append((HOLD, expand_rule_tool_names(rule)))
         elif (
             not rule.is_conditional
@@ -50,7 +50,7 @@ def expand_rule_tool_names(rule: DecisionRule) -> str:
     return "|".join(tool_kinds.expand_tool_kinds(rule.tool))
 
 
-def is_certain_to_hold(rule: DecisionRule) -> bool:
+def does_rule_block_while_offline(rule: DecisionRule) -> bool:
     if rule.verdict == RuleVerdict.DENY:
         return rule.deny_at_deadline or not rule.is_conditional
     return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline

@@ -7,14 +7,14 @@ import re
 from coordinator.calls.programs import iterate_clustered_options
 
 
-def split_command_words(text: str) -> frozenset[str]:
+def split_text_into_word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 # Options behind which a command names a program, a plugin or settings that it then runs.
 RUNS_OPTION_NAMES = tuple(
     f"--{name}"
-    for name in split_command_words("""
+    for name in split_text_into_word_set("""
         pre compress-program open-files-in-pager ext-diff textconv upload-pack exec execdir ok okdir toolexec plugin
         plugins require import loader rulesdir config config-file config-path rcfile rootdir confcutdir override-ini
         basetemp init-hook load-plugins python-executable python interpreter shell script-shell command cmd run
@@ -32,90 +32,90 @@ RUNS_SHORT_OPTION = {  # by program
     "mocha": re.compile(r"-[r].*"),
     "tsc": re.compile(r"-[p].*"),
 }
-TAKES_NO_OPERAND = split_command_words("uniq date")  # the second file behind `uniq` is overwritten
+TAKES_NO_OPERAND = split_text_into_word_set("uniq date")  # the second file behind `uniq` is overwritten
 PRINTED_LINES = re.compile(r"(\d+|\$)(,(\d+|\$))?p")  # `sed -n 1,80p`
 
 
-def prefix_subcommands(program: str, text: str) -> frozenset[str]:
+def prefix_subcommands_with_program(program: str, text: str) -> frozenset[str]:
     return frozenset(f"{program} {word}" for word in text.split())
 
 
 # Commands that only read, whatever words follow.
 READING = (
-    split_command_words("""
+    split_text_into_word_set("""
         ls cat head tail wc grep egrep fgrep rg ag echo pwd sort cut uniq nl file stat du df diff cmp tree basename
         dirname realpath readlink which type date od true false test [ sleep tr column comm md5sum sha1sum
         sha256sum find sed : seq tac rev fold printf
     """)
-    | prefix_subcommands(
+    | prefix_subcommands_with_program(
         "git",
         "status log diff show blame grep ls-files ls-tree rev-parse describe shortlog merge-base rev-list"
         " check-ignore diff-tree for-each-ref count-objects",
     )
-    | prefix_subcommands("git stash", "list show")
-    | prefix_subcommands("git worktree", "list")
+    | prefix_subcommands_with_program("git stash", "list show")
+    | prefix_subcommands_with_program("git worktree", "list")
 )
 # Those of them that do nothing else with any option but the dangerous ones.
-ANY_OPTION_HEADS = READING - split_command_words("sed date printf type which :")
+ANY_OPTION_HEADS = READING - split_text_into_word_set("sed date printf type which :")
 # Commands that check, test or build the project, or add to it, whatever plain words follow.
 CHECKING = (
-    split_command_words("""
+    split_text_into_word_set("""
         pytest ruff mypy pyright black isort flake8 pylint eslint prettier tsc jest vitest mocha djangofmt mdformat
         shellcheck hadolint yamllint markdownlint rspec rubocop phpunit phpstan ctest unittest compileall json.tool
         mkdir touch
     """)
-    | prefix_subcommands("git", "add commit")
-    | prefix_subcommands("playwright", "test")
-    | prefix_subcommands("cargo", "build check test clippy fmt bench doc tree nextest")
-    | prefix_subcommands("go", "build test vet fmt list doc")
-    | prefix_subcommands("npm", "test ls outdated view")
-    | prefix_subcommands("pnpm", "test ls outdated")
-    | prefix_subcommands("yarn", "test")
-    | prefix_subcommands("bun", "test")
-    | prefix_subcommands("deno", "test check lint fmt")
-    | prefix_subcommands("dotnet", "build test")
-    | prefix_subcommands("mvn", "test compile verify")
-    | prefix_subcommands("gradle", "test check build")
-    | prefix_subcommands("swift", "build test")
-    | prefix_subcommands("python manage.py", "test check showmigrations")
-    | prefix_subcommands("python3 manage.py", "test check showmigrations")
+    | prefix_subcommands_with_program("git", "add commit")
+    | prefix_subcommands_with_program("playwright", "test")
+    | prefix_subcommands_with_program("cargo", "build check test clippy fmt bench doc tree nextest")
+    | prefix_subcommands_with_program("go", "build test vet fmt list doc")
+    | prefix_subcommands_with_program("npm", "test ls outdated view")
+    | prefix_subcommands_with_program("pnpm", "test ls outdated")
+    | prefix_subcommands_with_program("yarn", "test")
+    | prefix_subcommands_with_program("bun", "test")
+    | prefix_subcommands_with_program("deno", "test check lint fmt")
+    | prefix_subcommands_with_program("dotnet", "build test")
+    | prefix_subcommands_with_program("mvn", "test compile verify")
+    | prefix_subcommands_with_program("gradle", "test check build")
+    | prefix_subcommands_with_program("swift", "build test")
+    | prefix_subcommands_with_program("python manage.py", "test check showmigrations")
+    | prefix_subcommands_with_program("python3 manage.py", "test check showmigrations")
 )
 # Those of them that change the project instead of checking it.
-CHANGING = split_command_words("mkdir touch") | prefix_subcommands("git", "add commit")
+CHANGING = split_text_into_word_set("mkdir touch") | prefix_subcommands_with_program("git", "add commit")
 # Programs that start another one of the project, and change nothing but its environment.
 STARTING = (
-    prefix_subcommands("uv", "run")
-    | prefix_subcommands("poetry", "run")
-    | prefix_subcommands("pdm", "run")
-    | prefix_subcommands("pipenv", "run")
-    | prefix_subcommands("hatch", "run")
-    | prefix_subcommands("rye", "run")
-    | prefix_subcommands("pnpm", "exec")
-    | prefix_subcommands("yarn", "exec")
-    | prefix_subcommands("bundle", "exec")
+    prefix_subcommands_with_program("uv", "run")
+    | prefix_subcommands_with_program("poetry", "run")
+    | prefix_subcommands_with_program("pdm", "run")
+    | prefix_subcommands_with_program("pipenv", "run")
+    | prefix_subcommands_with_program("hatch", "run")
+    | prefix_subcommands_with_program("rye", "run")
+    | prefix_subcommands_with_program("pnpm", "exec")
+    | prefix_subcommands_with_program("yarn", "exec")
+    | prefix_subcommands_with_program("bundle", "exec")
 )
-STARTING_OPTIONS = split_command_words(
+STARTING_OPTIONS = split_text_into_word_set(
     "--frozen --locked --no-sync --offline -q --quiet --silent -s -C --dir --filter"
 )
 # Commands that are allowed with exactly their own words: those of programs that may do anything else but only look, and
 # what the project itself has named.
 EXACTLY = (
-    prefix_subcommands("docker", "ps images version info")
-    | prefix_subcommands("docker compose", "ps ls version")
-    | prefix_subcommands("gh pr", "view list diff checks status")
-    | prefix_subcommands("gh issue", "view list status")
-    | prefix_subcommands("gh run", "view list")
-    | prefix_subcommands("git", "branch fetch remote tag")
-    | prefix_subcommands("terraform", "validate fmt version")
-    | prefix_subcommands("helm", "lint version")
-    | prefix_subcommands("go", "version env")
-    | prefix_subcommands("cargo", "run")
-    | prefix_subcommands("npm", "run")
-    | prefix_subcommands("pnpm", "run")
-    | prefix_subcommands("yarn", "run lint build typecheck")
-    | prefix_subcommands("bun", "run")
-    | prefix_subcommands("pre-commit", "run")
-    | split_command_words("curl jq make just task tox nox rake")
+    prefix_subcommands_with_program("docker", "ps images version info")
+    | prefix_subcommands_with_program("docker compose", "ps ls version")
+    | prefix_subcommands_with_program("gh pr", "view list diff checks status")
+    | prefix_subcommands_with_program("gh issue", "view list status")
+    | prefix_subcommands_with_program("gh run", "view list")
+    | prefix_subcommands_with_program("git", "branch fetch remote tag")
+    | prefix_subcommands_with_program("terraform", "validate fmt version")
+    | prefix_subcommands_with_program("helm", "lint version")
+    | prefix_subcommands_with_program("go", "version env")
+    | prefix_subcommands_with_program("cargo", "run")
+    | prefix_subcommands_with_program("npm", "run")
+    | prefix_subcommands_with_program("pnpm", "run")
+    | prefix_subcommands_with_program("yarn", "run lint build typecheck")
+    | prefix_subcommands_with_program("bun", "run")
+    | prefix_subcommands_with_program("pre-commit", "run")
+    | split_text_into_word_set("curl jq make just task tox nox rake")
 )
 SCRIPT_PROGRAMS = re.compile(r"(python|pypy)[0-9.]*|node|ruby|php")
 HARMFUL_WORDS = re.compile(
@@ -157,14 +157,14 @@ NEVER_ALLOWED = (
 )
 SECRET_PATHS = (".env.*", "secrets.*", "*.secret", ".secrets", "id_*", ".ssh", ".aws", ".gnupg", ".kube")
 # What all the world reads, and where nobody's requests tell anything to somebody who waits for them.
-DOCUMENTATION_HOSTS = split_command_words("""
+DOCUMENTATION_HOSTS = split_text_into_word_set("""
     docs.python.org docs.djangoproject.com docs.pytest.org docs.astral.sh docs.sqlalchemy.org fastapi.tiangolo.com
     developer.mozilla.org nodejs.org www.typescriptlang.org react.dev nextjs.org vuejs.org vite.dev tailwindcss.com
     doc.rust-lang.org docs.rs go.dev pkg.go.dev docs.oracle.com learn.microsoft.com kubernetes.io docs.docker.com
     www.postgresql.org sqlite.org www.sqlite.org htmx.org modelcontextprotocol.io docs.anthropic.com code.claude.com
     docs.github.com docs.gitlab.com git-scm.com www.w3.org datatracker.ietf.org peps.python.org playwright.dev
 """)
-LOCAL_HOSTS = split_command_words("localhost 127.0.0.1 ::1 0.0.0.0")
+LOCAL_HOSTS = split_text_into_word_set("localhost 127.0.0.1 ::1 0.0.0.0")
 # Variables by which a program is made to start another, or to read other code.
 STARTS_PROGRAMS = re.compile(
     r"PATH|LD_.*|DYLD_.*|.*_?(EDITOR|PAGER|SHELL|BROWSER|ASKPASS|COMMAND|OPTIONS|OPTS|FLAGS|WRAPPER|PRELOAD|HOME|SSH)"
@@ -175,42 +175,46 @@ STARTS_PROGRAMS = re.compile(
 )
 # Options of programs, beside RUNS_OPTION, with which nothing is suggested.
 DANGEROUS_OPTIONS: dict[str, frozenset[str]] = {
-    "git": split_command_words(
+    "git": split_text_into_word_set(
         "-c --config-env --git-dir --work-tree --exec-path --no-verify --amend -f --force --hard -D -d --delete"
         " --upload-pack --author --trailer --edit -e -O --no-index"
     ),
-    "git commit": split_command_words("-n"),
-    "go": split_command_words("-o -exec -toolexec -vettool -overlay -modfile -ldflags -gcflags -asmflags"),
-    "cargo": split_command_words("--config -Z --target-dir --out-dir --artifact-dir --fix --manifest-path"),
-    "find": split_command_words(
+    "git commit": split_text_into_word_set("-n"),
+    "go": split_text_into_word_set(
+        "-o -exec -toolexec -vettool -overlay -modfile -ldflags -gcflags -asmflags"
+    ),
+    "cargo": split_text_into_word_set(
+        "--config -Z --target-dir --out-dir --artifact-dir --fix --manifest-path"
+    ),
+    "find": split_text_into_word_set(
         "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"
     ),
-    "sort": split_command_words("-o -T --temporary-directory --files0-from --random-source"),
-    "wc": split_command_words("--files0-from"),
-    "du": split_command_words("--files0-from -X --exclude-from"),
-    "ag": split_command_words("--pager --path-to-ignore -p"),
-    "rg": split_command_words("--ignore-file -f --file --search-zip -z"),
-    "file": split_command_words("-C --compile -m --magic-file -f --files-from"),
-    "diff": split_command_words("--from-file --to-file -X --exclude-from"),
-    "tree": split_command_words("-o --fromfile"),
-    "date": split_command_words("-s --set"),
-    "printf": split_command_words("-v"),
-    "curl": split_command_words(
+    "sort": split_text_into_word_set("-o -T --temporary-directory --files0-from --random-source"),
+    "wc": split_text_into_word_set("--files0-from"),
+    "du": split_text_into_word_set("--files0-from -X --exclude-from"),
+    "ag": split_text_into_word_set("--pager --path-to-ignore -p"),
+    "rg": split_text_into_word_set("--ignore-file -f --file --search-zip -z"),
+    "file": split_text_into_word_set("-C --compile -m --magic-file -f --files-from"),
+    "diff": split_text_into_word_set("--from-file --to-file -X --exclude-from"),
+    "tree": split_text_into_word_set("-o --fromfile"),
+    "date": split_text_into_word_set("-s --set"),
+    "printf": split_text_into_word_set("-v"),
+    "curl": split_text_into_word_set(
         "-o -O -T -d -F -X -K -u -x -b -c -E -H -L --data --data-raw --data-binary --form --request --upload-file"
         " --output --config --user --proxy --cookie --cookie-jar --cert --key --header --location --json --unix-socket"
         " --resolve --connect-to --next"
     ),
-    "jq": split_command_words("-n -f -L -R --null-input --from-file --rawfile --slurpfile"),
-    "prettier": split_command_words("--plugin --config"),
+    "jq": split_text_into_word_set("-n -f -L -R --null-input --from-file --rawfile --slurpfile"),
+    "prettier": split_text_into_word_set("--plugin --config"),
 }
-CLUSTERED_OPTIONS = split_command_words("git sort curl tree jq")  # `-am` is `-a -m`
+CLUSTERED_OPTIONS = split_text_into_word_set("git sort curl tree jq")  # `-am` is `-a -m`
 # Options that RUNS_OPTION takes for ones that start a program, and that do not.
 HARMLESS_OPTIONS: dict[str, frozenset[str]] = {
-    "go": split_command_words("-run"),
-    "vitest": split_command_words("--run"),
-    "tsc": split_command_words("-p --project"),
-    "playwright": split_command_words("--reporter=list --reporter=line --reporter=dot"),
-    "jest": split_command_words("--reporters=default"),
+    "go": split_text_into_word_set("-run"),
+    "vitest": split_text_into_word_set("--run"),
+    "tsc": split_text_into_word_set("-p --project"),
+    "playwright": split_text_into_word_set("--reporter=list --reporter=line --reporter=dot"),
+    "jest": split_text_into_word_set("--reporters=default"),
 }
 
 

@@ -26,7 +26,7 @@ from coordinator.policy.rules.call_history import (
     CallMoment,
     HistoryNeeds,
     Repetition,
-    normalize_call_input,
+    remove_insignificant_input_fields,
 )
 from coordinator.secrets.masking import mask_secrets
 
@@ -54,13 +54,15 @@ class SessionEvent(NamedTuple):
 def load_call_history(needs: HistoryNeeds, moment: CallMoment) -> CallHistory:
     """Return which of the repetitions are reached with this call, and which of the hosts are known."""
     reached = frozenset(one for one in needs.repetitions if count_repetitions(one, moment) >= one.times)
-    return CallHistory(reached, find_known_hosts(needs.hosts, moment) if needs.hosts else frozenset())
+    return CallHistory(
+        reached, find_hosts_approved_in_project(needs.hosts, moment) if needs.hosts else frozenset()
+    )
 
 
 def count_repetitions(repetition: Repetition, moment: CallMoment) -> int:
     """Return how often the call was made, this time included, or how often its session met its last error."""
     if repetition.kind == MARKED_RESULT:
-        return count_marked_results(moment, repetition.minutes)
+        return count_recent_suspicious_results(moment, repetition.minutes)
     count = count_same_calls if repetition.kind == SAME_CALL else count_same_errors
     return count(moment, repetition.minutes, repetition.times)
 
@@ -70,22 +72,23 @@ def count_same_calls(moment: CallMoment, minutes: int, most: int) -> int:
 
     The same call is one of the same tool with the same input, whatever its description and time limit.
     """
-    stored_form = dump_as_stored(moment.tool_input)
-    compared_input = dump_compared_input(stored_form)
+    stored_form = dump_tool_input_as_stored(moment.tool_input)
+    compared_input = normalize_stored_input_for_comparison(stored_form)
     tools = list(filter(None, [moment.tool, moment.other_tool]))
-    rows = read_session_events(moment, minutes, "pre_tool", tools, stored_form)
+    rows = load_recent_session_events(moment, minutes, "pre_tool", tools, stored_form)
     count = 0 if moment.is_recorded else 1
     for row in rows:
         if count >= most:
             break
         if moment.call_id is None or row.call_id != moment.call_id:
             count += row.has_equal_input or (
-                bool(compared_input) and dump_compared_input(row.tool_input) == compared_input
+                bool(compared_input)
+                and normalize_stored_input_for_comparison(row.tool_input) == compared_input
             )
     return max(count, 1)
 
 
-def count_marked_results(moment: CallMoment, minutes: int) -> int:
+def count_recent_suspicious_results(moment: CallMoment, minutes: int) -> int:
     """Return 1 where the session got a marked result in the minutes before the moment, else 0."""
     if not is_storable_text(moment.session_id):
         return 0
@@ -99,10 +102,10 @@ def count_marked_results(moment: CallMoment, minutes: int) -> int:
 def count_same_errors(moment: CallMoment, minutes: int, most: int) -> int:
     """Return how often calls of the session failed with the error of the last call that ended; 0 where that did not."""
     key, count = None, 0
-    for row in read_session_events(moment, minutes, "post_tool"):
+    for row in load_recent_session_events(moment, minutes, "post_tool"):
         if key is None and not row.error:
             return 0
-        error_key = build_error_key(row) if row.error else None
+        error_key = normalize_error_for_comparison(row) if row.error else None
         key = error_key if key is None else key
         count += error_key == key
         if count >= most:
@@ -110,32 +113,34 @@ def count_same_errors(moment: CallMoment, minutes: int, most: int) -> int:
     return count
 
 
-def build_error_key(row: SessionEvent) -> tuple[str, ...]:
+def normalize_error_for_comparison(row: SessionEvent) -> tuple[str, ...]:
     """Return by what an error is the same as another one: numbers, times and digests do not count."""
     text = " ".join(_NUMBERS.sub("#", row.error or "").split())
     return (
         row.tool or "",
         text,
-        *([dump_compared_input(row.tool_input)] if len(text) <= SHORT_ERROR else []),
+        *([normalize_stored_input_for_comparison(row.tool_input)] if len(text) <= SHORT_ERROR else []),
     )
 
 
-def dump_as_stored(tool_input: Any) -> str:
+def dump_tool_input_as_stored(tool_input: Any) -> str:
     """Return an input as its event holds it."""
     return msgspec.json.encode(mask_secrets(tool_input)).decode()
 
 
-def dump_compared_input(stored: str | None) -> str:
+def normalize_stored_input_for_comparison(stored: str | None) -> str:
     """Return a stored input in the form in which inputs are compared; "" where it is too long or cannot be read."""
     if stored is None or len(stored) > LONGEST_TEXT:
         return ""
     try:
-        return json.dumps(normalize_call_input(load_bounded_json(stored, most=MOST_OF_INPUT)), sort_keys=True)
+        return json.dumps(
+            remove_insignificant_input_fields(load_bounded_json(stored, most=MOST_OF_INPUT)), sort_keys=True
+        )
     except (ValueError, RecursionError):
         return ""
 
 
-def read_session_events(
+def load_recent_session_events(
     moment: CallMoment, minutes: int, event_type: str, tools: Sequence[str] = (), tool_input: str = ""
 ) -> list[SessionEvent]:
     """Return the session's events of one type in the minutes before the moment, newest first.
@@ -168,7 +173,7 @@ def read_session_events(
         return [SessionEvent(*row) for row in cursor.fetchall()]
 
 
-def find_known_hosts(hosts: frozenset[str], moment: CallMoment) -> frozenset[str]:
+def find_hosts_approved_in_project(hosts: frozenset[str], moment: CallMoment) -> frozenset[str]:
     """Return those of the hosts that a person approved a call to in the session's project, before a recorded moment."""
     folder = find_project_folder(moment.session_id, moment.folder)
     known_rows = KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])

@@ -18,7 +18,7 @@ from coordinator.models import DangerMark, PermissionRequest
 from coordinator.models.marks import MarkGrade
 from coordinator.policy.requests.approvals import request_context, request_subject
 from coordinator.policy.rules import tool_kinds
-from coordinator.policy.rules.terms import Match, find_restricted_parts, parse_rule_terms
+from coordinator.policy.rules.terms import Match, match_restricting_terms_to_call, parse_rule_terms
 from coordinator.policy.rules.tool_rules import compile_rule_pattern, matches_tool_name
 
 READ_UP_TO = 200_000  # characters of a call
@@ -45,24 +45,24 @@ class CallMark:
     pattern: str
     grade: str = MarkGrade.CAUTION
 
-    def is_found_in_call(self, tool: str, text: str) -> bool:
+    def does_pattern_match_tool_call(self, tool: str, text: str) -> bool:
         """Say whether a call bears it. A pattern that cannot be read, which another program wrote, is on none."""
         try:
             return (
-                self.can_apply_to_tool(tool)
+                self.can_pattern_apply_to_tool(tool)
                 and compile_rule_pattern(self.pattern, matches_whole=False).search(text) is not None
             )
         except re2.error:
             return False
 
-    def is_found_in_commands(self, tool: str, commands: Sequence[str]) -> bool:
+    def matches_any_shell_command(self, tool: str, commands: Sequence[str]) -> bool:
         """Say whether one of a call's commands bears it as the shell would run it, however it is written."""
-        return any(self.is_found_in_call(tool, command) for command in commands)
+        return any(self.does_pattern_match_tool_call(tool, command) for command in commands)
 
-    def find_mark_spans(self, tool: str, text: str) -> list[tuple[int, int]]:
+    def find_pattern_spans_in_call(self, tool: str, text: str) -> list[tuple[int, int]]:
         """Return where in a text of a call it is, as places of characters."""
         try:
-            if not self.can_apply_to_tool(tool):
+            if not self.can_pattern_apply_to_tool(tool):
                 return []
             pattern_matches = compile_rule_pattern(self.pattern, matches_whole=False).finditer(
                 text[:READ_UP_TO]
@@ -75,7 +75,7 @@ class CallMark:
         except re2.error:
             return []
 
-    def can_apply_to_tool(self, tool: str) -> bool:
+    def can_pattern_apply_to_tool(self, tool: str) -> bool:
         """Say whether it is looked for in calls of a tool. A request that names none may be of any."""
         return not tool or matches_tool_name(self.tool, tool)
 
@@ -86,10 +86,10 @@ def trim_blanks_from_span(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(piece) - len(piece.lstrip()), end - len(piece) + len(piece.rstrip())
 
 
-def merge_mark_spans(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
+def merge_danger_spans_in_text(marks: Sequence[CallMark], tool: str, text: str) -> list[tuple[int, int]]:
     """Return which pieces of a call's text made its marks, in order and apart from each other."""
     spans: list[tuple[int, int]] = []
-    for start, end in sorted(span for mark in marks for span in mark.find_mark_spans(tool, text)):
+    for start, end in sorted(span for mark in marks for span in mark.find_pattern_spans_in_call(tool, text)):
         if spans and start <= spans[-1][1]:
             spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
         else:
@@ -102,7 +102,7 @@ def load_danger_marks() -> tuple[CallMark, ...]:
     return tuple(CallMark(*row) for row in rows)
 
 
-def find_review_reasons(
+def find_call_review_reasons(
     marks: Sequence[CallMark],
     tool: str,
     tool_input: Any,
@@ -122,13 +122,13 @@ def find_review_reasons(
     reasons = [
         mark.reason
         for mark in marks
-        if mark.is_found_in_call(tool, read) or mark.is_found_in_commands(tool, commands)
+        if mark.does_pattern_match_tool_call(tool, read) or mark.matches_any_shell_command(tool, commands)
     ]
     if marks and len(text) > READ_UP_TO:
         reasons.append(TOO_LONG)
     if folder and (
         (tool in WRITING and writes_outside_folder(tool_input, folder))
-        or find_restricted_parts(WRITES_OUTSIDE, call).match == Match.YES
+        or match_restricting_terms_to_call(WRITES_OUTSIDE, call).match == Match.YES
     ):
         reasons.append(OUTSIDE)
     if call.lifted_guards:
@@ -142,7 +142,7 @@ def find_review_reasons(
     return list(dict.fromkeys(reasons))
 
 
-def find_danger_reasons(marks: Sequence[CallMark], reasons: Collection[str]) -> frozenset[str]:
+def select_danger_grade_reasons(marks: Sequence[CallMark], reasons: Collection[str]) -> frozenset[str]:
     """Return those of the reasons that a mark of grade danger gives."""
     return frozenset(
         mark.reason for mark in marks if mark.grade == MarkGrade.DANGER and mark.reason in reasons
@@ -154,7 +154,7 @@ def find_request_review_reasons(request: PermissionRequest, marks: Sequence[Call
     subject, context = request_subject(request), request_context(request)
     folder = context.folder if context else None
     tool, target = subject.tool_name or "", subject.target_resource or ""
-    return find_review_reasons(
+    return find_call_review_reasons(
         marks, tool, subject.tool_input, target, folder, reason_text=request.justification
     )
 

@@ -33,7 +33,7 @@ class ReadyMadeRule:
     def is_allowing(self) -> bool:
         return self.verdict == RuleVerdict.ALLOW
 
-    def has_terms_of(self, rule: DecisionRule) -> bool:
+    def has_same_terms_as_rule(self, rule: DecisionRule) -> bool:
         """Say whether a rule of the list is about what this one is about: nobody edited that."""
         names = ("tool", "verdict", "runs", "touches", "reaches")
         return not rule.pattern and all(getattr(rule, name) == getattr(self, name) for name in names)
@@ -54,7 +54,7 @@ class ReadyMadeRule:
         )
 
 
-def join_lines(text: str) -> str:
+def join_indented_text_lines(text: str) -> str:
     """Return the lines of a text without what they are indented by. One that ends with `|` goes on in the next."""
     joined = re.sub(r"\|\s*\n\s*", "|", text)
     return "\n".join(line.strip() for line in joined.splitlines() if line.strip())

@@ -9,7 +9,7 @@ from typing import Any
 
 import re2
 
-from coordinator.calls.paths import is_wide_folder
+from coordinator.calls.paths import is_home_or_system_folder
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
 from coordinator.mcp.servers.names import PREFIX
@@ -55,10 +55,10 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
         rule_warnings = [
             warning
             for warning in (
-                find_wide_pattern(rule),
-                find_wide_folder(rule),
-                find_impossible_rule(rule),
-                find_shadowing_rule(rule, rules[:index]),
+                explain_too_wide_allow_pattern(rule),
+                explain_too_wide_allow_folder(rule),
+                explain_rule_that_never_matches(rule),
+                explain_shadowing_earlier_rule(rule, rules[:index]),
             )
             if warning
         ]
@@ -67,7 +67,7 @@ def list_rule_warnings(rules: Sequence[DecisionRule]) -> dict[int, list[str]]:
     return warnings
 
 
-def find_wide_pattern(rule: DecisionRule) -> str:
+def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
     """Return what a pattern that allows commands lets stand behind them; "" where nothing does."""
     if (
         rule.verdict != ALLOW
@@ -80,7 +80,7 @@ def find_wide_pattern(rule: DecisionRule) -> str:
         expression = compile_rule_pattern(rule.pattern, True)
     except re2.error:
         return ""
-    sample = make_sample(rule.pattern)
+    sample = make_text_matching_pattern(rule.pattern)
     if sample is None or not expression.fullmatch(sample):
         return ""
     additions = dict.fromkeys(what for text, what in ADDITIONS if expression.fullmatch(sample + text))
@@ -89,7 +89,7 @@ def find_wide_pattern(rule: DecisionRule) -> str:
     return f"Behind the command, the pattern also fits {', '.join(additions)}. Say what the command runs instead."
 
 
-def find_wide_folder(rule: DecisionRule) -> str:
+def explain_too_wide_allow_folder(rule: DecisionRule) -> str:
     """Return which folder of a rule that allows holds far more than a project; "" where none does."""
     if rule.verdict != ALLOW:
         return ""
@@ -99,7 +99,8 @@ def find_wide_folder(rule: DecisionRule) -> str:
         return ""
     named = [*parsed.folders, *(term.pattern for term in parsed.paths if not term.excludes)]
     wide = next(
-        (path for path in named if path in {"*", "**"} or is_wide_folder(strip_wildcards(path))), None
+        (path for path in named if path in {"*", "**"} or is_home_or_system_folder(strip_wildcards(path))),
+        None,
     )
     if wide is None:
         return ""
@@ -111,7 +112,7 @@ def strip_wildcards(path: str) -> str:
     return re.sub(r"(/\*+)+$", "", path) or "/" if path.startswith(("/", "~")) else "."
 
 
-def find_impossible_rule(rule: DecisionRule) -> str:
+def explain_rule_that_never_matches(rule: DecisionRule) -> str:
     """Return why a rule can never match; "" where it can."""
     if rule.agents == ():
         return "It is for no agent, so it never matches."
@@ -123,17 +124,17 @@ def find_impossible_rule(rule: DecisionRule) -> str:
             return "Signalbox does not know what these tools do, so a rule in these terms never allows them."
         if known_tools and all(TOOLS[tool].is_command for tool in known_tools) and not rule.runs.strip():
             return "It names no program under “Runs”, so it covers no command."
-    if lets_go_on and rule.pattern and is_pattern_impossible(rule.pattern):
+    if lets_go_on and rule.pattern and has_impossible_character_class(rule.pattern):
         return "No text fits the pattern, so it never matches."
     return ""
 
 
-def is_pattern_impossible(pattern: str) -> bool:
+def has_impossible_character_class(pattern: str) -> bool:
     """Say whether a pattern holds a sign that stands for nothing at all."""
     return r"[^\s\S]" in pattern or r"[^\S\s]" in pattern or r"[^\w\W]" in pattern
 
 
-def find_shadowing_rule(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
+def explain_shadowing_earlier_rule(rule: DecisionRule, earlier: Sequence[DecisionRule]) -> str:
     """Return which earlier rule decides every call that a rule could; "" where none does."""
     for other in earlier:
         if not other.is_off and decides_all_calls_of(other, rule):
@@ -181,7 +182,7 @@ def list_tools(rule: DecisionRule) -> list[str]:
 # --- a text that a pattern fits ---------------------------------------------------------------------------
 
 
-def make_sample(pattern: str) -> str | None:
+def make_text_matching_pattern(pattern: str) -> str | None:
     """Return a short text that a pattern fits; None for a pattern of which none can be made."""
     try:
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
@@ -189,12 +190,12 @@ def make_sample(pattern: str) -> str | None:
         return None
     budget = [MOST_SAMPLE_STEPS]
     try:
-        return "".join(sample_parts(parsed, budget))
+        return "".join(generate_text_for_pattern_parts(parsed, budget))
     except (ValueError, RecursionError):
         return None
 
 
-def sample_parts(parts: Any, budget: list[int]) -> Iterator[str]:
+def generate_text_for_pattern_parts(parts: Any, budget: list[int]) -> Iterator[str]:
     """Yield a text for each part of a parsed pattern: one repetition where there may be one, the first branch."""
     for kind, value in parts:
         budget[0] -= 1
@@ -208,20 +209,20 @@ def sample_parts(parts: Any, budget: list[int]) -> Iterator[str]:
         elif name == "ANY":
             yield "a"
         elif name == "IN":
-            yield sample_class(value)
+            yield pick_character_of_regex_class(value)
         elif name in {"MAX_REPEAT", "MIN_REPEAT"}:
             least, _, repeated = value
             for _time in range(min(max(least, 1), 50)):
-                yield from sample_parts(repeated, budget)
+                yield from generate_text_for_pattern_parts(repeated, budget)
         elif name == "SUBPATTERN":
-            yield from sample_parts(value[-1], budget)
+            yield from generate_text_for_pattern_parts(value[-1], budget)
         elif name == "BRANCH":
-            yield from sample_parts(value[1][0], budget)
+            yield from generate_text_for_pattern_parts(value[1][0], budget)
         elif name != "AT":
             raise ValueError(name)
 
 
-def sample_class(items: Any) -> str:
+def pick_character_of_regex_class(items: Any) -> str:
     """Return a character of a class; letters before others."""
     kinds = [str(kind) for kind, _ in items]
     if "NEGATE" in kinds:
@@ -240,7 +241,7 @@ def sample_class(items: Any) -> str:
 # --- the same in terms ------------------------------------------------------------------------------------
 
 
-def convert_to_terms(rule: DecisionRule) -> DecisionRule | None:
+def convert_pattern_rule_to_terms(rule: DecisionRule) -> DecisionRule | None:
     """Return a rule that denies or asks, with a plain pattern said in terms; None where that cannot be done.
 
     Patterns of words of commands (`git (push|tag)`, `rm -rf|npm publish`) and of names of files (`(^|/)\\.env`) can.
@@ -250,7 +251,7 @@ def convert_to_terms(rule: DecisionRule) -> DecisionRule | None:
     tools = list_tools(rule)
     changed = None
     if tools and all(tool in TOOLS and TOOLS[tool].is_command for tool in tools):
-        lines = [convert_words(part) for part in split_alternatives(rule.pattern)]
+        lines = [convert_regex_to_command_term(part) for part in split_alternatives(rule.pattern)]
         changed = replace(rule, pattern="", runs="\n".join(lines)) if all(lines) else None
     elif tools and all(tool in TOOLS and TOOLS[tool].use for tool in tools):
         file_match = _FILE_PATTERN.fullmatch(rule.pattern)
@@ -275,7 +276,7 @@ def split_alternatives(pattern: str) -> list[str]:
     return parts
 
 
-def convert_words(part: str) -> str:
+def convert_regex_to_command_term(part: str) -> str:
     """Return an alternative as a line of programs, words and options; "" where it is more than that."""
     words: list[str] = []
     for piece in part.removeprefix("^").replace(r"\b", "").replace(r"\s+", " ").replace(" +", " ").split():
@@ -286,11 +287,11 @@ def convert_words(part: str) -> str:
         text = group[1] if group is not None else plain if _PLAIN_TOKEN.fullmatch(plain) else ""
         if not text or (text.startswith("-") and not words):
             return ""
-        words += split_letters(text)
+        words += split_combined_short_options(text)
     return " ".join(words)
 
 
-def split_letters(text: str) -> list[str]:
+def split_combined_short_options(text: str) -> list[str]:
     """Return `-rf` as `-r` and `-f`: in either order, and in words of their own."""
     if re.fullmatch(r"-[A-Za-z]{2,3}", text):
         return [f"-{letter}" for letter in text[1:]]

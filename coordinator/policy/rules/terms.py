@@ -28,7 +28,7 @@ from coordinator.calls.arguments import OPERAND, OPTION, VALUE, Argument, Parsed
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.guarded_paths import GUARDED_PATHS
-from coordinator.calls.paths import is_in_folder, is_wide_folder, with_home_as_tilde
+from coordinator.calls.paths import is_home_or_system_folder, is_in_folder, replace_home_with_tilde
 from coordinator.calls.programs import (
     DELETE,
     FILE_PROGRAMS,
@@ -41,7 +41,7 @@ from coordinator.calls.programs import (
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import SOURCE_TYPES
 from coordinator.calls.uses import AddressUse, PathUse
-from coordinator.calls.wrappers import has_plain_starting_options
+from coordinator.calls.wrappers import has_only_harmless_options
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules.call_history import NEW_HOSTS
 from coordinator.policy.rules.command_words import is_dangerous_option
@@ -231,14 +231,14 @@ def matches_pattern(text: str, pattern: str, *, folds_case: bool) -> bool:
     return fnmatchcase(text, pattern.translate(_BRACKETS))
 
 
-def matches_word(text: str, pattern: str, *, folds_case: bool = False) -> bool:
+def matches_command_word(text: str, pattern: str, *, folds_case: bool = False) -> bool:
     """Say whether a word of a command fits one of a line, in which `#` stands for a number as well."""
     if "#" in pattern and "#" not in text:
-        text = replace_numbers(text)
+        text = replace_numbers_with_hash_sign(text)
     return matches_pattern(text, pattern, folds_case=folds_case)
 
 
-def replace_numbers(text: str) -> str:
+def replace_numbers_with_hash_sign(text: str) -> str:
     """Return a word with `#` for each number in it."""
     return _DIGITS.sub("#", text)
 
@@ -246,7 +246,7 @@ def replace_numbers(text: str) -> str:
 # --- rules that restrict ----------------------------------------------------------------------------------
 
 
-def find_restricted_parts(
+def match_restricting_terms_to_call(
     terms: RuleTerms, call: CallDescription, known_hosts: Collection[str] = ()
 ) -> TermsMatch:
     """Return how a call fits the terms of a rule that restricts: each kind that has lines must fit.
@@ -255,13 +255,13 @@ def find_restricted_parts(
     """
     restricted: list[TermsMatch] = []
     if terms.has_commands:
-        restricted.append(match_commands(terms, call))
+        restricted.append(match_command_terms(terms, call))
     if terms.paths:
-        restricted.append(match_paths(terms.paths, call))
+        restricted.append(match_path_terms(terms.paths, call))
     if terms.hosts or terms.has_new_hosts:
-        restricted.append(match_hosts(terms, call, known_hosts))
+        restricted.append(match_host_terms(terms, call, known_hosts))
     if terms.folders:
-        restricted.append(match_folders(terms.folders, call))
+        restricted.append(match_folder_terms(terms.folders, call))
     if not restricted:
         return TermsMatch(Match.NO)
     worst = min(terms_match.match for terms_match in restricted)
@@ -273,14 +273,14 @@ def find_restricted_parts(
     )
 
 
-def match_folders(folders: Sequence[str], call: CallDescription) -> TermsMatch:
+def match_folder_terms(folders: Sequence[str], call: CallDescription) -> TermsMatch:
     """Return whether a part of a call may run in one of the folders."""
-    return collect_matches(
+    return select_best_matches(
         (
             (Match.MAYBE, "the working directory, which is not known")
             if used_folder is None
             else (
-                Match.YES if is_folder_named(folders, used_folder, folds_case=True) else Match.NO,
+                Match.YES if is_folder_below_patterns(folders, used_folder, folds_case=True) else Match.NO,
                 used_folder,
             )
         )
@@ -288,30 +288,30 @@ def match_folders(folders: Sequence[str], call: CallDescription) -> TermsMatch:
     )
 
 
-def is_folder_named(folders: Sequence[str], folder: str, *, folds_case: bool = False) -> bool:
-    path = with_home_as_tilde(folder)
+def is_folder_below_patterns(folders: Sequence[str], folder: str, *, folds_case: bool = False) -> bool:
+    path = replace_home_with_tilde(folder)
     return any(is_path_below(path, pattern, None, folds_case=folds_case) for pattern in folders)
 
 
-def collect_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
+def select_best_matches(results: Iterable[tuple[Match, str]]) -> TermsMatch:
     """Return the best of the matches, with the parts that are as good."""
     listed = [(match, part) for match, part in results if match]
     best = max((match for match, _ in listed), default=Match.NO)
     return TermsMatch(best, tuple(dict.fromkeys(part for match, part in listed if match == best)))
 
 
-def match_commands(terms: RuleTerms, call: CallDescription) -> TermsMatch:
+def match_command_terms(terms: RuleTerms, call: CallDescription) -> TermsMatch:
     results = [
-        (match_command(term, command), command.joined_text())
+        (match_command_term(term, command), command.joined_text())
         for command in call.commands
         for term in terms.commands
     ]
     if terms.lifts_guards:
         results += [(Match.YES, name) for name in sorted(call.lifted_guards)]
-    return collect_matches(results)
+    return select_best_matches(results)
 
 
-def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
+def match_command_term(term: CommandTerm, command: SimpleCommand) -> Match:
     """Return whether a command may be one of those that a line means."""
     if not command.words:
         return Match.NO
@@ -322,7 +322,9 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
         return Match.NO
     parsed = command.parsed_arguments
     result = min(
-        match_words(term.words, parsed), match_options(term.options, parsed), match_assignments(term, command)
+        match_command_operands(term.words, parsed),
+        match_required_options(term.options, parsed),
+        match_environment_assignments(term, command),
     )
     if result and term.has_no_other_words and len(parsed.list_operands()) > len(term.words):
         # One of them may be the value of an option, or be no word at all.
@@ -331,7 +333,7 @@ def match_command(term: CommandTerm, command: SimpleCommand) -> Match:
     return result
 
 
-def match_words(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+def match_command_operands(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether the operands begin with the wanted words. A word behind an unknown option may be its value."""
     result, index = Match.YES, 0
     for item in parsed.items:
@@ -340,9 +342,9 @@ def match_words(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) ->
         if item.kind != OPERAND:
             continue
         text = item.word.text
-        if text is None or item.word.is_deceptive:
+        if text is None or item.word.has_deceptive_characters:
             return Match.MAYBE
-        if any(matches_word(text, wanted_word, folds_case=True) for wanted_word in expected[index]):
+        if any(matches_command_word(text, wanted_word, folds_case=True) for wanted_word in expected[index]):
             index += 1
         elif item.word.is_pattern:
             return Match.MAYBE
@@ -351,7 +353,7 @@ def match_words(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) ->
     return result if index == len(expected) else Match.NO
 
 
-def match_options(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
+def match_required_options(expected: Sequence[tuple[str, ...]], parsed: ParsedArguments) -> Match:
     """Return whether each of the wanted options is given, in one of its forms."""
     unknown = any(
         item.word.text is None for item in parsed.items if item.kind == OPERAND and not item.after_dashes
@@ -374,7 +376,7 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
         if text is None:
             continue
         if equals:
-            if item.kind == VALUE and item.option == name and matches_word(text, value):
+            if item.kind == VALUE and item.option == name and matches_command_word(text, value):
                 return True
         elif item.kind == OPTION and any(
             is_same_option(given_option, name) for given_option, _ in iterate_clustered_options(text)
@@ -384,13 +386,13 @@ def is_option_given(option: str, items: Sequence[Argument]) -> bool:
 
 
 def is_same_option(text: str, option: str) -> bool:
-    if matches_word(text, option):
+    if matches_command_word(text, option):
         return True
     # `--forc` is `--force` for most programs.
     return option.startswith("--") and len(text) > len("--x") and option.startswith(text)
 
 
-def match_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
+def match_environment_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
     given_assignments = dict(command.assignments)
     result = Match.YES
     for name, pattern in term.assignments:
@@ -404,18 +406,18 @@ def match_assignments(term: CommandTerm, command: SimpleCommand) -> Match:
     return result
 
 
-def match_paths(terms: Sequence[PathTerm], call: CallDescription) -> TermsMatch:
+def match_path_terms(terms: Sequence[PathTerm], call: CallDescription) -> TermsMatch:
     excluded = [term for term in terms if term.excludes]
     positive_terms = [term for term in terms if not term.excludes] or [PathTerm(frozenset(), "*")]
-    return collect_matches(
-        (match_path(term, path, call.folder), path.path or path.text)
+    return select_best_matches(
+        (match_path_term(term, path, call.folder), path.path or path.text)
         for path in call.paths
-        if not any(is_path_covered(term, path, call.folder) for term in excluded)
+        if not any(does_path_term_cover_use(term, path, call.folder) for term in excluded)
         for term in positive_terms
     )
 
 
-def match_path(term: PathTerm, use: PathUse, folder: str | None) -> Match:
+def match_path_term(term: PathTerm, use: PathUse, folder: str | None) -> Match:
     """Return whether a path may be one of those that a line means, and is used so."""
     path_match = match_path_pattern(term.pattern, use, folder)
     if path_match and term.uses and not any(use.use in _RESTRICTED_USES[term_use] for term_use in term.uses):
@@ -426,30 +428,30 @@ def match_path(term: PathTerm, use: PathUse, folder: str | None) -> Match:
 def match_path_pattern(pattern: str, use: PathUse, folder: str | None) -> Match:
     if use.path is None:
         return match_unknown_path(pattern, use, folder)
-    path = with_home_as_tilde(use.path)
+    path = replace_home_with_tilde(use.path)
     if pattern in {OUTSIDE, INSIDE}:
-        return match_side_of_folder(pattern, path, folder)
-    base = resolve_pattern(pattern, folder)
+        return match_inside_or_outside_folder(pattern, path, folder)
+    base = make_path_pattern_absolute(pattern, folder)
     # What lies below a folder is deleted with it.
     is_deleted = use.use == DELETE and base is not None and is_in_folder(base.casefold(), path.casefold())
     if is_deleted or is_path_below(path, pattern, folder, folds_case=True):
         return Match.YES
     if use.is_below:
-        if may_glob_meet(use, pattern, base):
+        if can_shell_glob_match_pattern(use, pattern, base):
             return Match.YES
         if base is not None and is_in_folder(base.casefold(), path.casefold()) and "**" in use.text:
             return Match.MAYBE
     return Match.NO
 
 
-def match_side_of_folder(side: str, path: str, folder: str | None) -> Match:
+def match_inside_or_outside_folder(side: str, path: str, folder: str | None) -> Match:
     """Return whether a path lies inside or outside of the working directory."""
     if folder is None:
         return Match.MAYBE
-    return Match.YES if is_in_folder(path, with_home_as_tilde(folder)) == (side == INSIDE) else Match.NO
+    return Match.YES if is_in_folder(path, replace_home_with_tilde(folder)) == (side == INSIDE) else Match.NO
 
 
-def may_glob_meet(use: PathUse, pattern: str, base: str | None) -> bool:
+def can_shell_glob_match_pattern(use: PathUse, pattern: str, base: str | None) -> bool:
     """Say whether a file that the shell's pattern in a call stands for may be one that a rule's pattern names.
 
     `base` is the rule's pattern as an absolute one, where it is about one folder.
@@ -458,31 +460,31 @@ def may_glob_meet(use: PathUse, pattern: str, base: str | None) -> bool:
     first_glob = next(place for place, step in enumerate(written_steps) if GLOB_SIGNS.search(step))
     globs = written_steps[first_glob:]
     if base is None and "/" not in pattern:
-        return may_step_meet(globs[-1], pattern)
-    steps = [*with_home_as_tilde(use.path or "").rstrip("/").split("/"), *globs]
+        return can_path_steps_overlap(globs[-1], pattern)
+    steps = [*replace_home_with_tilde(use.path or "").rstrip("/").split("/"), *globs]
     wanted_steps = (base or pattern.removeprefix("**/")).split("/")
     starts = range(1) if base is not None else range(len(steps) - len(wanted_steps) + 1)
     return any(
         len(steps) - start >= len(wanted_steps)
-        and all(map(may_step_meet, steps[start:], wanted_steps))
+        and all(map(can_path_steps_overlap, steps[start:], wanted_steps))
         and start + len(wanted_steps) > len(steps) - len(globs)
         and (start + len(wanted_steps) == len(steps) or steps[start + len(wanted_steps) - 1] != "**")
         for start in starts
     )
 
 
-def may_step_meet(glob: str, pattern: str) -> bool:
+def can_path_steps_overlap(glob: str, pattern: str) -> bool:
     """Say whether a name that a step of the shell's pattern stands for may fit a step of a rule's pattern.
 
     `*.py` means source code, whatever its name begins with: it does not meet `secret*`.
     """
     if glob.startswith("*.") and glob[2:].casefold() in SOURCE_TYPES and pattern.endswith("*"):
         return False
-    return can_globs_meet(glob.casefold(), pattern.casefold()) and may_meet_hidden(glob, pattern)
+    return can_globs_overlap(glob.casefold(), pattern.casefold()) and can_glob_match_dotfile(glob, pattern)
 
 
 @lru_cache(maxsize=4096)
-def can_globs_meet(first: str, second: str) -> bool:
+def can_globs_overlap(first: str, second: str) -> bool:
     """Say whether some text fits both of two patterns; True for those that are too long to compare."""
     pieces, other_pieces = _GLOB_PIECE.findall(first), _GLOB_PIECE.findall(second)
     if len(pieces) * len(other_pieces) > MOST_COMPARED_PIECES:
@@ -505,7 +507,7 @@ def can_globs_meet(first: str, second: str) -> bool:
     return reached[-1]
 
 
-def may_meet_hidden(glob: str, name: str) -> bool:
+def can_glob_match_dotfile(glob: str, name: str) -> bool:
     """Say whether a shell's pattern can stand for a name: `*` is for none that begins with a dot."""
     return not name.startswith(".") or glob.startswith((".", "[", "**")) or "**" in glob
 
@@ -514,9 +516,9 @@ def match_unknown_path(pattern: str, use: PathUse, folder: str | None) -> Match:
     """Return whether an unknown path may fit: not where it begins in another folder than the pattern means."""
     if not use.prefix:
         return Match.MAYBE
-    prefix = with_home_as_tilde(use.prefix).casefold()
+    prefix = replace_home_with_tilde(use.prefix).casefold()
     if pattern in {OUTSIDE, INSIDE}:
-        is_inside = folder is not None and is_in_folder(prefix, with_home_as_tilde(folder).casefold())
+        is_inside = folder is not None and is_in_folder(prefix, replace_home_with_tilde(folder).casefold())
         return (
             Match.YES
             if not is_inside and pattern == OUTSIDE
@@ -524,20 +526,20 @@ def match_unknown_path(pattern: str, use: PathUse, folder: str | None) -> Match:
             if pattern == INSIDE
             else Match.NO
         )
-    base = resolve_pattern(pattern, folder)
+    base = make_path_pattern_absolute(pattern, folder)
     if base is None:
         return Match.MAYBE
     base = re.split(r"[*?]", base.casefold())[0].rstrip("/") or "/"
     return Match.MAYBE if is_in_folder(base, prefix) or is_in_folder(prefix, base) else Match.NO
 
 
-def resolve_pattern(pattern: str, folder: str | None) -> str | None:
+def make_path_pattern_absolute(pattern: str, folder: str | None) -> str | None:
     """Return a pattern as an absolute one; None for a name, which may be anywhere."""
     if pattern.startswith(("/", "~")):
-        return with_home_as_tilde(pattern)
+        return replace_home_with_tilde(pattern)
     if pattern.startswith("**/") or "/" not in pattern or folder is None:
         return None
-    return f"{with_home_as_tilde(folder).rstrip('/')}/{pattern.removeprefix('./')}"
+    return f"{replace_home_with_tilde(folder).rstrip('/')}/{pattern.removeprefix('./')}"
 
 
 def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bool) -> bool:
@@ -557,7 +559,7 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
             )
             for start in starts
         )
-    base = resolve_pattern(pattern, folder)
+    base = make_path_pattern_absolute(pattern, folder)
     if base is None:
         return False
     if base == "/":
@@ -569,15 +571,15 @@ def is_path_below(path: str, pattern: str, folder: str | None, *, folds_case: bo
     )
 
 
-def match_hosts(terms: RuleTerms, call: CallDescription, known_hosts: Collection[str]) -> TermsMatch:
+def match_host_terms(terms: RuleTerms, call: CallDescription, known_hosts: Collection[str]) -> TermsMatch:
     excluded = [term for term in terms.hosts if term.excludes]
     named = [term for term in terms.hosts if not term.excludes]
     anything = HostTerm("*")
     positive_terms = named or ([] if terms.has_new_hosts else [anything])
-    return collect_matches(
-        (match_host(term, address), address.host or address.text)
+    return select_best_matches(
+        (match_host_term(term, address), address.host or address.text)
         for address in call.addresses
-        if address.host is None or not any(match_host(term, address) for term in excluded)
+        if address.host is None or not any(match_host_term(term, address) for term in excluded)
         for term in (
             [*positive_terms, anything]
             if terms.has_new_hosts and address.host not in known_hosts
@@ -586,7 +588,7 @@ def match_hosts(terms: RuleTerms, call: CallDescription, known_hosts: Collection
     )
 
 
-def match_host(term: HostTerm, address: AddressUse) -> Match:
+def match_host_term(term: HostTerm, address: AddressUse) -> Match:
     if address.host is None:
         return Match.MAYBE
     return Match.YES if matches_pattern(address.host, term.pattern, folds_case=True) else Match.NO
@@ -603,50 +605,52 @@ def covers_call(terms: RuleTerms, call: CallDescription) -> bool:
         return False  # it is for rules that restrict
     if not (call.commands or call.paths or call.addresses):
         return False
-    if terms.folders and not are_folders_covered(terms.folders, call):
+    if terms.folders and not do_folder_terms_cover_call(terms.folders, call):
         return False
-    if call.leaves_folder and not terms.folders:
+    if call.runs_outside_agent_folder and not terms.folders:
         return False  # `inside` would be the folder that the call chose
-    is_folder_chosen = bool(terms.folders) or call.folder is None or not is_wide_folder(call.folder)
+    is_folder_chosen = bool(terms.folders) or call.folder is None or not is_home_or_system_folder(call.folder)
     folder = call.folder if is_folder_chosen else None
     return (
-        all(is_command_covered(terms.commands, command) for command in call.commands)
-        and all(is_use_covered(terms.paths, path, folder) for path in call.paths)
-        and all(is_address_covered(terms.hosts, address) for address in call.addresses)
+        all(do_command_terms_cover_command(terms.commands, command) for command in call.commands)
+        and all(do_path_terms_cover_use(terms.paths, path, folder) for path in call.paths)
+        and all(do_host_terms_cover_address(terms.hosts, address) for address in call.addresses)
     )
 
 
-def are_folders_covered(folders: Sequence[str], call: CallDescription) -> bool:
+def do_folder_terms_cover_call(folders: Sequence[str], call: CallDescription) -> bool:
     """Say whether the call, and each of its commands, runs in one of the folders."""
     return all(
-        used_folder is not None and is_folder_named(folders, used_folder)
+        used_folder is not None and is_folder_below_patterns(folders, used_folder)
         for used_folder in (call.folder, *(command.folder for command in call.commands))
     )
 
 
-def is_command_covered(terms: Sequence[CommandTerm], command: SimpleCommand) -> bool:
-    if command.unreadable or command.has_code or not all(map(is_word_certain, command.words)):
+def do_command_terms_cover_command(terms: Sequence[CommandTerm], command: SimpleCommand) -> bool:
+    if command.unreadable or command.has_code or not all(map(is_shell_word_unambiguous, command.words)):
         return False
     if not command.words:
-        return are_assignments_covered((), command)
+        return are_environment_assignments_covered((), command)
     if command.is_transparent and command.has_standard_program:
-        return has_plain_starting_options(
-            command.lower_program, command.arguments
-        ) and are_assignments_covered([given for term in terms for given in term.assignments], command)
-    command = command.without_started_words()
+        return has_only_harmless_options(
+            command.lowercase_program_name, command.arguments
+        ) and are_environment_assignments_covered(
+            [given for term in terms for given in term.assignments], command
+        )
+    command = command.without_wrapped_command()
     if command.program == "cd" and not command.assignments:
         return True  # its folder is a path of the call
-    return any(does_term_cover(term, command) for term in terms)
+    return any(does_term_cover_command(term, command) for term in terms)
 
 
-def is_word_certain(word: ShellWord) -> bool:
+def is_shell_word_unambiguous(word: ShellWord) -> bool:
     """Say whether a word is known, and none of the files that its pattern means can be taken for an option."""
-    if word.text is None or word.is_deceptive:
+    if word.text is None or word.has_deceptive_characters:
         return False
     return not (word.is_pattern and word.text[:1] in {"*", "?", "[", "-"})
 
 
-def are_assignments_covered(allowed: Sequence[tuple[str, str]], command: SimpleCommand) -> bool:
+def are_environment_assignments_covered(allowed: Sequence[tuple[str, str]], command: SimpleCommand) -> bool:
     return all(
         word.text is not None
         and (
@@ -660,7 +664,7 @@ def are_assignments_covered(allowed: Sequence[tuple[str, str]], command: SimpleC
     )
 
 
-def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
+def does_term_cover_command(term: CommandTerm, command: SimpleCommand) -> bool:
     program = command.program or ""
     written = command.words[0].text or ""
     is_named = any(
@@ -670,7 +674,7 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
     is_known_place = command.has_standard_program or any(
         "/" in program_pattern for program_pattern in term.program
     )
-    if not (is_named and is_known_place and are_assignments_covered(term.assignments, command)):
+    if not (is_named and is_known_place and are_environment_assignments_covered(term.assignments, command)):
         return False
     parsed = command.parsed_arguments
     operands = parsed.list_operands()
@@ -681,28 +685,28 @@ def does_term_cover(term: CommandTerm, command: SimpleCommand) -> bool:
         return False
     texts = [item.word.text or "" for item in operands]
     if len(texts) < len(term.words) or not all(
-        any(matches_word(text, one) for one in word_pattern)
+        any(matches_command_word(text, one) for one in word_pattern)
         for text, word_pattern in zip(texts, term.words, strict=False)
     ):
         return False
-    if any(is_argument_file(program, text) for text in texts[len(term.words) :]):
+    if any(is_at_sign_argument_file(program, text) for text in texts[len(term.words) :]):
         return False
     return all(
         is_option_covered(term, program, item, parsed)
         for item in (
             *parsed.iterate_options(),
-            *list_passed_options(program, parsed),
+            *list_options_passed_after_dashes(program, parsed),
             *list_option_like_values(parsed),
         )
     )
 
 
-def is_argument_file(program: str, text: str) -> bool:
+def is_at_sign_argument_file(program: str, text: str) -> bool:
     """Say whether a word may name a file of more arguments, as `pytest @file` does."""
     return text.startswith("@") and program.lower() not in PLAIN_AT_SIGN
 
 
-def list_passed_options(program: str, parsed: ParsedArguments) -> list[Argument]:
+def list_options_passed_after_dashes(program: str, parsed: ParsedArguments) -> list[Argument]:
     """Return the options that a program passes on to another behind `--`: `cargo test -- --logfile x`."""
     if program.lower() in FILE_PROGRAMS or program.lower() == "git":
         return []
@@ -727,8 +731,8 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
     if text == "--":
         return True
     name = text.partition("=")[0]
-    if any(matches_word(name, one) for one in option_names):
-        return are_values_covered(term, item, parsed)
+    if any(matches_command_word(name, one) for one in option_names):
+        return is_option_value_covered(term, item, parsed)
     if (
         not text.startswith("--")
         and len(text) > 2
@@ -742,7 +746,7 @@ def is_option_covered(term: CommandTerm, program: str, item: Argument, parsed: P
     return not is_dangerous_option(program.lower(), text)
 
 
-def are_values_covered(term: CommandTerm, item: Argument, parsed: ParsedArguments) -> bool:
+def is_option_value_covered(term: CommandTerm, item: Argument, parsed: ParsedArguments) -> bool:
     """Say whether the value of an option fits, where the line says which may be given."""
     name, _, value = (item.word.text or "").partition("=")
     value_patterns = [
@@ -759,27 +763,28 @@ def are_values_covered(term: CommandTerm, item: Argument, parsed: ParsedArgument
     return not value_patterns or (
         bool(values)
         and all(
-            value is not None and any(matches_word(value, one) for one in value_patterns) for value in values
+            value is not None and any(matches_command_word(value, one) for one in value_patterns)
+            for value in values
         )
     )
 
 
-def is_use_covered(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
+def do_path_terms_cover_use(terms: Sequence[PathTerm], use: PathUse, folder: str | None) -> bool:
     """Say whether a path is covered. Without a line of paths, what lies in the working directory is."""
-    if use.path is None or any(match_path(term, use, folder) for term in terms if term.excludes):
+    if use.path is None or any(match_path_term(term, use, folder) for term in terms if term.excludes):
         return False
     if use.is_recursive and (folder is None or is_in_folder(folder, use.path)):
         return False  # `.env` lies in the project's own folder, and would be read
     positive_terms = [term for term in terms if not term.excludes]
-    covering = [term for term in positive_terms if is_path_covered(term, use, folder)]
-    if is_guarded(use, folder):
+    covering = [term for term in positive_terms if does_path_term_cover_use(term, use, folder)]
+    if is_guarded_path_use(use, folder):
         return any(names_guarded_path(term, use) for term in covering)
     if covering:
         return True
-    return not positive_terms and is_path_covered(PathTerm(frozenset(), INSIDE), use, folder)
+    return not positive_terms and does_path_term_cover_use(PathTerm(frozenset(), INSIDE), use, folder)
 
 
-def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
+def does_path_term_cover_use(term: PathTerm, use: PathUse, folder: str | None) -> bool:
     if use.path is None:
         return False
     if term.uses and not any(use.use in _COVERED_USES[term_use] for term_use in term.uses):
@@ -791,10 +796,10 @@ def is_path_covered(term: PathTerm, use: PathUse, folder: str | None) -> bool:
     is_name = "/" not in term.pattern and not term.pattern.startswith("~") and term.pattern != "*"
     if is_name and (use.is_below or match_path_pattern(INSIDE, use, folder) != Match.YES):
         return False  # a name is one below the working directory; which files a pattern means is not known
-    return is_path_below(with_home_as_tilde(use.path), term.pattern, folder, folds_case=False)
+    return is_path_below(replace_home_with_tilde(use.path), term.pattern, folder, folds_case=False)
 
 
-def is_guarded(use: PathUse, folder: str | None) -> bool:
+def is_guarded_path_use(use: PathUse, folder: str | None) -> bool:
     """Say whether a path may hold credentials, or settings by which an agent or Signalbox is guarded."""
     if use.is_below and any(step.startswith(".") and GLOB_SIGNS.search(step) for step in use.text.split("/")):
         return True
@@ -811,7 +816,7 @@ def names_guarded_path(term: PathTerm, use: PathUse) -> bool:
     )
 
 
-def is_address_covered(terms: Sequence[HostTerm], address: AddressUse) -> bool:
-    if address.host is None or any(match_host(term, address) for term in terms if term.excludes):
+def do_host_terms_cover_address(terms: Sequence[HostTerm], address: AddressUse) -> bool:
+    if address.host is None or any(match_host_term(term, address) for term in terms if term.excludes):
         return False
-    return any(match_host(term, address) for term in terms if not term.excludes)
+    return any(match_host_term(term, address) for term in terms if not term.excludes)

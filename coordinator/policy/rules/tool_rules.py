@@ -26,7 +26,7 @@ import re2
 
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import PREFIX, find_call_prefix, is_prefix_of_others
+from coordinator.mcp.servers.names import PREFIX, find_server_prefix_of_call, is_prefix_of_other_server_calls
 from coordinator.models import ToolRule
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.grants import access, managed
@@ -38,15 +38,15 @@ from coordinator.policy.rules.call_history import (
     CallHistory,
     HistoryNeeds,
     Repetition,
-    parse_repetition,
+    parse_repetition_condition,
 )
 from coordinator.policy.rules.call_text import (
     CallText,
     JoinedTexts,
     UnsearchableText,
+    does_allow_pattern_name_all_fields,
     has_guard_lifting_field,
-    is_covered_by_pattern,
-    resolved_allow_text,
+    normalized_text_for_allow_rules,
     text_for_allow_rules,
     texts_for_deny_rules,
 )
@@ -126,7 +126,7 @@ class DecisionRule:
     @property
     def parsed_repetition(self) -> Repetition | None:
         """The repetition that the rule is about, None for any other rule. Raises UnprocessableRequest."""
-        return parse_repetition(self.repeats)
+        return parse_repetition_condition(self.repeats)
 
     def matches_call(
         self, tool: str, text: str, agent_id: str | None, program: str = "", server: str = ""
@@ -181,7 +181,7 @@ class DecisionRule:
         """Say whether every part of a call is covered by the rule's terms."""
         if not isinstance(text, CallText):
             return False
-        real = text.describe_real_call(tool)
+        real = text.describe_call_on_real_paths(tool)
         return terms.covers_call(self.parsed_terms, text.describe_call(tool)) and (
             real is None or terms.covers_call(self.parsed_terms, real)
         )
@@ -196,11 +196,11 @@ class DecisionRule:
             return by_pattern
         by_terms = UNDESCRIBED
         if isinstance(text, CallText):
-            calls = [text.describe_call(tool), text.describe_real_call(tool)]
+            calls = [text.describe_call(tool), text.describe_call_on_real_paths(tool)]
             hosts = get_call_history(text).known_hosts
             by_terms = max(
                 (
-                    terms.find_restricted_parts(self.parsed_terms, call, hosts)
+                    terms.match_restricting_terms_to_call(self.parsed_terms, call, hosts)
                     for call in calls
                     if call is not None
                 ),
@@ -230,7 +230,7 @@ class DecisionRule:
     def allow_pattern_matches(self, text: str) -> bool:
         if not self.pattern:
             return not has_guard_lifting_field(text)
-        if not is_covered_by_pattern(text, self.pattern):
+        if not does_allow_pattern_name_all_fields(text, self.pattern):
             return False
         allow_text = text_for_allow_rules(text)
         if ("\n" in allow_text or "\r" in allow_text) and not allows_multiline_text(self.pattern):
@@ -239,10 +239,10 @@ class DecisionRule:
         if not expression.fullmatch(allow_text):
             return False
         # `/srv/.*` is written for what is below /srv, where /srv/../etc is not.
-        resolved = resolved_allow_text(text)
+        resolved = normalized_text_for_allow_rules(text)
         if resolved is not None and r"\.\." not in self.pattern and not expression.fullmatch(resolved):
             return False
-        real_paths = text.real_path_texts if isinstance(text, CallText) else ()
+        real_paths = text.symlink_target_paths if isinstance(text, CallText) else ()
         return all(expression.fullmatch(path) for path in real_paths)
 
 
@@ -400,7 +400,7 @@ def wildcard_covers_other_servers(names: str, server_ids: Iterable[str]) -> bool
     """Say whether a star in `names` takes in tools of a registered server that they do not speak of."""
     known_servers = list(server_ids)
     return any(
-        is_prefix_of_others(_WILD.split(name, 1)[0], known_servers)
+        is_prefix_of_other_server_calls(_WILD.split(name, 1)[0], known_servers)
         for name in tool_kinds.expand_tool_kinds(names)
     )
 
@@ -466,7 +466,7 @@ def list_history_needs(
     servers: Iterable[str] = (),
 ) -> HistoryNeeds:
     """Return what must be known of the time before a call for the first rule that fits to be found."""
-    server, needs = find_call_prefix(tool, servers), HistoryNeeds()
+    server, needs = find_server_prefix_of_call(tool, servers), HistoryNeeds()
     for rule in rules:
         try:
             repetition = rule.parsed_repetition
@@ -509,7 +509,7 @@ def decide_by_tool_rules(
     `program` is the agent program that makes the call; a rule that names one fits no call of which it is not known.
     `servers` are the registered MCP servers, by which is known whose tool it is.
     """
-    server = find_call_prefix(tool, servers)
+    server = find_server_prefix_of_call(tool, servers)
     for rule in rules:
         try:
             fits = rule.matches_call(tool, text, agent_id, program, server)
@@ -567,7 +567,7 @@ def strictest_possible_ruling(
     rules: Sequence[DecisionRule], call: PartialCall, servers: Iterable[str] = ()
 ) -> Ruling:
     """Return the strictest that the rules may say of a call of which not all is known."""
-    worst, server = NO_OPINION, find_call_prefix(call.tool or "", servers)
+    worst, server = NO_OPINION, find_server_prefix_of_call(call.tool or "", servers)
     for rule in rules:
         try:
             fits = rule.can_match_partial_call(call, server)
@@ -617,7 +617,9 @@ class ApplicableGrants:
 def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> ApplicableGrants:
     """Return the grants for these tools and agents, in one query."""
     servers_managed = managed.load_managed_servers(now)
-    servers_by_call = [(agent_id, servers_managed.find_server_tools(tool)) for tool, agent_id in calls]
+    servers_by_call = [
+        (agent_id, servers_managed.find_server_tools_of_call(tool)) for tool, agent_id in calls
+    ]
     servers = {server for _, places in servers_by_call for server, _ in places}
     agents = {agent_id for agent_id, places in servers_by_call if places}
     return ApplicableGrants(

@@ -21,7 +21,12 @@ from coordinator.calls.arguments import VALUE
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
-from coordinator.calls.paths import is_in_folder, is_windows_path, join_path, with_home_as_tilde
+from coordinator.calls.paths import (
+    is_in_folder,
+    is_windows_path,
+    replace_home_with_tilde,
+    resolve_absolute_path,
+)
 from coordinator.calls.programs import LIST, READ, TOUCH, WRITE
 from coordinator.calls.tools import TOOLS
 from coordinator.calls.uses import PathUse
@@ -38,11 +43,11 @@ from coordinator.policy.rules.terms import (
     Match,
     RuleTerms,
     covers_call,
-    find_restricted_parts,
-    is_word_certain,
-    list_passed_options,
+    is_shell_word_unambiguous,
+    list_options_passed_after_dashes,
+    match_restricting_terms_to_call,
     parse_rule_terms,
-    replace_numbers,
+    replace_numbers_with_hash_sign,
 )
 
 MOST_FOLDERS = 12  # working directories of one suggestion
@@ -165,7 +170,7 @@ def find_refusal_reason(call: CallDescription) -> str:
     if call.lifted_guards:
         return "it leaves its agent's sandbox"
     for terms in (NEVER_ALLOWED, NEVER_TOUCHED):
-        restricted = find_restricted_parts(terms, call)
+        restricted = match_restricting_terms_to_call(terms, call)
         if restricted.match:
             does = "runs" if terms is NEVER_ALLOWED else "touches"
             return f"it {does} {restricted.parts[0]}" if restricted.parts else "it may do harm"
@@ -177,8 +182,8 @@ def may_be_learnt(call: CallDescription) -> bool:
     return (
         not find_refusal_reason(call)
         and not any(command.has_code for command in call.commands)
-        and find_restricted_parts(NEVER_LEARNT, call).match == Match.NO
-        and find_restricted_parts(DELETES_OUTSIDE, call).match == Match.NO
+        and match_restricting_terms_to_call(NEVER_LEARNT, call).match == Match.NO
+        and match_restricting_terms_to_call(DELETES_OUTSIDE, call).match == Match.NO
         and all(is_learnable_command(command) for command in call.commands)
     )
 
@@ -203,7 +208,7 @@ def generalize_call(tool: str, call: CallDescription, *, is_chosen: bool = False
         return None
     if call.folder is None or is_windows_path(call.folder):
         return None
-    terms = CallTerms(folders=[with_home_as_tilde(call.folder)])
+    terms = CallTerms(folders=[replace_home_with_tilde(call.folder)])
     touches = list(iterate_touched_lines(call, call.folder, is_chosen=is_chosen))
     terms.touches = list(dict.fromkeys(line for line in touches if line))
     terms.inside = sorted({use.use for use in call.paths if is_inside_plainly(use, call.folder)})
@@ -225,7 +230,7 @@ def add_commands(terms: CallTerms, call: CallDescription, folder: str) -> bool:
         if command.is_transparent and command.has_standard_program:
             variables += list_variables(command)
             continue
-        words, options = describe_command(command.without_started_words(), folder)
+        words, options = describe_command(command.without_wrapped_command(), folder)
         if not words:
             return False
         add_missing(terms.commands.setdefault(" ".join([*variables, words]), []), options)
@@ -290,7 +295,7 @@ def is_inside_plainly(use: PathUse, folder: str) -> bool:
     """Say whether a path lies in the working directory, and is not what the shell writes into."""
     return (
         use.path is not None
-        and is_in_folder(with_home_as_tilde(use.path), with_home_as_tilde(folder))
+        and is_in_folder(replace_home_with_tilde(use.path), replace_home_with_tilde(folder))
         and not (use.is_redirection and use.use == WRITE)
     )
 
@@ -299,13 +304,13 @@ def build_touched_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | N
     """Return the narrowest line for a path and other files in its folder; None for a path that may not be allowed."""
     if use.path is None or use.use not in {READ, LIST, WRITE}:
         return None  # what is done with it is not known, so a line for it would let it be written as well
-    path = with_home_as_tilde(use.path)
+    path = replace_home_with_tilde(use.path)
     if ".." in use.text or any(char in path for char in "*?[]|\n") or is_hidden(path, folder):
         return None
     parent, _, name = path.rpartition("/")
     if use.use == WRITE:
         is_output = name.rpartition(".")[2] in OUTPUT_ENDINGS and "." in name
-        is_near = is_in_folder(path, with_home_as_tilde(folder)) or is_in_folder(path, SCRATCH_FOLDER)
+        is_near = is_in_folder(path, replace_home_with_tilde(folder)) or is_in_folder(path, SCRATCH_FOLDER)
         return f"writes {parent}/*.{name.rpartition('.')[2]}" if is_output and is_near else None
     if not is_chosen and not any(is_in_folder(parent, shared) for shared in SHARED_FOLDERS):
         return None
@@ -317,7 +322,7 @@ def build_touched_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | N
 
 def is_hidden(path: str, folder: str) -> bool:
     """Say whether a part of a path, below the working directory where it lies there, begins with a dot."""
-    return any(step.startswith(".") for step in path.removeprefix(with_home_as_tilde(folder)).split("/"))
+    return any(step.startswith(".") for step in path.removeprefix(replace_home_with_tilde(folder)).split("/"))
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -326,11 +331,15 @@ def is_hidden(path: str, folder: str) -> bool:
 def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
     """Return the words and the options of a line that covers a command; no words where none may."""
     head = classify_command(command)
-    if not head or not all(map(is_word_certain, command.words)) or not is_program_of_project(command, folder):
+    if (
+        not head
+        or not all(map(is_shell_word_unambiguous, command.words))
+        or not is_program_of_project(command, folder)
+    ):
         return "", []
     variables = list_variables(command)
     parsed = command.parsed_arguments
-    passed_options = list_passed_options((command.program or "").lower(), parsed)
+    passed_options = list_options_passed_after_dashes((command.program or "").lower(), parsed)
     texts = [
         item.word.text or ""
         for item in (*parsed.iterate_options(), *passed_options)
@@ -353,7 +362,7 @@ def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str
     options = [text if text in harmless else text.partition("=")[0] for text in texts]
     if any(not word or set(word) & _NOT_LITERAL for word in (*variables, *options)):
         return "", []
-    return " ".join([*variables, head]), [replace_numbers(option) for option in options]
+    return " ".join([*variables, head]), [replace_numbers_with_hash_sign(option) for option in options]
 
 
 def list_variables(command: SimpleCommand) -> list[str]:
@@ -363,7 +372,7 @@ def list_variables(command: SimpleCommand) -> list[str]:
 
 def is_program_of_project(command: SimpleCommand, folder: str) -> bool:
     """Say whether a program is one of the system, or lies in the folder in which the call is made."""
-    path = join_path(command.folder, command.words[0].text or "", command.words[0].is_home)
+    path = resolve_absolute_path(command.folder, command.words[0].text or "", command.words[0].is_home)
     return command.has_standard_program or (
         path is not None and is_in_folder(path, folder) and ".." not in (command.words[0].text or "")
     )
@@ -372,12 +381,14 @@ def is_program_of_project(command: SimpleCommand, folder: str) -> bool:
 def list_literal_options(command: SimpleCommand, texts: list[str]) -> list[str]:
     """Return the options of a command with their values."""
     values = {
-        item.option: f"{item.option}={replace_numbers(item.word.text or '')}"
+        item.option: f"{item.option}={replace_numbers_with_hash_sign(item.word.text or '')}"
         for item in command.parsed_arguments.items
         if item.kind == VALUE and item.option
     }
     names = [text.partition("=")[0] for text in texts]
-    return sorted({replace_numbers(name) for name in names if name not in values} | set(values.values()))
+    return sorted(
+        {replace_numbers_with_hash_sign(name) for name in names if name not in values} | set(values.values())
+    )
 
 
 def classify_command(command: SimpleCommand) -> str:
@@ -386,7 +397,7 @@ def classify_command(command: SimpleCommand) -> str:
     Its program and sub-command where other words may follow, NO_OTHER_WORD where exactly its own may, "" for a command
     that no suggestion allows.
     """
-    own_command = command.without_started_words()
+    own_command = command.without_wrapped_command()
     program = own_command.program
     if not program or command.unreadable or command.has_code or not are_variables_harmless(command):
         return ""
@@ -394,7 +405,7 @@ def classify_command(command: SimpleCommand) -> str:
     head = find_head(program, operands, command_words.READING | command_words.CHECKING)
     dangerous = command_words.DANGEROUS_OPTIONS.get(head, frozenset())
     parsed = own_command.parsed_arguments
-    passed_options = list_passed_options(program.lower(), parsed)
+    passed_options = list_options_passed_after_dashes(program.lower(), parsed)
     options = [item.word.text for item in (*parsed.iterate_options(), *passed_options)]
     if any(
         option is None or option in dangerous or command_words.is_dangerous_option(program, option)
@@ -414,7 +425,9 @@ def classify_command(command: SimpleCommand) -> str:
 def classify_system_program(command: SimpleCommand, program: str, operands: list[str], head: str) -> str:
     """Return how a program of the system may be generalised. `head`: with the sub-command, where it reads or checks."""
     if program == "sed":
-        return f"sed {replace_numbers(operands[0])}" if is_harmless_sed(command, operands) else ""
+        return (
+            f"sed {replace_numbers_with_hash_sign(operands[0])}" if is_harmless_sed(command, operands) else ""
+        )
     if head:
         return "" if program in command_words.TAKES_NO_OPERAND and operands else head
     is_exact = find_head(program, operands, command_words.EXACTLY) or is_script_start(program, operands)

@@ -18,8 +18,8 @@ from django.db.models import Q
 from coordinator.lib import instants
 from coordinator.models import Event, PermissionRequest, UnreadableText
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.requests.approvals import DECIDED, find_edited_input
-from coordinator.policy.rules.call_text import CallText, replace_surrogates, set_call_folder
+from coordinator.policy.requests.approvals import DECIDED, approved_edited_input
+from coordinator.policy.rules.call_text import CallText, call_text_in_working_folder, replace_surrogates
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 STRETCH = 2_000  # events
@@ -129,7 +129,9 @@ class CallHistoryReader:
     def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
         event_id, session, tool, stored_input, agent, source, at, profile, folder = row
         name = text_for_patterns(tool)
-        about = text_for_patterns(set_call_folder(self.subject(source, name, stored_input), folder))
+        about = text_for_patterns(
+            call_text_in_working_folder(self.subject(source, name, stored_input), folder)
+        )
         return RecordedCall(
             event_id,
             text_for_patterns(session),
@@ -194,11 +196,11 @@ class CallHistoryReader:
     def parse_answered_request(self, row: PermissionRequest) -> AnsweredRequest | None:
         context = row.context
         allowed = row.status == RequestStatus.APPROVED and context.revoked_at is None
-        if allowed and find_edited_input(row) is not None:
+        if allowed and approved_edited_input(row) is not None:
             return None
         tool = text_for_patterns(context.tool_name)
         about = text_for_patterns(
-            set_call_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
+            call_text_in_working_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
         )
         agent = text_for_patterns(context.agent_id or NOBODY)
         return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
@@ -212,7 +214,7 @@ class CallHistoryReader:
 def text_for_patterns(value: Any) -> str:
     """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
     if isinstance(value, CallText):
-        return value.without_surrogates()
+        return value.copy_without_surrogates()
     return replace_surrogates(value if isinstance(value, str) else str(value))
 
 

@@ -200,7 +200,7 @@ def answer_allows_call(
 
 def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: datetime) -> GrantEdit | None:
     """Return the grant of the tool that is called; None where it is not certain which that is, or who calls."""
-    server_tools = managed.load_managed_servers(now).find_server_tools(call.tool)
+    server_tools = managed.load_managed_servers(now).find_server_tools_of_call(call.tool)
     if not call.agent or len(server_tools) != 1:
         return None
     [(server, called)] = server_tools

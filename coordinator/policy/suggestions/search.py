@@ -18,10 +18,10 @@ from hashlib import blake2b
 from typing import Any
 
 from coordinator.calls.descriptions import CallDescription
-from coordinator.calls.paths import with_home_as_tilde
+from coordinator.calls.paths import replace_home_with_tilde
 from coordinator.calls.tools import TOOLS
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.servers.names import find_call_prefix
+from coordinator.mcp.servers.names import find_server_prefix_of_call
 from coordinator.models import Agent, DismissedSuggestion
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access import DEFAULT_POLICY
@@ -184,9 +184,9 @@ class RuleSuggestion:
     def matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, whoever makes it with whichever program."""
         if self.slot is not None:
-            return (self.slot[1], self.slot[2]) in managed.find_server_tools(tool)
+            return (self.slot[1], self.slot[2]) in managed.find_server_tools_of_call(tool)
         return replace(self.suggested_rule(0), agents=None, program="").matches_call(
-            tool, about, None, server=find_call_prefix(tool, managed.servers)
+            tool, about, None, server=find_server_prefix_of_call(tool, managed.servers)
         )
 
     def is_for_caller(self, agent: str, program: str) -> bool:
@@ -250,7 +250,7 @@ class RuleSuggestion:
             for host in hosts
             for line in self.reaches.splitlines()
         )
-        is_here = f"in {with_home_as_tilde(description.folder or '')}" in self.touches.splitlines()
+        is_here = f"in {replace_home_with_tilde(description.folder or '')}" in self.touches.splitlines()
         return 0.1 + 2 * shared + is_here + is_same_site
 
 
@@ -283,7 +283,7 @@ def build_like_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
     programs = (
         {command.program for command in description.commands if command.program} if description else set()
     )
-    folder = with_home_as_tilde(description.folder or "") if description else ""
+    folder = replace_home_with_tilde(description.folder or "") if description else ""
     return RuleSuggestion(
         rule.tool,
         runs="\n".join(sorted(filter(None, programs))),
@@ -456,7 +456,7 @@ class SuggestionSearch:
         if was_refused:
             return
         is_registered = call.agent in known_names
-        if not is_registered and (not call.program or judge.managed.find_server_tools(call.tool)):
+        if not is_registered and (not call.program or judge.managed.find_server_tools_of_call(call.tool)):
             self.strangers += 1  # nothing that a rule or a grant could name is known of whoever called
             return
         key, terms = call_group_key(call, judge.managed, is_registered=is_registered)
@@ -591,7 +591,7 @@ def call_group_key(
     call: RecordedCall, managed: ManagedServers, *, is_registered: bool
 ) -> tuple[str | None, CallTerms]:
     """Return the name of the group that a call belongs to, None for a call that nothing is learnt from."""
-    server_tools = managed.find_server_tools(call.tool)
+    server_tools = managed.find_server_tools_of_call(call.tool)
     if server_tools:
         server, tool = server_tools[0]
         return join_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()
@@ -658,7 +658,7 @@ def exclude_refused_call(
         if generalized is None or not group.terms.commands:
             return None
     else:
-        refused_paths = [with_home_as_tilde(use.path) for use in description.paths if use.path]
+        refused_paths = [replace_home_with_tilde(use.path) for use in description.paths if use.path]
         add_missing(group.terms.touches, [f"!{path}" for path in refused_paths])
     left = build_group_suggestion(key, group, is_strict=True)
     if left is None or replace(left.suggested_rule(0), agents=None, program="").matches_call(

@@ -55,7 +55,9 @@ class RecordedCallJudge:
         if not unknown:
             return
         agents = {agent for _, agent in unknown}
-        servers = {server for tool, _ in unknown for server, _ in self.managed.find_server_tools(tool)}
+        servers = {
+            server for tool, _ in unknown for server, _ in self.managed.find_server_tools_of_call(tool)
+        }
         policy = access.load_policy_for_agents(agents, servers, self._now)
         if self._edits:
             matching_edits = [
@@ -92,7 +94,7 @@ class RecordedCallJudge:
             event_id=call.event_id,
             folder=about.folder,
         )
-        return about.with_history(history_queries.load_call_history(needs, moment))
+        return about.copy_with_call_history(history_queries.load_call_history(needs, moment))
 
     def decide_call_by_rules(self, tool: str, about: str, agent: str, program: str = "") -> Ruling:
         """Return what the rules alone say."""

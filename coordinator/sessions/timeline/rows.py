@@ -471,7 +471,7 @@ def window_time_lookups(window: EventWindow) -> dict[str, datetime]:
 def load_approval_rows(session: Session, **span: datetime) -> Iterable[ApprovalRow]:
     permission_requests = PermissionRequest.objects.filter(context__session_id=session.pk, **span)
     return build_approval_rows(
-        permission_requests.with_listed_input().order_by("created_at", "id")[:MOST_BESIDE]
+        permission_requests.with_only_short_inputs().order_by("created_at", "id")[:MOST_BESIDE]
     )
 
 

@@ -28,7 +28,7 @@ from dashboard.rules.views.trials import build_first_trial_context
 @require_approver
 def allow_request_always(request: HtmxHttpRequest, request_id: str) -> HttpResponse:
     """Show what would be written and what else that would allow; or write it and approve the request."""
-    row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
+    row = PermissionRequest.objects.with_context_and_assignment().filter(request_id=request_id).first()
     if row is None:
         raise Http404("No such permission request.")
     return (
@@ -67,7 +67,7 @@ def accept_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) 
     assert user_id is not None
     try:
         accepted_offer = parse_accepted_offer(row, user_id, request.POST.get("offer", ""), timezone.now())
-        approvals.approve_permanently(
+        approvals.approve_request_permanently(
             row.request_id, accepted_offer.answer, person=request.user, judged=accepted_offer.judged
         )
     except SignalboxError as refusal:

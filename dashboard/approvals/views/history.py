@@ -32,7 +32,7 @@ PERIODS = (7, 30, 90)
 @require_viewer
 def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
     narrowed, now = (
-        filter_approval_history(request, PermissionRequest.objects.with_listed_input()),
+        filter_approval_history(request, PermissionRequest.objects.with_only_short_inputs()),
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()

@@ -80,7 +80,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     if "one" in request.POST:
         response = render_one_request(request, after=request.POST.get("after", ""))
         return trigger_decision_toast(response, refusals, done)
-    rows = PermissionRequest.objects.with_triage().filter(request_id__in=ids).order_by("id")
+    rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
     now = timezone.now()
     cards = build_approval_cards(
@@ -144,7 +144,7 @@ def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpRe
 
 
 def find_request_or_404(request_id: str) -> PermissionRequest:
-    row = PermissionRequest.objects.with_triage().filter(request_id=request_id).first()
+    row = PermissionRequest.objects.with_context_and_assignment().filter(request_id=request_id).first()
     if row is None:
         raise Http404("No such permission request.")
     return row
@@ -156,7 +156,9 @@ def revoke_approval_view(request: HtmxHttpRequest, request_id: str) -> HttpRespo
     """End an approval now and go back to where the button was."""
     find_request_or_404(request_id)
     try:
-        approvals.end_approval(request_id, person=request.user, reason=request.POST.get("reason", "")[:2000])
+        approvals.revoke_approval(
+            request_id, person=request.user, reason=request.POST.get("reason", "")[:2000]
+        )
     except SignalboxError as refusal:
         messages.warning(request, str(refusal.detail))
     else:

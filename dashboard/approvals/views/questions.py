@@ -48,7 +48,9 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         response = render_one_request(request, after=request.POST.get("after", ""))
         return trigger_decision_toast(response, refusals, done)
     rows = (
-        PermissionRequest.objects.with_triage().filter(request_id__in=form.cleaned_data["ids"]).order_by("id")
+        PermissionRequest.objects.with_context_and_assignment()
+        .filter(request_id__in=form.cleaned_data["ids"])
+        .order_by("id")
     )
     now = timezone.now()
     cards = build_approval_cards(

@@ -24,7 +24,7 @@ from coordinator.identity.roles import ADMIN
 from coordinator.lib import instants
 from coordinator.mcp.servers import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
-from coordinator.models.agent_names import find_linked_agent, label_agents, list_agent_names
+from coordinator.models.agent_names import agent_labels_by_id, find_linked_agent, list_agent_names
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants import access, access_preview
 from coordinator.policy.grants import lengths as grant_lengths
@@ -56,7 +56,7 @@ def show_access_sheet(request: HtmxHttpRequest) -> HttpResponse:
     """Show the slots of an agent, a server, a tool, or of one agent on one server."""
     agent, server, tool = (read_text_parameter(request, name) for name in ("agent", "server", "tool"))
     now, asked_verdict = timezone.now(), None
-    linked, labels = find_linked_agent(agent), label_agents()
+    linked, labels = find_linked_agent(agent), agent_labels_by_id()
     if agent and server:
         asked_verdict = access_sheet.build_agent_server_sheet(agent, server, now)
     elif agent:
@@ -104,7 +104,7 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         "more": max(0, len(edits) - MOST_SHOWN),
         "packed": access_sheet.pack_grant_edits(edits),
         "preview": preview,
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
         "back": find_return_url(request),
         "number": len(edits),
         "zone": access_sheet.find_form_zone(request.POST),
@@ -148,11 +148,11 @@ def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         edits = access_sheet.unpack_grant_edits(request.POST.get("edits", ""))
         done = grants.apply_grant_edits(edits, actor=person_actor(request.user), now=now)
     except StaleEdit as stale:
-        grants.record_grants_refusal(edits, stale, actor=person_actor(request.user), now=now)
+        grants.record_refused_grant_edits(edits, stale, actor=person_actor(request.user), now=now)
         context = {"clashes": stale.clashes, "back": find_return_url(request), "count": len(stale.clashes)}
         return render(request, "mcp/clash.html", context, status=409)
     except SignalboxError as refusal:
-        grants.record_grants_refusal(edits, refusal, actor=person_actor(request.user), now=now)
+        grants.record_refused_grant_edits(edits, refusal, actor=person_actor(request.user), now=now)
         return render_grant_refusal(request, refusal)
     message = (
         "There was nothing to change." if not done else f"Saved: {count_of(len(done), 'grant')} changed."
@@ -198,7 +198,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
         "tool": tool,
         "at": at,
         "now": now,
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
     }
     if agent and server:
         verdict = access.resolve_tool_access(agent, server, tool, now, at=at)
@@ -238,7 +238,7 @@ def list_access_steps(
                     "row": row,
                     "decides": row.pk == decided,
                     "live": access_sheet.convert_to_grant_row(row).is_live(at, past=past),
-                    "faults": access.find_grant_problems(row),
+                    "faults": access.describe_invalid_grant_fields(row),
                 }
                 for row in reversed(slots.get((agent, server, name), []))
             ][:20],
@@ -308,7 +308,7 @@ def parse_wanted_tool_call(request: HtmxHttpRequest) -> WantedToolCall:
         return WantedToolCall(agent, server, tool, session, None)
     name = event.session.agent_name or ""
     mcp_server_rows = McpServer.objects.exclude(name=None).values_list("name", flat=True)
-    called = calls.find_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
+    called = calls.split_call_into_server_and_tool(event.tool_name or "", mcp_server_rows) or ("", "")
     linked = find_linked_agent(name)
     return WantedToolCall(
         agent or (linked.agent_id if linked else name),
@@ -350,15 +350,15 @@ def show_grant(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
     current_rows = [other for other in slot if grants.is_grant_current(other, now)]
     context = {
         "row": row,
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
         "version": grants.compute_grants_version(slot),
-        "beneath": [other for other in current_rows if other.pk in access.covered_grant_ids(row)],
-        "above": [other for other in current_rows if row.pk in access.covered_grant_ids(other)],
+        "beneath": [other for other in current_rows if other.pk in access.overridden_grant_ids(row)],
+        "above": [other for other in current_rows if row.pk in access.overridden_grant_ids(other)],
         "live": access_sheet.convert_to_grant_row(row).is_live(now),
-        "faults": access.find_grant_problems(row),
+        "faults": access.describe_invalid_grant_fields(row),
         "ended": ended if isinstance(ended, dict) else None,
         # A grant on top of another is not made permanent by leaving the form as it is.
-        "default_end": "1 hour" if access.covered_grant_ids(row) else grant_lengths.RENEWAL,
+        "default_end": "1 hour" if access.overridden_grant_ids(row) else grant_lengths.RENEWAL,
         "target": f"{row.agent_id} {row.server_id} {row.tool_name or '*'}",
         "known_server": McpServer.objects.filter(pk=row.server_id).exists(),
     }

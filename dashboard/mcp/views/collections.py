@@ -15,7 +15,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
-from coordinator.mcp.gateway.tool_search import parse_tool_pairs
+from coordinator.mcp.gateway.tool_search import parse_server_tool_pairs
 from coordinator.mcp.servers.names import COLLECTION_PREFIX, ServerTool
 from coordinator.models import McpServer, McpTool, ToolCollection
 from dashboard.frame import form_refusals as refusals
@@ -77,7 +77,7 @@ def list_collections(request: HtmxHttpRequest) -> HttpResponse:
     """Show every collection with its address."""
     rows = []
     for row in ToolCollection.objects.order_by("name"):
-        pairs = parse_tool_pairs(row.tools)
+        pairs = parse_server_tool_pairs(row.tools)
         servers = len({server_id for server_id, _ in pairs})
         rows.append(
             CollectionRow(row.name, row.description, len(pairs), servers, build_collection_address(row.name))
@@ -94,7 +94,7 @@ def show_collection(request: HtmxHttpRequest, name: str) -> HttpResponse:
         request,
         row,
         row.description,
-        parse_tool_pairs(row.tools),
+        parse_server_tool_pairs(row.tools),
         tool_collections.compute_collection_version(row),
     )
 

@@ -72,7 +72,7 @@ def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpRespo
     """Let the command be started that the page showed."""
     with refusals.show_refusal_as_message(request):
         command = request.POST.get("command", "")
-        mcp_upstreams.accept_changed_command(
+        mcp_upstreams.accept_changed_server_command(
             name, seen_version=command, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, "Accepted. The server starts with the next call.")
@@ -85,7 +85,7 @@ def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpRespo
 def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, variable = request.POST.get("kind", ""), request.POST.get("name", "").strip()
     with refusals.show_refusal_as_message(request):
-        mcp_credentials.set_credential(
+        mcp_credentials.save_server_credential(
             name,
             kind,
             variable,
@@ -103,7 +103,7 @@ def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResp
 def delete_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, _, variable = request.POST.get("credential", "").partition(" ")
     with refusals.show_refusal_as_message(request):
-        mcp_credentials.remove_credential(
+        mcp_credentials.remove_server_credential(
             name, kind, variable, actor=person_actor(request.user), now=timezone.now()
         )
         messages.success(request, f"{variable} was removed.")

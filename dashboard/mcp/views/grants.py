@@ -9,7 +9,7 @@ from django_tables2 import RequestConfig
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -32,7 +32,7 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
         narrowed.qs,
         now=now,
         servers=servers,
-        agent_labels=label_agents(),
+        agent_labels=agent_labels_by_id(),
         back=request.get_full_path(),
     )
     RequestConfig(request, paginate={"per_page": PAGE}).configure(table)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Grant, McpServer
-from coordinator.models.agent_names import LinkedAgent, label_agents, resolve_agent_names
+from coordinator.models.agent_names import LinkedAgent, agent_labels_by_id, find_linked_agents_of_names
 from coordinator.models.mcp import GrantWord
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -35,7 +35,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
     grants = list(rows.order_by("agent_id", "server_id", "tool_name", "id")[: MOST_GRANTS + 1])
     more = rows.count() - MOST_GRANTS if len(grants) > MOST_GRANTS else 0
     grants = grants[:MOST_GRANTS]
-    linked = resolve_agent_names(grant.agent_id for grant in grants)
+    linked = find_linked_agents_of_names(grant.agent_id for grant in grants)
     context = {
         "agent": agent,
         "server": server,
@@ -44,7 +44,7 @@ def show_grant_graph(request: HtmxHttpRequest) -> HttpResponse:
         "grants": grants,
         "more": more,
         "tones": [*GrantWord.values, MIXED],
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
         "graph": build_grant_graph(grants, linked),
         "outline": build_grant_outline(grants, linked),
     }

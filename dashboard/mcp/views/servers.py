@@ -26,7 +26,7 @@ from coordinator.errors import Forbidden, NotFound, SignalboxError, Unprocessabl
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.gateway.binding import build_tool_name
-from coordinator.mcp.gateway.result_marks import find_value_marks
+from coordinator.mcp.gateway.result_marks import find_injection_signs_in_json
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import calls, commands, discovery
@@ -195,7 +195,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show a server: its settings, its tools and how each is given out."""
     server, now = find_mcp_server_or_404(name), timezone.now()
     called: dict[str, int] = {}
-    for call_count in calls.count_calls_since(now - mcp_tools.SEEN_WITHIN, [name]):
+    for call_count in calls.count_tool_calls_by_agent_since(now - mcp_tools.SEEN_WITHIN, [name]):
         called[call_count.tool_name] = called.get(call_count.tool_name, 0) + call_count.count
     known_tools = {tool.name: tool for tool in McpTool.objects.filter(server_id=name)}
     lines = access.summarize_tool_grants(name, now, called)
@@ -235,7 +235,7 @@ def show_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 def find_recently_rejected_tools(server_id: str, now: datetime) -> dict[str, Any] | None:
     """Return which tools were left out of the server's list in the last two days, with reasons; None for none."""
-    entry = tool_actions.find_last_omission_entry(server_id)
+    entry = tool_actions.find_last_omitted_tools_entry(server_id)
     if entry is None or not isinstance(entry.metadata, dict) or entry.timestamp < now - LEFT_OUT_SHOWN_FOR:
         return None
     tools = entry.metadata.get("tools", [])
@@ -324,7 +324,7 @@ def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpRes
     """Have changed tools of the server served once a person accepted them only, or as they come."""
     is_wanted = request.POST.get("accepted_only") == "on"
     with refusals.show_refusal_as_message(request):
-        mcp_servers.restrict_to_accepted_tools(
+        mcp_servers.restrict_server_to_accepted_tools(
             name, is_wanted, actor=person_actor(request.user), now=timezone.now()
         )
     return redirect("mcp:server", name)
@@ -371,7 +371,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     server, error, text = find_mcp_server_or_404(name), "", request.POST.get("listing", "")
     if request.method == "POST":
         try:
-            listing = mcp_tools.parse_listing(text)
+            listing = mcp_tools.parse_pasted_tool_listing(text)
             tool_listing = tool_actions.store_tool_listing(
                 name, listing, actor=person_actor(request.user), now=timezone.now()
             )
@@ -462,7 +462,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         **limit_parts.build_limits_context(server, tool, timezone.now()),
         "charts": call_charts.build_call_charts(server, timezone.now(), tool),
         "last_error": call_charts.find_last_errors({tool: build_tool_name(server, tool)}).get(tool),
-        "marks": find_value_marks(mcp_tools.build_definition_content(row)),
+        "marks": find_injection_signs_in_json(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
         **definition_history.build_history_context(row, request.GET.get("revision", "")),
@@ -472,7 +472,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
 
 def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
     """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
-    before, after = mcp_tools.list_definition_lines(tool)
+    before, after = mcp_tools.definition_lines_for_comparison(tool)
     marked = diffs.mark_all_lines(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 

@@ -21,14 +21,14 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.tool_search import (
     SEARCH_TOOLS,
-    estimate_tokens,
+    estimate_tokens_of_definition,
     load_shown_tools,
-    parse_tool_pairs,
+    parse_server_tool_pairs,
 )
 from coordinator.mcp.gateway.visibility import find_visible_tools
 from coordinator.mcp.servers.names import name_in_calls
 from coordinator.models import AgentToolListing, McpServer, McpUpstream
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
@@ -105,7 +105,9 @@ def build_visible_tool(  # noqa: PLR0917 - the columns of a row
         "outputSchema": output_schema,
         "annotations": annotations,
     }
-    tokens = estimate_tokens({key: value for key, value in definition.items() if value is not None})
+    tokens = estimate_tokens_of_definition(
+        {key: value for key, value in definition.items() if value is not None}
+    )
     return VisibleTool(server_id, name, shown_text or "", tokens)
 
 
@@ -115,7 +117,7 @@ def build_listing_choices(tools: list[VisibleTool], chosen: set[tuple[str, str]]
     sizes = {
         ListedTools.ALL: (len(tools), every),
         ListedTools.CHOSEN: (len(chosen_tokens), sum(chosen_tokens)),
-        ListedTools.SEARCH: (len(SEARCH_TOOLS), sum(map(estimate_tokens, SEARCH_TOOLS))),
+        ListedTools.SEARCH: (len(SEARCH_TOOLS), sum(map(estimate_tokens_of_definition, SEARCH_TOOLS))),
     }
     return [
         ListingChoice(listed.value, str(listed.label), ABOUT[listed], number, tokens, max(0, every - tokens))
@@ -139,7 +141,7 @@ def render_listed_tools(
     servers: dict[str, list[VisibleTool]] = {}
     for tool in tools[:MAX_TOOLS_ON_PAGE]:
         servers.setdefault(tool.server_id, []).append(tool)
-    choices, labels = build_listing_choices(tools, chosen), label_agents()
+    choices, labels = build_listing_choices(tools, chosen), agent_labels_by_id()
     context = {
         "agent": agent_id,
         "agent_label": labels.get(agent_id, agent_id),
@@ -166,7 +168,7 @@ def save_listed_tools(request: HtmxHttpRequest) -> HttpResponse:
     agent_id, listed = request.POST.get("agent", ""), request.POST.get("listed", "")
     chosen = parse_chosen_tools(request.POST.getlist("tool"))
     try:
-        shown_tools.set_shown_tools(
+        shown_tools.set_tools_visible_to_agent(
             agent_id, listed, chosen, actor=person_actor(request.user), now=timezone.now()
         )
     except SignalboxError as refusal:
@@ -181,7 +183,7 @@ def parse_chosen_tools(values: list[str]) -> set[tuple[str, str]]:
     for value in values[: 2 * shown_tools.MAX_CHOSEN_TOOLS]:
         with contextlib.suppress(ValueError, RecursionError):
             pairs.append(json.loads(value))
-    return set(parse_tool_pairs(pairs))
+    return set(parse_server_tool_pairs(pairs))
 
 
 def encode_tool_choice(server_id: str, name: str) -> str:
@@ -197,7 +199,7 @@ def shorten_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     text = request.POST.get("description", "")
     with refusals.show_refusal_as_message(request):
-        shown_tools.shorten_tool_description(
+        shown_tools.set_tool_description_override(
             server,
             tool,
             text,

@@ -101,7 +101,7 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
         authorization = McpAuthorization.objects.filter(pk=name).first()
         if authorization is None:
             raise UnprocessableRequest(f"Nobody signs in at the server {name}.")
-        mcp_sign_ins.require_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
+        mcp_sign_ins.require_server_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
         address = mcp_sign_ins.build_sign_in_address(
             name, request.user, redirect_uri=build_redirect_uri(), state=state, verifier=verifier
         )
@@ -140,7 +140,7 @@ def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
         authorization = McpAuthorization.objects.filter(pk=pending.server).first()
         if authorization is None:
             raise UnprocessableRequest(f"Nobody signs in at the server {pending.server} any more.")
-        mcp_sign_ins.require_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
+        mcp_sign_ins.require_server_sign_in_right(authorization, is_admin=has_role(request.user, ADMIN))
         mcp_sign_ins.complete_server_sign_in(
             pending.server,
             request.user,
@@ -183,7 +183,7 @@ def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpRespons
     """Say with whose sign-in an agent calls servers."""
     person = request.POST.get("person", "")
     with refusals.show_refusal_as_message(request):
-        mcp_authorizations.choose_agent_person(
+        mcp_authorizations.set_agent_sign_in_user(
             request.POST.get("agent", ""),
             int(person) if person.isascii() and person.isdigit() and len(person) < 19 else None,
             actor=person_actor(request.user),
@@ -197,7 +197,7 @@ def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpRespons
 @open_to_anyone
 def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
     """Say who Signalbox is, for authorization servers that read it by the client's id (client id metadata document)."""
-    document = oauth.build_client_document(
+    document = oauth.build_client_registration_body(
         build_redirect_uri(),
         mcp_authorizations.CLIENT_NAME,
         "none",

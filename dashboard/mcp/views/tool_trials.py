@@ -15,8 +15,8 @@ from django.views.decorators.cache import never_cache
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.declarations import require_http_methods
 from coordinator.mcp.gateway.binding import build_tool_name
-from coordinator.mcp.gateway.outputs import build_stored_output
-from coordinator.mcp.gateway.result_marks import find_response_marks
+from coordinator.mcp.gateway.outputs import build_timeline_output
+from coordinator.mcp.gateway.result_marks import find_injection_signs_in_response
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome, run_tool_trial
 from coordinator.models import McpTool
 from coordinator.sessions.timeline.reading import StoredValue
@@ -101,7 +101,7 @@ def may_change_something(annotations: Any) -> bool:
 
 
 def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
-    output, failed = build_stored_output(outcome.response)
+    output, failed = build_timeline_output(outcome.response)
     problem = outcome.problem or failed or ""
     with draw_in_full():
         display = build_call_display(
@@ -116,7 +116,7 @@ def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
         [replace_image(part) for part in display.outputs],
         outcome.is_sent,
         round(outcome.upstream_ms),
-        find_response_marks(outcome.response) if outcome.response else [],
+        find_injection_signs_in_response(outcome.response) if outcome.response else [],
     )
 
 

@@ -23,16 +23,16 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.rules import RuleVerdict
 from coordinator.policy.deciders import book as deciders
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules import tool_rules as policy
-from coordinator.policy.rules.call_history import LONGEST_REPETITION, parse_repetition
-from coordinator.policy.rules.call_text import build_named_call_text
+from coordinator.policy.rules.call_history import LONGEST_REPETITION, parse_repetition_condition
+from coordinator.policy.rules.call_text import build_call_text_from_description
 from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
-from coordinator.policy.rules.rule_checks import convert_to_terms, list_rule_warnings
+from coordinator.policy.rules.rule_checks import convert_pattern_rule_to_terms, list_rule_warnings
 from coordinator.policy.rules.terms import (
     IGNORE_UNREADABLE,
     LONGEST_TERMS,
@@ -213,11 +213,11 @@ def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) ->
     now = timezone.now()
     grants = policy.load_applicable_grants([(tool, agent)], now)
     servers = grants.managed.servers
-    text = build_named_call_text(tool, about)
+    text = build_call_text_from_description(tool, about)
     ruling = policy.decide_by_tool_rules(saved, tool, text, agent or None, program, servers=servers)
     verdict, rule_number = (
         grants.decide_by_applicable_grants(tool, agent, now),
-        grants.managed.find_first_server_tool(tool),
+        grants.managed.find_first_server_tool_of_call(tool),
     )
     return TestedCall(
         tool,
@@ -278,7 +278,10 @@ def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
 
 def convert_one_rule(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
     """Return the rules, of which one says in terms what its pattern says; nothing is saved."""
-    return [(convert_to_terms(rule) or rule) if str(rule.number) == number else rule for rule in rules]
+    return [
+        (convert_pattern_rule_to_terms(rule) or rule) if str(rule.number) == number else rule
+        for rule in rules
+    ]
 
 
 def build_rule_cards(forms_: Any) -> list[RuleCard]:
@@ -297,7 +300,7 @@ def build_cards_of_rules(
     forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
 ) -> list[RuleCard]:
     positions = {id(form): place for place, form in enumerate(forms_)}
-    warnings, labels = list_rule_warnings(rules), label_agents()
+    warnings, labels = list_rule_warnings(rules), agent_labels_by_id()
     cards = [
         RuleCard(
             form,
@@ -305,7 +308,7 @@ def build_cards_of_rules(
             rule,
             describe_rule(rule, labels),
             warnings.get(rule.number, ()),
-            convert_to_terms(rule) is not None,
+            convert_pattern_rule_to_terms(rule) is not None,
         )
         for form, rule in zip(listed, rules, strict=False)
     ]
@@ -360,7 +363,7 @@ def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
 def normalize_repetition(text: str) -> str:
     """Return a repetition in the words in which it is stored; what cannot be read as it is, to be refused."""
     try:
-        return str(parse_repetition(text) or "")
+        return str(parse_repetition_condition(text) or "")
     except SignalboxError:
         return text
 

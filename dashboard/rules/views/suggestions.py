@@ -24,7 +24,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib import instants
 from coordinator.models import DismissedSuggestion
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as policy
@@ -153,7 +153,7 @@ def build_suggestion_cards(
     ]
     calls = {call.event_id: call for call in READER.read_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
-    cards, version, labels = [], policy.tool_rules_version(saved), label_agents()
+    cards, version, labels = [], policy.tool_rules_version(saved), agent_labels_by_id()
     for number, suggestion in enumerate(chosen, 1):
         seen_version = None
         if suggestion.slot:
@@ -255,7 +255,7 @@ def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
     """Never make a suggestion again, or let all that were dismissed be made again."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     if request.POST.get("restore"):
-        restored = actions.restore_suggestions(actor=by, now=now)
+        restored = actions.restore_dismissed_suggestions(actor=by, now=now)
         messages.success(request, f"{restored} dismissed suggestions can be made again.")
         return redirect("rules:suggestions")
     try:
@@ -327,7 +327,7 @@ def apply_suggestions(
         numbered = actions.accept_suggestions(added, edits, seen_version=seen_version, actor=actor, now=now)
     except SignalboxError as refusal:
         if edits:
-            grants.record_grants_refusal(edits, refusal, actor=actor, now=now)
+            grants.record_refused_grant_edits(edits, refusal, actor=actor, now=now)
         raise
     version = policy.tool_rules_version(policy.load_saved_tool_rules())
     return describe_accepted(numbered, edits), find_accepted_url(numbered, edits), version

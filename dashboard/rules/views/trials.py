@@ -17,7 +17,7 @@ from django.views.decorators.cache import never_cache
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
-from coordinator.models.agent_names import label_agents
+from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.suggestions import trials
 from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLimit
 from coordinator.policy.suggestions.trials import RuleTrial, TrialCallFilter
@@ -133,7 +133,7 @@ def build_trial_calls_context(
     return {
         "question": trial,
         "listed": listed,
-        "agent_labels": label_agents(),
+        "agent_labels": agent_labels_by_id(),
         "wanted": wanted_calls,
         "wanted_words": describe_wanted_calls(wanted_calls),
         "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",

@@ -37,7 +37,7 @@ ACTS: dict[str, tuple[Act, str]] = {
         "archived",
     ),
     "restore": (
-        lambda ids, _tags, user, now: session_lists.restore_sessions(ids, user=user, now=now),
+        lambda ids, _tags, user, now: session_lists.unarchive_sessions(ids, user=user, now=now),
         "brought back from the archive",
     ),
     "tag": (
@@ -56,7 +56,7 @@ ACTS: dict[str, tuple[Act, str]] = {
 
 
 def parse_some_tags(text: str) -> list[str]:
-    tags = session_lists.parse_tags(text)
+    tags = session_lists.parse_session_tags(text)
     if not tags:
         raise BadRequest("Type a tag first, then choose Add tag or Remove tag.")
     return tags
@@ -103,7 +103,9 @@ def save_shown_columns(request: HtmxHttpRequest) -> HttpResponse:
     """Keep which columns this person's list shows."""
     assert request.user.is_authenticated
     chosen = request.POST.getlist("column")
-    session_lists.save_list_columns([name for name in COLUMN_LABELS if name in chosen], user=request.user)
+    session_lists.save_session_list_columns(
+        [name for name in COLUMN_LABELS if name in chosen], user=request.user
+    )
     return redirect(session_list_url(request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]))
 
 
@@ -157,7 +159,7 @@ def show_session_keeping(request: HtmxHttpRequest, session_id: str) -> HttpRespo
             try:
                 session_lists.replace_session_tags(
                     session_id,
-                    session_lists.parse_tags(form.cleaned_data["tags"]),
+                    session_lists.parse_session_tags(form.cleaned_data["tags"]),
                     user=request.user,
                     now=now,
                 )

@@ -14,8 +14,8 @@ from django.views.decorators.vary import vary_on_headers
 from coordinator.identity.declarations import require_safe
 from coordinator.lib import instants
 from coordinator.models import SavedSessionView, Session, SessionListChoice, SessionPin
-from coordinator.models.agent_names import list_agent_choices
-from coordinator.models.sessions import list_session_values
+from coordinator.models.agent_names import list_agent_filter_choices
+from coordinator.models.sessions import list_distinct_session_values
 from coordinator.search import files
 from coordinator.sessions import titles
 from coordinator.sessions.statuses import ENDED, LIVE
@@ -102,10 +102,10 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
             *ORDERS,
             *[(name, name) for name in [query.get("sort")] if name and name not in dict(ORDERS)],
         ],
-        "agents": list_agent_choices(query.get("agent")),
-        "hosts": list_session_values("hostname", MOST_CHOICES),
-        "people": list_session_values("person", MOST_CHOICES, "sbx_session_figures"),
-        "tags": list_session_values("tag", MOST_CHOICES, "sbx_session_tags"),
+        "agents": list_agent_filter_choices(query.get("agent")),
+        "hosts": list_distinct_session_values("hostname", MOST_CHOICES),
+        "people": list_distinct_session_values("person", MOST_CHOICES, "sbx_session_figures"),
+        "tags": list_distinct_session_values("tag", MOST_CHOICES, "sbx_session_tags"),
         "tools": files.list_called_tools(),
         "views": list(SavedSessionView.objects.filter(user_id=request.user.pk).order_by("name")),
         "here": query.urlencode(),

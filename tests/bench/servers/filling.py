@@ -26,7 +26,7 @@ def main() -> None:
 
     agent = Agent.objects.filter(enabled=True).order_by("id").first()
     assert agent is not None
-    speaker, digests = chat.speaker_of_person(User.objects.get(username="admin")), {}
+    speaker, digests = chat.build_person_speaker(User.objects.get(username="admin")), {}
     for number in range(FILES):
         data = random.randbytes(SIZES[number % len(SIZES)])
         upload = chat.ChatUpload(io.BytesIO(data), f"{number}.bin", "application/octet-stream")

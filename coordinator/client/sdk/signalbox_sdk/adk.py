@@ -19,10 +19,16 @@ from signalbox_sdk.asking import (
     ToolQuestion,
     ask_about_call,
     build_call_question,
-    read_member,
+    read_item_or_attribute,
 )
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_count
+from signalbox_sdk.reporting import (
+    ModelRequestReport,
+    RunReporter,
+    ToolCallReport,
+    log_reporting_failures,
+    read_count,
+)
 
 CONFIRMATION = "adk_request_confirmation"  # ADK's name of the call that asks for one
 READ_WITHIN_SECONDS = 10.0  # a verdict that somebody has reached: for a server that is away for a moment
@@ -49,10 +55,12 @@ def approve_tool(
     async def ask_before(
         tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        if not needs_person(tool, tools):
+        if not is_approval_needed_for_tool(tool, tools):
             return None
         question = build_question(tool, args, tool_context, conversation)
-        return apply_verdict(await ask_about_call(question, timeout=timeout, connection=connection), args)
+        return apply_verdict_to_arguments(
+            await ask_about_call(question, timeout=timeout, connection=connection), args
+        )
 
     return ask_before
 
@@ -69,9 +77,9 @@ def confirm_tool(
     async def ask_before(
         tool: BaseTool, args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        if not needs_person(tool, tools):
+        if not is_approval_needed_for_tool(tool, tools):
             return None
-        if read_member(tool_context, "tool_confirmation") is None:
+        if read_item_or_attribute(tool_context, "tool_confirmation") is None:
             try:
                 tool_context.request_confirmation(hint="A person decides in Signalbox.")
                 tool_context.actions.skip_summarization = True  # the pause is no result for the model
@@ -80,14 +88,14 @@ def confirm_tool(
             return {"error": ApproverVerdict(PENDING).message}
         question = build_question(tool, args, tool_context, conversation)
         verdict = await ask_about_call(question, timeout=READ_WITHIN_SECONDS, connection=connection)
-        return apply_verdict(verdict, args)
+        return apply_verdict_to_arguments(verdict, args)
 
     return ask_before
 
 
-def needs_person(tool: BaseTool, tools: Collection[str] | None) -> bool:
+def is_approval_needed_for_tool(tool: BaseTool, tools: Collection[str] | None) -> bool:
     """Say whether a tool is one of those that need a person: all, or the named; one without a name does."""
-    name = read_member(tool, "name")
+    name = read_item_or_attribute(tool, "name")
     return tools is None or name is None or name in tools
 
 
@@ -95,8 +103,8 @@ def build_question(
     tool: BaseTool, args: dict[str, Any], tool_context: ToolContext, conversation: str
 ) -> ToolQuestion | None:
     """Return the question about a call; None for one that is not complete."""
-    call_id = read_member(tool_context, "function_call_id")
-    return build_call_question(read_member(tool, "name"), args, call_id, conversation)
+    call_id = read_item_or_attribute(tool_context, "function_call_id")
+    return build_call_question(read_item_or_attribute(tool, "name"), args, call_id, conversation)
 
 
 async def answer_confirmations(
@@ -120,7 +128,7 @@ async def answer_confirmations(
         for response in event.get_function_responses():
             calls.pop(response.id or "", None)
 
-    async def ask_again(call: types.FunctionCall) -> ApproverVerdict:
+    async def request_verdict_again(call: types.FunctionCall) -> ApproverVerdict:
         original = (call.args or {}).get("originalFunctionCall")
         original = original if isinstance(original, dict) else {}
         question = build_call_question(
@@ -128,7 +136,7 @@ async def answer_confirmations(
         )
         return await ask_about_call(question, timeout=timeout, connection=connection)
 
-    verdicts = await asyncio.gather(*map(ask_again, calls.values()))
+    verdicts = await asyncio.gather(*map(request_verdict_again, calls.values()))
     parts = [
         types.Part(
             function_response=types.FunctionResponse(
@@ -141,7 +149,7 @@ async def answer_confirmations(
     return types.Content(role="user", parts=parts) if parts else None
 
 
-def apply_verdict(verdict: ApproverVerdict, args: dict[str, Any]) -> dict[str, Any] | None:
+def apply_verdict_to_arguments(verdict: ApproverVerdict, args: dict[str, Any]) -> dict[str, Any] | None:
     """Make the call's arguments those that may run, and return None; otherwise what the model reads."""
     if not verdict.is_approved:
         return {"error": verdict.message}
@@ -169,20 +177,20 @@ class ReportingPlugin(BasePlugin):  # type: ignore[misc] # the SDK is not instal
         self, *, invocation_context: Any, user_message: types.Content
     ) -> types.Content | None:
         """Keep what the person said, for the report of the answer."""
-        with log_failures():
-            self._prompts[invocation_context.invocation_id] = read_parts(user_message)
+        with log_reporting_failures():
+            self._prompts[invocation_context.invocation_id] = join_message_part_texts(user_message)
         return None
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
         """Report the answer and its tokens; a part of a streamed one comes again with the whole."""
-        with log_failures():
+        with log_reporting_failures():
             if llm_response.partial:
                 return
             usage = llm_response.usage_metadata
             report = ModelRequestReport(
                 llm_response.model_version or "unknown",
                 self._prompts.pop(callback_context.invocation_id, ""),
-                read_parts(llm_response.content),
+                join_message_part_texts(llm_response.content),
                 read_count(getattr(usage, "prompt_token_count", None)),
                 read_count(getattr(usage, "candidates_token_count", None))
                 + read_count(getattr(usage, "thoughts_token_count", None)),
@@ -192,14 +200,14 @@ class ReportingPlugin(BasePlugin):  # type: ignore[misc] # the SDK is not instal
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """Forget the run."""
-        with log_failures():
+        with log_reporting_failures():
             self._prompts.pop(invocation_context.invocation_id, None)
 
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
     ) -> None:
         """Report a call that has ended; one that waits for its confirmation has not."""
-        with log_failures():
+        with log_reporting_failures():
             if tool_context.function_call_id in tool_context.actions.requested_tool_confirmations:
                 return
             error = result.get("error") if isinstance(result, dict) else None
@@ -212,13 +220,13 @@ class ReportingPlugin(BasePlugin):  # type: ignore[misc] # the SDK is not instal
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
     ) -> None:
         """Report a call that failed."""
-        with log_failures():
+        with log_reporting_failures():
             problem = str(error) or repr(error)
             report = ToolCallReport(tool.name, tool_args, None, problem, tool_context.function_call_id)
             await self._reporter.send_report_async(report)
 
 
-def read_parts(content: types.Content | None) -> str:
+def join_message_part_texts(content: types.Content | None) -> str:
     """Return the text of a message, without the model's thoughts."""
     parts = (content.parts if content else None) or []
     return "\n\n".join(part.text for part in parts if part.text and not part.thought)

@@ -117,7 +117,7 @@ def ask(
     """
     connection = connection or Connection()
     conversation = Conversation(question, timeout, connection.patience)
-    steps = conversation.iterate_steps()
+    steps = conversation.iterate_question_requests()
     try:
         step = next(steps)
         while True:
@@ -140,7 +140,7 @@ async def ask_async(
     """Do the same as `ask` without blocking the event loop."""
     connection = connection or Connection()
     conversation = Conversation(question, timeout, connection.patience)
-    steps = conversation.iterate_steps()
+    steps = conversation.iterate_question_requests()
     try:
         step = next(steps)
         while True:
@@ -179,7 +179,7 @@ class Conversation:
         self._ends_at = None if timeout is None else time.monotonic() + timeout
         self._patience = patience
 
-    def iterate_steps(self) -> Generator[Step, Answer, ApproverVerdict]:
+    def iterate_question_requests(self) -> Generator[Step, Answer, ApproverVerdict]:
         """Yield requests, each of which is sent what answers it; return the verdict."""
         try:
             body = self._question.build_body()
@@ -190,24 +190,24 @@ class Conversation:
         silent_since, pause = time.monotonic(), 0.0
         verdict = ApproverVerdict(UNAVAILABLE)
         while True:
-            answer = yield self._build_step(verdict, body, pause)
+            answer = yield self._build_next_request(verdict, body, pause)
             if isinstance(answer, RequestRefused):
                 return ApproverVerdict("refused", verdict.request_id, verdict.session_id, reason=str(answer))
             if isinstance(answer, ServerUnavailable):
-                if time.monotonic() - silent_since >= self._patience or self._is_over():
+                if time.monotonic() - silent_since >= self._patience or self._is_wait_over():
                     return ApproverVerdict(
                         UNAVAILABLE, verdict.request_id, verdict.session_id, reason=str(answer)
                     )
                 pause = min(max(pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
                 continue
             silent_since, pause = time.monotonic(), 0.0
-            verdict = read_verdict(answer, body["tool_input"])
-            if not verdict.is_pending or self._is_over():
+            verdict = parse_verdict_answer(answer, body["tool_input"])
+            if not verdict.is_pending or self._is_wait_over():
                 return verdict
             # A long poll that ends at once, as a brake's does, is not repeated in a tight loop.
             pause = FIRST_PAUSE_SECONDS if answer.get("brake") is not None else 0.0
 
-    def _build_step(self, verdict: ApproverVerdict, body: dict[str, Any], pause: float) -> Step:
+    def _build_next_request(self, verdict: ApproverVerdict, body: dict[str, Any], pause: float) -> Step:
         if verdict.request_id is None:
             return Step("POST", PATH, body, pause=pause)
         seconds = min(LONG_POLL_SECONDS, self._remaining_seconds())
@@ -217,11 +217,11 @@ class Conversation:
     def _remaining_seconds(self) -> float:
         return LONG_POLL_SECONDS if self._ends_at is None else max(0.0, self._ends_at - time.monotonic())
 
-    def _is_over(self) -> bool:
+    def _is_wait_over(self) -> bool:
         return self._ends_at is not None and time.monotonic() >= self._ends_at
 
 
-def read_member(value: Any, name: str) -> Any:
+def read_item_or_attribute(value: Any, name: str) -> Any:
     """Return an item of a mapping, or an attribute of another object; None where an SDK's version has none."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
@@ -242,7 +242,7 @@ async def ask_about_call(
     return await ask_async(question, timeout=timeout, connection=connection)
 
 
-def read_verdict(answer: Mapping[str, Any], arguments: dict[str, Any]) -> ApproverVerdict:
+def parse_verdict_answer(answer: Mapping[str, Any], arguments: dict[str, Any]) -> ApproverVerdict:
     """Return the verdict that an answer of the server states. Whatever is not clearly a yes is none."""
     request_id, status = answer.get("request_id"), answer.get("status")
     if not isinstance(request_id, str) or not request_id.isascii() or not isinstance(status, str):
@@ -253,7 +253,12 @@ def read_verdict(answer: Mapping[str, Any], arguments: dict[str, Any]) -> Approv
     if answer.get("brake") is not None or status == PENDING:
         return ApproverVerdict(PENDING, request_id, session_id, reason=reason)
     allowed, edited, edited_input = answer.get("allowed"), answer.get("edited"), answer.get("edited_input")
-    if edited is True and allowed is False and isinstance(edited_input, dict) and is_in_force(answer):
+    if (
+        edited is True
+        and allowed is False
+        and isinstance(edited_input, dict)
+        and is_edited_approval_valid(answer)
+    ):
         return ApproverVerdict(APPROVED, request_id, session_id, edited_input, True, reason)
     if allowed is True and edited is False and status in (APPROVED, "auto-approved"):
         return ApproverVerdict(APPROVED, request_id, session_id, arguments, False, reason)
@@ -263,7 +268,7 @@ def read_verdict(answer: Mapping[str, Any], arguments: dict[str, Any]) -> Approv
     )
 
 
-def is_in_force(answer: Mapping[str, Any]) -> bool:
+def is_edited_approval_valid(answer: Mapping[str, Any]) -> bool:
     """Say whether an edited approval still stands: the server says `allowed` of the arguments before the edit alone."""
     if answer.get("status") != APPROVED or answer.get("revoked_at", "") is not None:
         return False

@@ -28,14 +28,14 @@ from signalbox_sdk.asking import (
     ToolQuestion,
     ask_about_call,
     build_call_question,
-    read_member,
+    read_item_or_attribute,
 )
 from signalbox_sdk.connection import Connection
 from signalbox_sdk.reporting import (
     ModelRequestReport,
     RunReporter,
     ToolCallReport,
-    log_failures,
+    log_reporting_failures,
     read_count,
     read_text,
 )
@@ -54,7 +54,7 @@ def approve_tool(
     async def can_use_tool(
         tool: str, arguments: Json, context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        call_id = read_member(context, "tool_use_id")
+        call_id = read_item_or_attribute(context, "tool_use_id")
         question = build_call_question(tool, arguments, call_id, conversation)
         verdict = await ask_about_call(question, timeout=timeout, connection=connection)
         if verdict.is_approved:
@@ -82,7 +82,7 @@ def approve_hook(
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
         question = build_hook_question(hook, conversation)
-        return build_answer(await ask_about_call(question, timeout=timeout, connection=connection))
+        return build_hook_output(await ask_about_call(question, timeout=timeout, connection=connection))
 
     return HookMatcher(matcher, [before_tool], timeout=timeout + EXTRA_SECONDS, on_failure="block")
 
@@ -97,7 +97,9 @@ def defer_tool(
 
     async def before_tool(hook: Any, _tool_use_id: Any, _context: Any) -> Any:
         question = build_hook_question(hook, conversation)
-        return build_answer(await ask_about_call(question, timeout=0, connection=connection), defers=True)
+        return build_hook_output(
+            await ask_about_call(question, timeout=0, connection=connection), defers=True
+        )
 
     return HookMatcher(matcher, [before_tool], timeout=EXTRA_SECONDS, on_failure="block")
 
@@ -113,10 +115,10 @@ async def wait_for_deferred(
 
     False: nothing was deferred, nobody decided in time, or the server is away.
     """
-    call = read_member(result, "deferred_tool_use")
+    call = read_item_or_attribute(result, "deferred_tool_use")
     if call is None:
         return False
-    tool, arguments, call_id = (read_member(call, name) for name in ("name", "input", "id"))
+    tool, arguments, call_id = (read_item_or_attribute(call, name) for name in ("name", "input", "id"))
     question = build_call_question(tool, arguments, call_id, conversation)
     verdict = await ask_about_call(question, timeout=timeout, connection=connection)
     return verdict.status not in (PENDING, UNAVAILABLE)
@@ -125,12 +127,12 @@ async def wait_for_deferred(
 def build_hook_question(hook: Any, conversation: str) -> ToolQuestion | None:
     """Return the question about the call that a hook is told of; None where it does not say all of it."""
     tool, arguments, call_id = (
-        read_member(hook, name) for name in ("tool_name", "tool_input", "tool_use_id")
+        read_item_or_attribute(hook, name) for name in ("tool_name", "tool_input", "tool_use_id")
     )
     return build_call_question(tool, arguments, call_id, conversation)
 
 
-def build_answer(verdict: ApproverVerdict, *, defers: bool = False) -> Json:
+def build_hook_output(verdict: ApproverVerdict, *, defers: bool = False) -> Json:
     """Return what a hook answers to Claude."""
     answer: Json = {"hookEventName": "PreToolUse", "permissionDecision": "deny"}
     if verdict.status == APPROVED:
@@ -161,10 +163,10 @@ async def report_run(
     """
     report = MessageReporter(RunReporter(conversation, agent, connection), prompt)
     async for message in messages:
-        with log_failures():
+        with log_reporting_failures():
             await report.report_message(message)
         yield message
-    with log_failures():
+    with log_reporting_failures():
         await report.report_answer()
 
 

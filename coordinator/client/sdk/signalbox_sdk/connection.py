@@ -36,7 +36,9 @@ class Connection:
         """Return the JSON object that answers a request. Raises ServerUnavailable or RequestRefused."""
         try:
             with httpx.Client(timeout=timeout) as client:
-                response = client.request(method, self._build_url(path), json=body, headers=self._headers)
+                response = client.request(
+                    method, self._build_url(path), json=body, headers=self._authorization_headers
+                )
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             raise ServerUnavailable(f"Signalbox does not answer: {problem}") from problem
         return read_answer(response)
@@ -48,7 +50,7 @@ class Connection:
         try:
             async with httpx.AsyncClient(timeout=timeout) as client:
                 response = await client.request(
-                    method, self._build_url(path), json=body, headers=self._headers
+                    method, self._build_url(path), json=body, headers=self._authorization_headers
                 )
         except (httpx.HTTPError, httpx.InvalidURL) as problem:
             raise ServerUnavailable(f"Signalbox does not answer: {problem}") from problem
@@ -60,7 +62,7 @@ class Connection:
         return self.url.rstrip("/") + path
 
     @property
-    def _headers(self) -> Mapping[str, str]:
+    def _authorization_headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
 

@@ -23,14 +23,14 @@ from signalbox_sdk.asking import (
     ToolQuestion,
     ask,
     ask_async,
-    read_member,
+    read_item_or_attribute,
 )
 from signalbox_sdk.connection import Connection
 from signalbox_sdk.reporting import (
     ModelRequestReport,
     RunReporter,
     ToolCallReport,
-    log_failures,
+    log_reporting_failures,
     read_count,
     read_text,
 )
@@ -53,9 +53,9 @@ def approve_tool(
     def wrap_tool_call(request: ToolCallRequest, execute: Execute) -> Answer:
         verdict = ask(build_question(request, conversation), timeout=timeout, connection=connection)
         return (
-            execute(build_approved(request, verdict))
+            execute(build_approved_request(request, verdict))
             if verdict.is_approved
-            else reject_call(request, verdict)
+            else build_rejection_message(request, verdict)
         )
 
     return wrap_tool_call
@@ -70,8 +70,8 @@ def approve_tool_async(
         question = build_question(request, conversation)
         verdict = await ask_async(question, timeout=timeout, connection=connection)
         if verdict.is_approved:
-            return await execute(build_approved(request, verdict))
-        return reject_call(request, verdict)
+            return await execute(build_approved_request(request, verdict))
+        return build_rejection_message(request, verdict)
 
     return wrap_tool_call
 
@@ -92,9 +92,9 @@ def interrupt_tool(
         else:
             verdict = ask(question, connection=connection)
         return (
-            execute(build_approved(request, verdict))
+            execute(build_approved_request(request, verdict))
             if verdict.is_approved
-            else reject_call(request, verdict)
+            else build_rejection_message(request, verdict)
         )
 
     return wrap_tool_call
@@ -130,9 +130,9 @@ def answer_interrupts(
     ends_at = None if timeout is None else time.monotonic() + timeout
     resume: dict[str, str] = {}
     for item in interrupts:
-        if question := read_question(item.value):
+        if question := question_from_interrupt_value(item.value):
             remaining = None if ends_at is None else max(0.0, ends_at - time.monotonic())
-            resume[item.id] = name_state(ask(question, timeout=remaining, connection=connection))
+            resume[item.id] = verdict_resume_value(ask(question, timeout=remaining, connection=connection))
     return Command(resume=resume)
 
 
@@ -146,9 +146,11 @@ async def answer_interrupts_async(
     ends_at = None if timeout is None else time.monotonic() + timeout
     resume: dict[str, str] = {}
     for item in interrupts:
-        if question := read_question(item.value):
+        if question := question_from_interrupt_value(item.value):
             remaining = None if ends_at is None else max(0.0, ends_at - time.monotonic())
-            resume[item.id] = name_state(await ask_async(question, timeout=remaining, connection=connection))
+            resume[item.id] = verdict_resume_value(
+                await ask_async(question, timeout=remaining, connection=connection)
+            )
     return Command(resume=resume)
 
 
@@ -162,22 +164,22 @@ def build_question(request: ToolCallRequest, conversation: str) -> ToolQuestion:
 
 def is_alone(request: ToolCallRequest) -> bool:
     """Say whether a call is the only one that its node runs, or has a task of its own (`Send`)."""
-    config = read_member(read_member(request, "runtime"), "config")
-    path = read_member(read_member(config, "metadata"), "langgraph_path")
+    config = read_item_or_attribute(read_item_or_attribute(request, "runtime"), "config")
+    path = read_item_or_attribute(read_item_or_attribute(config, "metadata"), "langgraph_path")
     if isinstance(path, list | tuple) and path and path[0] == SENT:
         return True
-    state = read_member(request, "state")
-    messages = state if isinstance(state, list) else read_member(state, "messages")
+    state = read_item_or_attribute(request, "state")
+    messages = state if isinstance(state, list) else read_item_or_attribute(state, "messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     return len(getattr(last, "tool_calls", ())) == 1
 
 
-def build_approved(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolCallRequest:
+def build_approved_request(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolCallRequest:
     """Return the call with the arguments that may run."""
     return replace(request, tool_call={**request.tool_call, "args": verdict.arguments})
 
 
-def reject_call(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolMessage:
+def build_rejection_message(request: ToolCallRequest, verdict: ApproverVerdict) -> ToolMessage:
     """Return what the model reads about a call that does not run."""
     call = request.tool_call
     return ToolMessage(verdict.message, name=call["name"], tool_call_id=call.get("id") or "", status="error")
@@ -196,7 +198,7 @@ def describe_question(question: ToolQuestion) -> dict[str, Any]:
     }
 
 
-def read_question(value: Any) -> ToolQuestion | None:
+def question_from_interrupt_value(value: Any) -> ToolQuestion | None:
     """Return the question in an interrupt's value; None for an interrupt of others."""
     described = value.get(QUESTION) if isinstance(value, Mapping) else None
     if not isinstance(described, Mapping):
@@ -204,7 +206,7 @@ def read_question(value: Any) -> ToolQuestion | None:
     return ToolQuestion(**described)
 
 
-def name_state(verdict: ApproverVerdict) -> str:
+def verdict_resume_value(verdict: ApproverVerdict) -> str:
     """Return what resumes an interrupt. While nobody decided or the server is away, the graph stops again."""
     return UNDECIDED if verdict.status in (PENDING, UNAVAILABLE) else DECIDED
 
@@ -231,7 +233,7 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
         self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: Any, **_more: Any
     ) -> None:
         """Keep what the person said, for the report of the answer."""
-        with log_failures():
+        with log_reporting_failures():
             last = messages[-1][-1] if messages and messages[-1] else None
             self._prompts[run_id] = (
                 read_text(last.content) if last is not None and last.type == "human" else ""
@@ -239,7 +241,7 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
 
     def on_llm_end(self, response: Any, *, run_id: Any, **_more: Any) -> None:
         """Report the answer and its tokens."""
-        with log_failures():
+        with log_reporting_failures():
             prompt = self._prompts.pop(run_id, "")
             for generations in response.generations:
                 message = getattr(generations[0], "message", None) if generations else None
@@ -269,7 +271,7 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
         **more: Any,
     ) -> None:
         """Keep the call, for the report of its end."""
-        with log_failures():
+        with log_reporting_failures():
             name = more.get("name") or (serialized or {}).get("name") or "tool"
             call_id = more.get("tool_call_id")
             arguments = dict(inputs) if isinstance(inputs, Mapping) else {}
@@ -277,7 +279,7 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
 
     def on_tool_end(self, output: Any, *, run_id: Any, **_more: Any) -> None:
         """Report a call that ran."""
-        with log_failures():
+        with log_reporting_failures():
             if call := self._calls.pop(run_id, None):
                 name, arguments, call_id = call
                 call_id = call_id or getattr(output, "tool_call_id", None) or str(run_id)
@@ -289,7 +291,7 @@ class ReportingHandler(BaseCallbackHandler):  # type: ignore[misc] # the SDK is 
 
     def on_tool_error(self, error: BaseException, *, run_id: Any, **_more: Any) -> None:
         """Report a call that failed."""
-        with log_failures():
+        with log_reporting_failures():
             if call := self._calls.pop(run_id, None):
                 name, arguments, call_id = call
                 problem = str(error) or repr(error)

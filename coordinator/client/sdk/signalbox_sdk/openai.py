@@ -17,9 +17,15 @@ from agents import (
     ToolInputGuardrailData,
 )
 
-from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async, read_member
+from signalbox_sdk.asking import ApproverVerdict, ToolQuestion, ask_async, read_item_or_attribute
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_text
+from signalbox_sdk.reporting import (
+    ModelRequestReport,
+    RunReporter,
+    ToolCallReport,
+    log_reporting_failures,
+    read_text,
+)
 
 
 def approve_tool(
@@ -31,11 +37,11 @@ def approve_tool(
     """
 
     async def ask_person(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        call = read_member(data, "context")
+        call = read_item_or_attribute(data, "context")
         verdict = await ask_about(
-            read_member(call, "tool_name"),
-            read_member(call, "tool_arguments"),
-            read_member(call, "tool_call_id"),
+            read_item_or_attribute(call, "tool_name"),
+            read_item_or_attribute(call, "tool_arguments"),
+            read_item_or_attribute(call, "tool_call_id"),
             conversation=conversation,
             timeout=timeout,
             connection=connection,
@@ -63,9 +69,9 @@ async def answer_interruptions(
     verdicts = await asyncio.gather(
         *(
             ask_about(
-                read_member(item, "tool_name"),
-                read_member(read_member(item, "raw_item"), "arguments"),
-                read_member(read_member(item, "raw_item"), "call_id"),
+                read_item_or_attribute(item, "tool_name"),
+                read_item_or_attribute(read_item_or_attribute(item, "raw_item"), "arguments"),
+                read_item_or_attribute(read_item_or_attribute(item, "raw_item"), "call_id"),
                 conversation=conversation,
                 timeout=timeout,
                 connection=connection,
@@ -129,7 +135,7 @@ class ReportingHooks(RunHooks[Any]):  # type: ignore[misc] # the SDK is not inst
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: Any, input_items: Any) -> None:
         """Keep what the person said, for the report of the answer."""
-        with log_failures():
+        with log_reporting_failures():
             last = input_items[-1] if input_items else None
             self._prompt = ""
             if isinstance(last, dict) and last.get("role") == "user":
@@ -137,7 +143,7 @@ class ReportingHooks(RunHooks[Any]):  # type: ignore[misc] # the SDK is not inst
 
     async def on_llm_end(self, context: Any, agent: Any, response: ModelResponse) -> None:
         """Report the answer and its tokens."""
-        with log_failures():
+        with log_reporting_failures():
             answer = "\n\n".join(filter(None, map(ItemHelpers.extract_last_text, response.output)))
             usage = response.usage
             report = ModelRequestReport(
@@ -153,7 +159,7 @@ class ReportingHooks(RunHooks[Any]):  # type: ignore[misc] # the SDK is not inst
 
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
         """Report a call of a function; other tools, which run elsewhere, have no call id."""
-        with log_failures():
+        with log_reporting_failures():
             call_id = getattr(context, "tool_call_id", None)
             arguments = getattr(context, "tool_arguments", None)
             if not call_id:

@@ -11,9 +11,15 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved,
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelRequest, ModelResponse, UserPromptPart
 
-from signalbox_sdk.asking import ApproverVerdict, ask_about_call, build_call_question, read_member
+from signalbox_sdk.asking import ApproverVerdict, ask_about_call, build_call_question, read_item_or_attribute
 from signalbox_sdk.connection import Connection
-from signalbox_sdk.reporting import ModelRequestReport, RunReporter, ToolCallReport, log_failures, read_text
+from signalbox_sdk.reporting import (
+    ModelRequestReport,
+    RunReporter,
+    ToolCallReport,
+    log_reporting_failures,
+    read_text,
+)
 
 
 def approve_tool(
@@ -44,7 +50,10 @@ async def answer_requests(
             arguments = call.args_as_dict(raise_if_invalid=True)
         except (AssertionError, AttributeError, TypeError, ValueError):
             return ApproverVerdict("refused", reason="The call's arguments are not a JSON object.")
-        tool, call_id = read_member(call, "tool_name"), read_member(call, "tool_call_id")
+        tool, call_id = (
+            read_item_or_attribute(call, "tool_name"),
+            read_item_or_attribute(call, "tool_call_id"),
+        )
         question = build_call_question(tool, arguments, call_id, conversation)
         return await ask_about_call(question, timeout=timeout, connection=connection)
 
@@ -76,10 +85,10 @@ class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the 
         self, ctx: Any, *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
         """Report the answer and its tokens."""
-        with log_failures():
+        with log_reporting_failures():
             report = ModelRequestReport(
                 response.model_name or "unknown",
-                find_new_prompt(request_context.messages),
+                find_unanswered_prompt(request_context.messages),
                 "\n\n".join(part.content for part in response.parts if part.part_kind == "text"),
                 response.usage.input_tokens,
                 response.usage.output_tokens,
@@ -91,7 +100,7 @@ class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the 
 
     async def after_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, result: Any) -> Any:
         """Report a call that ran."""
-        with log_failures():
+        with log_reporting_failures():
             await self.reporter.send_report_async(
                 ToolCallReport(call.tool_name, dict(args), result, None, call.tool_call_id)
             )
@@ -101,7 +110,7 @@ class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the 
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
     ) -> Any:
         """Report a call that failed."""
-        with log_failures():
+        with log_reporting_failures():
             report = ToolCallReport(
                 call.tool_name, dict(args), None, str(error) or repr(error), call.tool_call_id
             )
@@ -109,7 +118,7 @@ class ReportingCapability(AbstractCapability[Any]):  # type: ignore[misc] # the 
         raise error
 
 
-def find_new_prompt(messages: list[Any]) -> str:
+def find_unanswered_prompt(messages: list[Any]) -> str:
     """Return what the person said last, where nothing was answered since."""
     last = messages[-1] if messages else None
     parts = last.parts if isinstance(last, ModelRequest) else []

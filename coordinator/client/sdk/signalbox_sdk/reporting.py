@@ -91,7 +91,7 @@ class ReportedSession:
 
     def build_body(self, report: Report) -> dict[str, Any]:
         """Return a report's body. Its ids are those by which the server records it once, however often it comes."""
-        name, attributes, error = report.describe_span()
+        name, attributes, error = report.build_span_fields()
         digest = hashlib.sha256(
             f"{self.conversation}\n{name}\n{report.key or uuid.uuid4().hex}".encode()
         ).hexdigest()
@@ -106,7 +106,7 @@ class ReportedSession:
             "startTimeUnixNano": now,
             "endTimeUnixNano": now,
             "attributes": [
-                {"key": attribute, "value": encode_attribute(value)}
+                {"key": attribute, "value": encode_otlp_attribute_value(value)}
                 for attribute, value in attributes.items()
             ],
         }
@@ -127,7 +127,7 @@ class ModelRequestReport:
     cache_read_tokens: int = 0
     key: str | None = None
 
-    def describe_span(self) -> tuple[str, dict[str, Any], str | None]:
+    def build_span_fields(self) -> tuple[str, dict[str, Any], str | None]:
         """Return the span's name, its attributes, and how it failed."""
         attributes: dict[str, Any] = {
             "gen_ai.operation.name": "chat",
@@ -153,14 +153,14 @@ class ToolCallReport:
     error: str | None = None
     key: str | None = None
 
-    def describe_span(self) -> tuple[str, dict[str, Any], str | None]:
+    def build_span_fields(self) -> tuple[str, dict[str, Any], str | None]:
         """Return the span's name, its attributes, and how it failed."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": self.tool,
             "gen_ai.tool.call.id": self.key or uuid.uuid4().hex,
             "gen_ai.tool.call.arguments": json.dumps(dict(self.arguments), default=str),
-            "gen_ai.tool.call.result": encode_result(self.result),
+            "gen_ai.tool.call.result": encode_tool_result(self.result),
         }
         return f"execute_tool {self.tool}", attributes, self.error
 
@@ -188,27 +188,27 @@ class RunReporter:
 
     def send_report(self, report: Report) -> None:
         """Send a report, behind those that wait for the server."""
-        with log_failures():
+        with log_reporting_failures():
             body = self._session.build_body(report)
-            if self._queue_behind_others(body):
+            if self._queue_if_others_wait(body):
                 return
             try:
                 self._session.connection.send("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
             except ServerUnavailable as problem:
-                self._queue_first(body, problem)
+                self._queue_and_start_sending(body, problem)
 
     async def send_report_async(self, report: Report) -> None:
         """Do the same without blocking the event loop."""
-        with log_failures():
+        with log_reporting_failures():
             body = self._session.build_body(report)
-            if self._queue_behind_others(body):
+            if self._queue_if_others_wait(body):
                 return
             try:
                 await self._session.connection.send_async("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
             except ServerUnavailable as problem:
-                self._queue_first(body, problem)
+                self._queue_and_start_sending(body, problem)
 
-    def _queue_behind_others(self, body: dict[str, Any]) -> bool:
+    def _queue_if_others_wait(self, body: dict[str, Any]) -> bool:
         """Put a report into the queue if others wait there, and say whether it was."""
         with self._lock:
             if self._sender is None:
@@ -218,26 +218,26 @@ class RunReporter:
             self._queue.append(body)
             return True
 
-    def _queue_first(self, body: dict[str, Any], problem: ServerUnavailable) -> None:
+    def _queue_and_start_sending(self, body: dict[str, Any], problem: ServerUnavailable) -> None:
         """Put a report that failed into the queue, and start to send it."""
-        if self._queue_behind_others(body):
+        if self._queue_if_others_wait(body):
             return
         log.warning("Reports to Signalbox wait until it is back: %s", problem)
         with self._lock:
             self._queue.append(body)
             if self._sender is None:
                 self._sender = threading.Thread(
-                    target=self._send_queue, name="signalbox-reports", daemon=True
+                    target=self._send_queued_reports, name="signalbox-reports", daemon=True
                 )
-                atexit.register(self._send_rest_at_exit)
+                atexit.register(self._send_queued_reports_at_exit)
                 self._sender.start()
 
-    def _send_queue(self) -> None:
+    def _send_queued_reports(self) -> None:
         """Send what waits, the oldest first, until nothing does."""
         self._is_ending.wait(RETRY_AFTER_SECONDS)
-        while body := self._next_queued():
+        while body := self._next_queued_report():
             try:
-                with log_failures(ServerUnavailable):
+                with log_reporting_failures(ServerUnavailable):
                     self._session.connection.send("POST", PATH, body, timeout=REPORT_TIMEOUT_SECONDS)
             except ServerUnavailable:
                 if self._is_ending.is_set():
@@ -248,16 +248,16 @@ class RunReporter:
                 if self._queue and self._queue[0] is body:  # it may have been lost to a newer one meanwhile
                     self._queue.popleft()
 
-    def _next_queued(self) -> dict[str, Any] | None:
+    def _next_queued_report(self) -> dict[str, Any] | None:
         """Return the oldest report that waits. None: there is none, and the next one is sent at once again."""
         with self._lock:
             if self._queue:
                 return self._queue[0]
             self._sender = None
-        atexit.unregister(self._send_rest_at_exit)
+        atexit.unregister(self._send_queued_reports_at_exit)
         return None
 
-    def _send_rest_at_exit(self) -> None:
+    def _send_queued_reports_at_exit(self) -> None:
         """Try once more to send what waits when the program ends."""
         sender = self._sender
         self._is_ending.set()
@@ -268,7 +268,7 @@ class RunReporter:
 
 
 @contextmanager
-def log_failures(*raised: type[Exception]) -> Iterator[None]:
+def log_reporting_failures(*raised: type[Exception]) -> Iterator[None]:
     """Log what fails within, as an attribute that another version of an SDK lacks: reporting stops no run.
 
     Args:
@@ -283,7 +283,7 @@ def log_failures(*raised: type[Exception]) -> Iterator[None]:
         log.warning("Not reported to Signalbox: %s", problem, exc_info=None if is_expected else problem)
 
 
-def encode_result(result: Any) -> str:
+def encode_tool_result(result: Any) -> str:
     """Return a tool's result as JSON; of one that is too long, or no JSON, the beginning of its text."""
     try:
         encoded = json.dumps(result)
@@ -310,6 +310,6 @@ def read_text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def encode_attribute(value: Any) -> dict[str, Any]:
+def encode_otlp_attribute_value(value: Any) -> dict[str, Any]:
     """Return an attribute's value as OTLP's JSON writes it."""
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": str(value)}
