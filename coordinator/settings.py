@@ -94,7 +94,7 @@ def env_network_texts(name: str) -> list[str]:
     return env_list(name)
 
 
-def env_issuer(name: str) -> str:
+def env_openid_provider_url(name: str) -> str:
     """Return an OpenID provider's address, as it is written in its tokens; plain http only on this machine."""
     text = env_str(name, "")
     parts = urlsplit(text)
@@ -105,7 +105,7 @@ def env_issuer(name: str) -> str:
     return text
 
 
-def env_roles(name: str) -> dict[str, str]:
+def env_openid_group_roles(name: str) -> dict[str, str]:
     """Return which role each group of an OpenID provider gives: `ops=approver, boss=admin`."""
     pairs = [
         (group.strip(), role.strip())
@@ -119,7 +119,7 @@ def env_roles(name: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def split_bind(bind: str) -> tuple[str, int]:
+def split_bind_host_and_port(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
     try:
         return addresses.split_bind_address(bind)
@@ -173,18 +173,18 @@ def make_database_private(path: Path) -> None:
             private_files.make_file_private(path.with_name(path.name + suffix))
     except (OSError, private_files.NotPrivate) as problem:
         raise ImproperlyConfigured(
-            f"The database {path} is not safe. {describe_file_problem(problem)} DATABASE_URL says where it is."
+            f"The database {path} is not safe. {describe_file_os_error(problem)} DATABASE_URL says where it is."
         ) from None
 
 
 def build_data_folder_error(folder: Path, problem: Exception) -> ImproperlyConfigured:
     return ImproperlyConfigured(
-        f"The data folder {folder} cannot be used: {describe_file_problem(problem)} Fix that, or name another folder "
+        f"The data folder {folder} cannot be used: {describe_file_os_error(problem)} Fix that, or name another folder "
         "in SIGNALBOX_DATA_DIR."
     )
 
 
-def describe_file_problem(problem: Exception) -> str:
+def describe_file_os_error(problem: Exception) -> str:
     return f"{problem.strerror}." if isinstance(problem, OSError) else str(problem)
 
 
@@ -208,7 +208,7 @@ def s3_storage_settings(bucket: str) -> dict[str, Any]:
     return {"BACKEND": "coordinator.chat.stores.s3.Bucket", "OPTIONS": options}
 
 
-def derive_own_host(key: str) -> str:
+def derive_loopback_host_name(key: str) -> str:
     """Return this install's host name for people's pages on loopback: always the same for the same key."""
     return f"signalbox-{hmac.digest(key.encode(), b'signalbox.own-host', 'sha256').hex()[:10]}.localhost"
 
@@ -219,13 +219,15 @@ DATA_DIR = (
     Path(env_str("SIGNALBOX_DATA_DIR", str(installation.default_data_folder()))).expanduser().absolute()
 )
 make_data_folder_private(DATA_DIR)
-BIND_HOST, BIND_PORT = split_bind(env_str("SIGNALBOX_BIND", addresses.USUAL))
+BIND_HOST, BIND_PORT = split_bind_host_and_port(env_str("SIGNALBOX_BIND", addresses.USUAL))
 BIND = addresses.join_host_port(BIND_HOST, BIND_PORT)
 SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or load_or_make_secret_key(DATA_DIR)
 # Cookies ignore ports: under 127.0.0.1 every program that serves a page on this machine is sent them. So people's
 # pages have a host name of their own there, which browsers find by themselves; machines stay at the bare address.
 OWN_HOST = (
-    derive_own_host(SECRET_KEY) if is_loopback(BIND_HOST) and not env_str("SIGNALBOX_PUBLIC_URL", "") else ""
+    derive_loopback_host_name(SECRET_KEY)
+    if is_loopback(BIND_HOST) and not env_str("SIGNALBOX_PUBLIC_URL", "")
+    else ""
 )
 PUBLIC_URL = env_str(
     "SIGNALBOX_PUBLIC_URL", f"http://{OWN_HOST}:{BIND_PORT}" if OWN_HOST else f"http://{BIND}"
@@ -280,14 +282,14 @@ SIGN_IN_GOOD_FOR = env_seconds("SIGNALBOX_SIGN_IN_GOOD_FOR", 12 * 3600)
 # Within how many seconds a person must have confirmed who they are to decide anything; 0: no confirmation is needed.
 CONFIRM_DECISIONS_WITHIN = env_int("SIGNALBOX_CONFIRM_DECISIONS_WITHIN", 0)
 # Single sign-on with OpenID Connect (coordinator/identity/openid). Without an issuer there is none.
-OIDC_ISSUER = env_issuer("SIGNALBOX_OIDC_ISSUER")
+OIDC_ISSUER = env_openid_provider_url("SIGNALBOX_OIDC_ISSUER")
 OIDC_NAME = env_str("SIGNALBOX_OIDC_NAME", urlsplit(OIDC_ISSUER).hostname or "")
 OIDC_CLIENT_ID = env_str("SIGNALBOX_OIDC_CLIENT_ID", "")
 OIDC_CLIENT_SECRET = env_str("SIGNALBOX_OIDC_CLIENT_SECRET", "")
 OIDC_SCOPES = env_str("SIGNALBOX_OIDC_SCOPES", "openid profile email").split()
 OIDC_GROUPS_CLAIM = env_str("SIGNALBOX_OIDC_GROUPS_CLAIM", "groups")
 OIDC_NAME_CLAIM = env_str("SIGNALBOX_OIDC_NAME_CLAIM", "preferred_username")
-OIDC_ROLES = env_roles("SIGNALBOX_OIDC_ROLES")
+OIDC_ROLES = env_openid_group_roles("SIGNALBOX_OIDC_ROLES")
 PASSWORD_SIGN_IN = env_bool("SIGNALBOX_PASSWORD_SIGN_IN", True)
 if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_ROLES and "openid" in OIDC_SCOPES):
     raise ImproperlyConfigured(
@@ -451,7 +453,7 @@ def sqlite_database_settings(path: Path | str) -> dict[str, Any]:
     }
 
 
-def separate_url_ports(url: str) -> tuple[str, dict[str, str]]:
+def extract_ports_from_database_url(url: str) -> tuple[str, dict[str, str]]:
     """Take the ports out of a URL in which several hosts name their own (`@db1:5432,db2:5433/name`).
 
     Returns the URL without them, and Django's PORT, as PostgreSQL's client wants several. One port at the end stays: it
@@ -472,7 +474,7 @@ def database_settings_from_url(url: str) -> dict[str, Any]:
     if not url:
         return sqlite_database_settings(DATA_DIR / "signalbox.sqlite3")
     try:
-        without_ports, ports = separate_url_ports(url)
+        without_ports, ports = extract_ports_from_database_url(url)
         parsed: dict[str, Any] = dict(dj_database_url.parse(without_ports)) | ports
     except ValueError as problem:
         raise ImproperlyConfigured(f"DATABASE_URL cannot be read: {problem}") from None

@@ -21,7 +21,7 @@ from coordinator.models.runners import AUTONOMOUS, PROCEDURAL
 from coordinator.runs.blueprints import (
     blueprint_as_json,
     find_runner_agent,
-    has_run_in_progress,
+    has_blueprint_run_in_progress,
     load_runner_agents,
     mask_blueprint_for_key,
     resolved_blueprint_as_json,
@@ -174,7 +174,7 @@ def get_blueprint(request: HttpRequest, name: Text, form: Query[BlueprintForm]) 
     if brought is not None:
         return mask_blueprint_for_key(calling_key(request), brought.runner_agent_as_json())
     blueprint = actions.find(name)
-    if has_run_in_progress(calling_key(request), name):
+    if has_blueprint_run_in_progress(calling_key(request), name):
         return unmasked_blueprint_as_json(blueprint, raw=form.raw)
     shape = blueprint_as_json(blueprint) if form.raw else resolved_blueprint_as_json(blueprint)
     return mask_blueprint_for_key(calling_key(request), shape)

@@ -164,7 +164,6 @@ def replace_agent_servers(request: HttpRequest, agent_id: str, body: GrantedServ
     if any(not name.strip() for name in body.granted_server_ids):
         raise BadRequest("A server needs a name.")
     ids = body.granted_server_ids
-    changed = grants.set_servers_allowed_to_agent(
-        agent_id, ids, actor=person_actor(request.auth), now=timezone.now()
-    )  # type: ignore[attr-defined]
+    actor = person_actor(request.auth)  # type: ignore[attr-defined]
+    changed = grants.set_servers_allowed_to_agent(agent_id, ids, actor=actor, now=timezone.now())
     return {"status": "success", "agent_id": agent_id, "count": len(ids), "changed": len(changed)}

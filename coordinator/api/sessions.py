@@ -163,7 +163,11 @@ def get_session_result(request: HttpRequest, session_id: Text) -> dict[str, Any]
     result = load_session_result(session_id)
     if result is None:
         raise NotFound("No result found")
-    return {"result": result.text_or_json, "result_text": result.text, "result_data": result.data}
+    return {
+        "result": result.session_result_text_or_json,
+        "result_text": result.text,
+        "result_data": result.data,
+    }
 
 
 class AffinityOut(Schema):

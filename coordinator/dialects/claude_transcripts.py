@@ -560,7 +560,8 @@ def read_claude_user_text(line: ClaudeTranscriptLine, text: str, number: int) ->
         yield from build_background_task_end_events(line, notices, number)
         return
     if (command := split_text_at_xml_tag(text, "command-name")) is not None:
-        text = f"{command[1].strip()} {(split_text_at_xml_tag(text, 'command-args') or ('', '', ''))[1].strip()}".strip()
+        _, arguments, _ = split_text_at_xml_tag(text, "command-args") or ("", "", "")
+        text = f"{command[1].strip()} {arguments.strip()}".strip()
     elif (shell := split_text_at_xml_tag(text, "bash-input")) and not (shell[0].strip() or shell[2].strip()):
         text = f"! {shell[1].strip()}"
     elif line.fields.get("isMeta") is True or _PRINTED.search(text) or text.startswith(INTERRUPTED):

@@ -43,7 +43,7 @@ from coordinator.importing.transcripts import TranscriptFile
 from coordinator.lib import instants
 from coordinator.sessions.reports import REWIND, TURN_END
 from coordinator.usage.amounts import UsageDetail
-from coordinator.usage.limit_readings import LimitReading, parse_codex_limits
+from coordinator.usage.limit_readings import LimitReading, parse_codex_rate_limits
 
 COMMANDS = frozenset({"exec_command", "shell", "shell_command", "container.exec", "local_shell"})
 # What Codex tells the model of itself, in a person's place; newer versions mark it (`provenance`).
@@ -556,7 +556,7 @@ def read_codex_event(
 ) -> Events:
     kind = find_text_field(payload, "type")
     if kind == "token_count":
-        limits = parse_codex_limits(payload.get("rate_limits"), instants.parse_instant(record.at))
+        limits = parse_codex_rate_limits(payload.get("rate_limits"), instants.parse_instant(record.at))
         if limits:
             reader.limits, reader.limits_at = tuple(limits), record.at
         yield from read_older_token_count(reader, payload, record)

@@ -24,7 +24,7 @@ from coordinator.client.tool_names import PREFIX
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants, json_bounds
 from coordinator.sessions.events import DedupedEvent
-from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_origin
+from coordinator.sessions.reports import MADE_CALL, SUBAGENT_END, TURN_END, call_start_deduplication_origin
 
 ASKED = "permission_request"
 # What transcripts, hooks and telemetry tell alike (told_then).
@@ -496,7 +496,7 @@ class HookEventBuilder:
             values["claims"] = (call_result_origin(hook.session, call_id),) if ends else ()
             if not ends and tool.startswith(PREFIX):
                 values["claims"] = values["unless"] = (
-                    call_start_origin(call_id, wrap_as_object(hook.tool_input)),
+                    call_start_deduplication_origin(call_id, wrap_as_object(hook.tool_input)),
                 )
         if not call_id or call_id.startswith(MADE_CALL):
             values["claims"] = (*values.get("claims", ()), hook_reporting_origin(hook.session, "calls"))

@@ -27,7 +27,7 @@ from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
 from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
 from coordinator.policy.requests.questions import AskedQuestions, describe_how_agent_asks
-from coordinator.secrets.masking import mask_secrets, shorten_masks
+from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from coordinator.sessions import titles
 
 LONGEST_TITLE, LONGEST_TEXT, MOST_MASKED = 180, 10_000, 20_000  # characters
@@ -252,7 +252,7 @@ def mask_secrets_and_reveal_hidden_text(text: str) -> str:
     if len(text) > MOST_MASKED:
         head = text[:MOST_MASKED]
         text = head[: max(head.rfind(" "), MOST_MASKED // 2)]
-    masked = shorten_masks(str(mask_secrets(text)))
+    masked = shorten_mask_digests(str(mask_secrets(text)))
     return "".join("\N{REPLACEMENT CHARACTER}" if is_hidden_character(char) else char for char in masked)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator.runner.git import GitFailed
 from coordinator.runner.snapshots import GitWorkTree, ShadowRepository
-from coordinator.runner.tree_diff import TreeDifference, compare_trees
+from coordinator.runner.tree_diff import TreeDifference, compare_git_trees
 
 log = logging.getLogger("signalbox.runner")
 
@@ -39,13 +39,13 @@ class TurnChanges:
         self._turn: str | None = None
         self._problem: str | None = None
 
-    async def record_turn_start(self) -> None:
+    async def record_directory_at_turn_start(self) -> None:
         """Note the state of the directory."""
         await asyncio.to_thread(self._take_start_snapshot)
 
     async def collect_turn_changes(self) -> list[dict[str, Any]]:
         """Return the updates: what the turn changed, and what the session did. May be called again."""
-        return await asyncio.to_thread(self.compare_turn_and_session)
+        return await asyncio.to_thread(self.diff_turn_and_session_trees)
 
     def _take_start_snapshot(self) -> None:
         self._turn = self._problem = None
@@ -54,14 +54,14 @@ class TurnChanges:
                 self._shadow = self.open_shadow_repository()
             if self._shadow is not None:
                 with AT_ONCE:
-                    self._turn = self._shadow.take_snapshot()
+                    self._turn = self._shadow.write_directory_snapshot_tree()
                 self.load_session_base_tree(self._turn)
         except (GitFailed, OSError) as problem:
             self._problem = str(problem)
 
     def open_shadow_repository(self) -> ShadowRepository | None:
         try:
-            work_tree = GitWorkTree.find_work_tree(self._directory)
+            work_tree = GitWorkTree.find_git_work_tree(self._directory)
         except GitFailed as problem:
             log.debug("Changes in %s are not tracked: %s", self._directory, problem)
             return None
@@ -80,7 +80,7 @@ class TurnChanges:
                 json.dump({"tree": now}, file)
             return now
 
-    def compare_turn_and_session(self) -> list[dict[str, Any]]:
+    def diff_turn_and_session_trees(self) -> list[dict[str, Any]]:
         shadow, turn_start = self._shadow, self._turn
         if shadow is None and self._problem is None:
             return []
@@ -88,11 +88,11 @@ class TurnChanges:
             if shadow is None or turn_start is None:
                 raise GitFailed(self._problem or "the state at the start of the turn is not known")
             with AT_ONCE:
-                now = shadow.take_snapshot()
+                now = shadow.write_directory_snapshot_tree()
                 base = self.load_session_base_tree(turn_start)
                 return [
-                    build_comparison_update(shadow, "turn", turn_start, now),
-                    build_comparison_update(shadow, "session", base, now),
+                    build_changes_update_for_trees(shadow, "turn", turn_start, now),
+                    build_changes_update_for_trees(shadow, "session", base, now),
                 ]
         except (GitFailed, OSError) as problem:
             return [
@@ -100,9 +100,11 @@ class TurnChanges:
             ]
 
 
-def build_comparison_update(shadow: ShadowRepository, scope: str, before: str, after: str) -> dict[str, Any]:
+def build_changes_update_for_trees(
+    shadow: ShadowRepository, scope: str, before: str, after: str
+) -> dict[str, Any]:
     try:
-        return build_changes_update(scope, before, compare_trees(shadow, before, after))
+        return build_changes_update(scope, before, compare_git_trees(shadow, before, after))
     except GitFailed as problem:
         return build_changes_update(scope, before, TreeDifference([], "", truncated=False), problem)
 

@@ -52,12 +52,12 @@ class AgentConversation:
         return agent_capabilities if isinstance(agent_capabilities, dict) else {}
 
     @property
-    def reported_program_name(self) -> str:
+    def reported_agent_program_name(self) -> str:
         """The name of the agent's program, as it calls itself; "" before it did."""
         agent_info = self.told.get("agentInfo")
         return str(agent_info.get("name", "")) if isinstance(agent_info, dict) else ""
 
-    async def open_conversation(
+    async def open_agent_conversation(
         self, order: RunnerOrder, known_id: str, *, fork: bool, gateway: AgentGateway | None = None
     ) -> None:
         """Open the conversation: a new one, that of `known_id`, or a fork of it. Raises AgentFailed, RunnerRefused."""
@@ -65,8 +65,8 @@ class AgentConversation:
             await self.initialize_agent()
             servers = build_mcp_server_entries(order, self.agent_capabilities)
             if gateway is not None:
-                servers.append(gateway.build_mcp_server_entry(self.agent_capabilities))
-            await self._enter_agent_session(
+                servers.append(gateway.build_gateway_server_entry(self.agent_capabilities))
+            await self._open_resume_or_fork_agent_session(
                 {"cwd": self.directory, "mcpServers": servers}, known_id, fork=fork
             )
         except RequestError as problem:
@@ -74,7 +74,7 @@ class AgentConversation:
                 f"{self.agent.title} refuses to begin: {describe_request_error(problem)}"
             ) from None
 
-    async def apply_initial_settings(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
+    async def apply_initial_agent_settings(self, *, mode: str, model: str, config: dict[str, Any]) -> None:
         """Choose mode, model and options before the first prompt. Raises AgentFailed, RunnerRefused."""
         try:
             if chosen := modes.choose_initial_mode(self.agent, self.opened, mode or None):
@@ -91,19 +91,21 @@ class AgentConversation:
     async def prompt_agent(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
         """Take a turn and return how it ended. Raises AgentFailed, RequestError."""
         began_ms = time.time_ns() // 1_000_000
-        ended = await self.request_in_session("session_prompt", {"prompt": blocks})
+        ended = await self.send_request_in_agent_session("session_prompt", {"prompt": blocks})
         if not self._store:
             return ended
-        return await asyncio.to_thread(message_store.add_model_usage, ended, self._store, self.id, began_ms)
+        return await asyncio.to_thread(
+            message_store.add_token_usage_by_model, ended, self._store, self.id, began_ms
+        )
 
-    async def cancel_turn(self) -> None:
-        await self.process.notify_agent(AGENT_METHODS["session_cancel"], {"sessionId": self.id})
+    async def cancel_agent_turn(self) -> None:
+        await self.process.send_notification_to_agent(AGENT_METHODS["session_cancel"], {"sessionId": self.id})
 
     async def set_agent_mode(self, mode: str) -> None:
         """Raises RequestError, AgentFailed."""
         option = modes.find_config_option(self.opened, "mode")
         if isinstance(self.opened.get("modes"), dict) or option is None:
-            await self.request_in_session("session_set_mode", {"modeId": mode}, within=SETTING)
+            await self.send_request_in_agent_session("session_set_mode", {"modeId": mode}, within=SETTING)
             if isinstance(self.opened.get("modes"), dict):
                 self.opened["modes"]["currentModeId"] = mode
         else:
@@ -118,7 +120,7 @@ class AgentConversation:
             await self.set_agent_option(str(option.get("id")), model)
             return
         params = {"sessionId": self.id, "modelId": model}
-        await self.process.request_agent("session/set_model", params, within=SETTING)
+        await self.process.send_request_to_agent("session/set_model", params, within=SETTING)
         if isinstance(self.opened.get("models"), dict):
             self.opened["models"]["currentModelId"] = model
 
@@ -127,7 +129,7 @@ class AgentConversation:
         params: dict[str, Any] = {"configId": option, "value": value}
         if isinstance(value, bool):
             params["type"] = "boolean"
-        answer = await self.request_in_session("session_set_config_option", params, within=SETTING)
+        answer = await self.send_request_in_agent_session("session_set_config_option", params, within=SETTING)
         options = answer.get("configOptions")
         if not isinstance(options, list):
             return None
@@ -169,7 +171,7 @@ class AgentConversation:
             "clientInfo": {"name": "signalbox", "title": "Signalbox", "version": "1"},
         }
         method = AGENT_METHODS["initialize"]
-        self.told = await self.process.request_agent(
+        self.told = await self.process.send_request_to_agent(
             method, params, within=OPENING if within is None else within
         )
         version = self.told.get("protocolVersion")
@@ -178,7 +180,9 @@ class AgentConversation:
                 f"{self.agent.title} speaks version {version} of the protocol, and Signalbox {PROTOCOL_VERSION}"
             )
 
-    async def _enter_agent_session(self, location: dict[str, Any], known_id: str, *, fork: bool) -> None:
+    async def _open_resume_or_fork_agent_session(
+        self, location: dict[str, Any], known_id: str, *, fork: bool
+    ) -> None:
         session_capabilities = self.agent_capabilities.get("sessionCapabilities")
         session_capabilities = session_capabilities if isinstance(session_capabilities, dict) else {}
         if fork:
@@ -201,16 +205,16 @@ class AgentConversation:
                 self.replays = False
 
     async def _request_agent_session(self, method: str, params: dict[str, Any], within: float) -> None:
-        self.opened = await self.process.request_agent(AGENT_METHODS[method], params, within=within)
+        self.opened = await self.process.send_request_to_agent(AGENT_METHODS[method], params, within=within)
         session_id = self.opened.get("sessionId")
         self.id = session_id if isinstance(session_id, str) and session_id else self.id
         if not self.id:
             raise AgentFailed(f"{self.agent.title} started a session without giving its id")
 
-    async def request_in_session(
+    async def send_request_in_agent_session(
         self, method: str, params: dict[str, Any], *, within: float | None = None
     ) -> dict[str, Any]:
-        answer = await self.process.request_agent(
+        answer = await self.process.send_request_to_agent(
             AGENT_METHODS[method], {"sessionId": self.id, **params}, within=within
         )
         return dict(answer)

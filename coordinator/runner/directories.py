@@ -19,17 +19,17 @@ class AllowedDirectories:
         self._private = tuple(os.path.realpath(private_path) for private_path in private)
 
     @property
-    def default_directory(self) -> str:
+    def default_allowed_directory(self) -> str:
         return self._directories[0]
 
-    def with_directory(self, directory: str) -> AllowedDirectories:
+    def with_additional_allowed_directory(self, directory: str) -> AllowedDirectories:
         """Return the places and one directory more."""
         return AllowedDirectories((*self._directories, directory), self._private)
 
     def resolve_allowed_directory(self, named: str | None) -> str:
         """Return the real path of a directory to work in; none named: the first. Raises RunnerRefused."""
         if not named:
-            return self.default_directory
+            return self.default_allowed_directory
         path = os.path.realpath(os.path.expanduser(named))
         if not self.is_path_allowed(path):
             raise RunnerRefused(

@@ -32,7 +32,7 @@ class AgentGateway:
     agent_id: str
     key: str = field(repr=False)
 
-    def build_mcp_server_entry(self, capabilities: dict[str, Any]) -> dict[str, Any]:
+    def build_gateway_server_entry(self, capabilities: dict[str, Any]) -> dict[str, Any]:
         """Return it as one of `mcpServers`: over HTTP where the agent says that it can, else `signalbox mcp`."""
         kinds = capabilities.get("mcpCapabilities")
         if isinstance(kinds, dict) and kinds.get("http"):
@@ -41,7 +41,7 @@ class AgentGateway:
             )
             headers = format_name_value_pairs({"X-Signalbox-Session": self.session_id, **own})
             return {"type": "http", "name": NAME, "url": f"{self.url}/mcp", "headers": headers}
-        command, *arguments = find_client_command()
+        command, *arguments = find_signalbox_client_command()
         env = {
             "SIGNALBOX_URL": self.url,
             "SIGNALBOX_KEY": self.key,
@@ -63,7 +63,7 @@ async def fetch_agent_gateway_access(
 ) -> AgentGateway | None:
     """Return the gateway for an agent that is about to start; None where it gets none. Raises Unreachable."""
     try:
-        access = await server.post_for_session(session_id, "gateway", agent=agent)
+        access = await server.post_to_session_endpoint(session_id, "gateway", agent=agent)
     except ServerRefused as problem:
         if problem.status != TOO_OLD:
             log.warning("The agent of session %s gets no MCP gateway: %s", session_id, problem)
@@ -74,7 +74,7 @@ async def fetch_agent_gateway_access(
     return AgentGateway(url, session_id, agent_id, key)
 
 
-def find_client_command() -> tuple[str, ...]:
+def find_signalbox_client_command() -> tuple[str, ...]:
     sibling = os.path.join(os.path.dirname(sys.executable), "signalbox")
     return (sibling,) if os.access(sibling, os.X_OK) else (sys.executable, "-m", "coordinator.client.main")
 

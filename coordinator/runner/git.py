@@ -48,7 +48,7 @@ class GitOutput:
     cut: bool = False
 
     @property
-    def decoded_output(self) -> str:
+    def decoded_git_output(self) -> str:
         """The answer as text, without the end of its last line."""
         return self.output.decode("utf-8", "surrogateescape").rstrip("\n")
 

@@ -17,7 +17,7 @@ import time
 GRACE = 1.5  # seconds between being told to end and being ended
 
 
-def find_marked_processes(mark: str, besides: int = 0) -> set[int]:
+def find_processes_by_environment_mark(mark: str, besides: int = 0) -> set[int]:
     """Return the processes whose environment holds `mark`; none where the system does not show it."""
     marked_pids: set[int] = set()
     sign = mark.encode()
@@ -37,7 +37,7 @@ def find_marked_processes(mark: str, besides: int = 0) -> set[int]:
     return marked_pids
 
 
-def send_signal_to_all(groups: set[int], processes: set[int], number: int) -> bool:
+def send_signal_to_processes(groups: set[int], processes: set[int], number: int) -> bool:
     """Send a signal to groups and processes; returns whether any was there."""
     reached = False
     for send, targets in ((os.killpg, groups), (os.kill, processes)):
@@ -50,15 +50,17 @@ def send_signal_to_all(groups: set[int], processes: set[int], number: int) -> bo
 
 def terminate_processes(groups: set[int], mark: str) -> None:
     """End groups and marked processes: asked first, ended after GRACE."""
-    if not send_signal_to_all(groups, find_marked_processes(mark), signal.SIGTERM):
+    if not send_signal_to_processes(groups, find_processes_by_environment_mark(mark), signal.SIGTERM):
         return
     until = time.monotonic() + GRACE
-    while time.monotonic() < until and (send_signal_to_all(groups, set(), 0) or find_marked_processes(mark)):
+    while time.monotonic() < until and (
+        send_signal_to_processes(groups, set(), 0) or find_processes_by_environment_mark(mark)
+    ):
         time.sleep(0.05)
-    send_signal_to_all(groups, find_marked_processes(mark), signal.SIGKILL)
+    send_signal_to_processes(groups, find_processes_by_environment_mark(mark), signal.SIGKILL)
 
 
-def guard_runner_processes(mark: str) -> None:
+def end_processes_after_runner_exit(mark: str) -> None:
     """Read what the runner says until it is gone, then end what it left."""
     groups: set[int] = set()
     unread_bytes = b""
@@ -76,4 +78,4 @@ def guard_runner_processes(mark: str) -> None:
 if __name__ == "__main__":
     for stop in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(stop, signal.SIG_IGN)
-    guard_runner_processes(sys.argv[1])
+    end_processes_after_runner_exit(sys.argv[1])

@@ -84,7 +84,7 @@ class ProcessGuard:
             start_new_session=True,
         )
 
-    def create_process_mark(self) -> str:
+    def create_process_environment_mark(self) -> str:
         """Return a mark for one agent and all that it starts."""
         return f"{self.mark}.{next(self._marks)}."
 
@@ -117,24 +117,28 @@ class ProcessGuard:
     async def end_guarded_process(self, process: ChildProcess, grace: float) -> None:
         """End a process and its group: asked first, ended after `grace` seconds."""
         groups = {process.pid}
-        if guard.send_signal_to_all(groups, set(), signal.SIGTERM):
+        if guard.send_signal_to_processes(groups, set(), signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), grace)
             # The leader's end is not its group's.
-            guard.send_signal_to_all(groups, set(), signal.SIGKILL)
+            guard.send_signal_to_processes(groups, set(), signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), 5)
         self._write_guard_line(f"-{process.pid}")
 
-    async def kill_marked_processes(self, mark: str) -> None:
+    async def kill_processes_by_environment_mark(self, mark: str) -> None:
         """End what left its group: everything whose environment holds `mark`, one of `new_mark`."""
-        guard.send_signal_to_all(set(), await self.list_marked_processes(mark), signal.SIGKILL)
+        guard.send_signal_to_processes(
+            set(), await self.list_processes_by_environment_mark(mark), signal.SIGKILL
+        )
 
-    async def list_marked_processes(self, mark: str) -> set[int]:
+    async def list_processes_by_environment_mark(self, mark: str) -> set[int]:
         """Return the processes whose environment holds `mark`, one of `new_mark`."""
-        return await asyncio.to_thread(guard.find_marked_processes, f"{MARK}={mark}", os.getpid())
+        return await asyncio.to_thread(
+            guard.find_processes_by_environment_mark, f"{MARK}={mark}", os.getpid()
+        )
 
-    def close_guard(self) -> None:
+    def close_process_guard(self) -> None:
         """Let the guard end what is left, and itself."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):

@@ -27,11 +27,11 @@ class RememberedSession:
         self._say = say
         self._fields = around.memory.load_session_record(session_id)
 
-    def recorded_text(self, name: str) -> str:
+    def remembered_session_text(self, name: str) -> str:
         """Return one of the things that are remembered as text; "" where there is none."""
         return str(self._fields.get(name) or "")
 
-    def recorded_value(self, name: str) -> Any:
+    def remembered_session_value(self, name: str) -> Any:
         return self._fields.get(name)
 
     def update_session_record(self, **fields: Any) -> None:
@@ -50,7 +50,7 @@ class RememberedSession:
             return tree
         if self._fields.get("worktree", order.worktree) and not order.wants_worktree:
             raise RunnerRefused(NO_TREE)
-        named_folder = order.directory or self.recorded_text("directory")
+        named_folder = order.directory or self.remembered_session_text("directory")
         directory = around.directories.resolve_allowed_directory(named_folder)
         self.update_session_record(directory=directory)
         if not order.wants_worktree:

@@ -29,7 +29,7 @@ class OutputTail:
         self._size = size
         self._kept = b""
 
-    def append_output(self, data: bytes) -> None:
+    def append_to_output_tail(self, data: bytes) -> None:
         self._kept = (self._kept + data)[-self._size :]
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class AgentLines:
         """Count a line that is not of the protocol; returns whether more such lines are tolerated."""
         self._garbage_bytes += len(line)
         self._garbage_lines += 1
-        self._tail.append_output(line[:READ_BYTES] + b"\n")
+        self._tail.append_to_output_tail(line[:READ_BYTES] + b"\n")
         if self._garbage_lines <= GARBAGE_TOLD:
             self._garbage(strip_control_codes(line[:2000]))
         if self._garbage_bytes > MOST_GARBAGE:

@@ -42,14 +42,14 @@ def print_runner_summary(
     missing: Sequence[Mapping[str, Any]],
 ) -> None:
     for agent in startable_agents:
-        sys.stdout.write(f"found    {agent.title} {agent.version}{list_abilities(agent)}\n")
+        sys.stdout.write(f"found    {agent.title} {agent.version}{describe_agent_abilities(agent)}\n")
     for missing_agent in missing:
         sys.stdout.write(f"missing  {missing_agent['title']}: {missing_agent['how']}\n")
     sys.stdout.write(f"works in {', '.join(options.directories)}, for {options.url}\n")
     sys.stdout.flush()
 
 
-def list_abilities(agent: startable.StartableAgent) -> str:
+def describe_agent_abilities(agent: startable.StartableAgent) -> str:
     """Return what an agent that was asked said that it can do, for the summary."""
     abilities = [name for name, value in (agent.abilities or {}).items() if value is True]
     return f" ({', '.join(abilities).replace('_', ' ')})" if abilities else ""
@@ -100,7 +100,7 @@ def run_runner(
             )
         runner = Runner(around)
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, runner.request_stop)
+            asyncio.get_running_loop().add_signal_handler(number, runner.request_runner_stop)
         await runner.work_until_stop()
         return runner.problem
 
@@ -108,7 +108,7 @@ def run_runner(
         ended = asyncio.run(work_until_stopped())
     finally:
         with contextlib.suppress(OSError):
-            guard.close_guard()
+            guard.close_process_guard()
     if ended:
         sys.stderr.write(f"{ended}\n")
     return 1 if ended else 0

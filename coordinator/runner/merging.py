@@ -8,7 +8,7 @@ LONGEST_TEXT = 16 << 10  # characters that pieces are merged to
 CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}
 
 
-def merge_updates(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
+def merge_consecutive_updates(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
     """Return what says all that both say, None where they stay two."""
     kind = update.get("sessionUpdate")
     if kind != last.get("sessionUpdate"):
@@ -21,8 +21,12 @@ def merge_updates(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any
 
 
 def merge_text_chunks(last: dict[str, Any], update: dict[str, Any]) -> dict[str, Any] | None:
-    before, text = update_text_content(last), update_text_content(update)
-    if before is None or text is None or update_without_content(last) != update_without_content(update):
+    before, text = text_content_of_update(last), text_content_of_update(update)
+    if (
+        before is None
+        or text is None
+        or copy_update_without_content(last) != copy_update_without_content(update)
+    ):
         return None
     if len(before) + len(text) > LONGEST_TEXT:
         return None
@@ -39,12 +43,12 @@ def is_superseding_update(last: dict[str, Any], update: dict[str, Any]) -> bool:
     return last.get("status") == update.get("status") and set(last) <= set(update)
 
 
-def update_text_content(update: dict[str, Any]) -> str | None:
+def text_content_of_update(update: dict[str, Any]) -> str | None:
     content = update.get("content")
     if not isinstance(content, dict) or set(content) != {"type", "text"} or content["type"] != "text":
         return None
     return content["text"] if isinstance(content["text"], str) else None
 
 
-def update_without_content(update: dict[str, Any]) -> dict[str, Any]:
+def copy_update_without_content(update: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in update.items() if name != "content"}

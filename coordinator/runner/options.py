@@ -130,15 +130,15 @@ def load_runner_options(flags: argparse.Namespace, environ: Mapping[str, str]) -
     return RunnerOptions(
         url=replace_localhost_host(url.rstrip("/")),
         key=find_runner_key(flags, environ, settings_file),
-        directories=tuple(require_directory(directory) for directory in directories),
+        directories=tuple(require_existing_directory(directory) for directory in directories),
         state=runner_state_folder(environ),
         at_once=at_once,
         tags=tuple(flags.tag or settings_file.get("tags") or ()),
         require_matching_tags=bool(settings_file.get("require_matching_tags", False)),
         profile=flags.profile or settings_file.get("profile") or "signalbox",
         hostname=flags.hostname or settings_file.get("hostname") or socket.gethostname(),
-        keep=parse_minutes(settings_file, "keep_minutes", 30.0),
-        silence=parse_minutes(settings_file, "silence_minutes", 30.0),
+        keep=parse_minutes_setting(settings_file, "keep_minutes", 30.0),
+        silence=parse_minutes_setting(settings_file, "silence_minutes", 30.0),
         passes=(*(flags.passes or ()), *(settings_file.get("pass") or ())),
         private=list_private_paths(flags, environ, settings_file),
         agents=list_agent_options(flags.agent or (), settings_file.get("agents") or {}),
@@ -191,7 +191,7 @@ def load_runner_settings_file(named: str | None, environ: Mapping[str, str]) -> 
         return {}
     except (OSError, ValueError) as problem:
         raise RunnerRefused(f"{path} cannot be read: {problem}.") from None
-    require_known_names(path, settings_content, FILE_FIELDS)
+    require_recognized_setting_names(path, settings_content, FILE_FIELDS)
     if "key" in settings_content and not is_private:
         raise RunnerRefused(f"Others can read {path}, which holds a key. Run `chmod 600 {path}`.")
     for name, kind in (("url", str), ("directories", list), ("tags", list), ("pass", list), ("agents", dict)):
@@ -227,7 +227,7 @@ def list_private_paths(
 _WORDS = {str: "a string", list: "a list of strings", dict: "a table"}
 
 
-def require_known_names(path: str, options: Mapping[str, Any], known_names: set[str]) -> None:
+def require_recognized_setting_names(path: str, options: Mapping[str, Any], known_names: set[str]) -> None:
     if unknown := sorted(set(options) - known_names):
         raise RunnerRefused(
             f"{path}: unknown names: {', '.join(unknown)}. Known names: {', '.join(sorted(known_names))}."
@@ -250,7 +250,7 @@ def list_agent_options(flags: Sequence[str], file_settings: Mapping[str, Any]) -
 def parse_agent_flag(flag: str) -> tuple[str, tuple[str, ...]]:
     """Return the name and the command of `NAME=COMMAND`. Raises RunnerRefused."""
     name, equals, line = flag.partition("=")
-    require_agent_name(name, f"--agent {flag[:80]!r}")
+    require_valid_agent_name(name, f"--agent {flag[:80]!r}")
     try:
         command = tuple(shlex.split(line))
     except ValueError as problem:
@@ -260,7 +260,7 @@ def parse_agent_flag(flag: str) -> tuple[str, tuple[str, ...]]:
     return name, command
 
 
-def require_agent_name(name: str, where: str) -> None:
+def require_valid_agent_name(name: str, where: str) -> None:
     if not AGENT_NAME.fullmatch(name):
         raise RunnerRefused(
             f"{where}: an agent's name has up to 50 letters, digits, '.', '_' and '-', and begins with a letter or a"
@@ -270,10 +270,10 @@ def require_agent_name(name: str, where: str) -> None:
 
 def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
     where = f"agents.{name}"
-    require_agent_name(name, where)
+    require_valid_agent_name(name, where)
     if not isinstance(reported, dict):
         raise RunnerRefused(f"{where} must be a table.")
-    require_known_names(where, reported, AGENT_FIELDS)
+    require_recognized_setting_names(where, reported, AGENT_FIELDS)
     command, env = reported.get("command", ()), reported.get("env", {})
     if not all(isinstance(word, str) for word in command) or isinstance(command, str):
         raise RunnerRefused(f'{where}: command must be a list of strings, such as ["my-agent", "--acp"].')
@@ -289,14 +289,14 @@ def parse_agent_settings(name: str, reported: Any) -> AgentOptions:
     )
 
 
-def parse_minutes(options: Mapping[str, Any], name: str, usual: float) -> float:
+def parse_minutes_setting(options: Mapping[str, Any], name: str, usual: float) -> float:
     value = options.get(name, usual)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100_000:
         raise RunnerRefused(f"{name} must be a number of minutes.")
     return float(value) * 60
 
 
-def require_directory(named: Any) -> str:
+def require_existing_directory(named: Any) -> str:
     path = os.path.realpath(os.path.expanduser(str(named)))
     if not os.path.isdir(path):
         raise RunnerRefused(f"{named} is not a directory on this machine.")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from coordinator.runner.errors import ServerRefused
-from coordinator.runner.merging import merge_updates
+from coordinator.runner.merging import merge_consecutive_updates
 from coordinator.runner.orders import RunnerOrder
 from coordinator.runner.server import SignalboxServer
 
@@ -36,12 +36,12 @@ class OutboxCapacity:
     async def wait_for_capacity(self) -> None:
         await self._free.wait()
 
-    def reserve_bytes(self, size: int) -> None:
+    def reserve_outbox_bytes(self, size: int) -> None:
         self._left -= size
         if self._left <= 0:
             self._free.clear()
 
-    def release_bytes(self, size: int) -> None:
+    def release_outbox_bytes(self, size: int) -> None:
         self._left += size
         if self._left > 0:
             self._free.set()
@@ -77,21 +77,21 @@ class UpdateOutbox:
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
-        self._sender = asyncio.create_task(self._run_sender())
+        self._sender = asyncio.create_task(self._run_update_sender())
         self._is_refused = refused
         self.refused: ServerRefused | None = None  # why nothing is sent any more
 
     def queue_update(self, run_id: str, update: dict[str, Any]) -> None:
         """Have an update sent; a chunk joins the one before it that still waits."""
-        if self.refused is not None or self._merge_into_last(run_id, update):
+        if self.refused is not None or self._merge_into_last_queued_update(run_id, update):
             return
         size = estimate_update_size(update)
-        self._capacity.reserve_bytes(size)
+        self._capacity.reserve_outbox_bytes(size)
         self._waiting.append(QueuedUpdate(run_id, datetime.now(UTC).isoformat(), update, size))
         self._empty.clear()
         self._more.set()
 
-    async def wait_until_drained(self, patience: float | None = None) -> bool:
+    async def wait_until_outbox_sent(self, patience: float | None = None) -> bool:
         """Wait until the server has everything; returns whether it has, where `patience` seconds are the most."""
         try:
             await asyncio.wait_for(self._empty.wait(), patience)
@@ -105,22 +105,22 @@ class UpdateOutbox:
         await asyncio.wait({self._sender})
         self._drop_queued_updates()
 
-    def _merge_into_last(self, run_id: str, update: dict[str, Any]) -> bool:
+    def _merge_into_last_queued_update(self, run_id: str, update: dict[str, Any]) -> bool:
         """Join an update to the last that waits, where the two can be one."""
         if len(self._waiting) <= self._on_the_way:
             return False
         last = self._waiting[-1]
-        updates = merge_updates(last.update, update) if last.run_id == run_id else None
+        updates = merge_consecutive_updates(last.update, update) if last.run_id == run_id else None
         if updates is None:
             return False
         before, last.update, last.size = last.size, updates, estimate_update_size(updates)
-        self._capacity.reserve_bytes(last.size - before)
+        self._capacity.reserve_outbox_bytes(last.size - before)
         return True
 
-    async def _run_sender(self) -> None:
+    async def _run_update_sender(self) -> None:
         try:
             if self._first < 1:
-                await self._fetch_next_number()
+                await self._fetch_next_update_number()
             sent_at = 0.0
             while True:
                 await self._more.wait()
@@ -132,13 +132,13 @@ class UpdateOutbox:
             self._drop_queued_updates()
             self._is_refused(problem)
 
-    async def _fetch_next_number(self) -> None:
+    async def _fetch_next_update_number(self) -> None:
         answer = await self._post_updates(self._run_id, [])
-        self._first = positive_number_or(answer, "next", 1)
+        self._first = positive_number_or_default(answer, "next", 1)
 
     async def _send_next_batch(self) -> None:
         async with self._capacity.lines:
-            batch = self.next_batch()
+            batch = self.next_update_batch()
             self._on_the_way = len(batch)
             try:
                 await self._send_update_batch(batch)
@@ -157,24 +157,24 @@ class UpdateOutbox:
             if len(batch) > 1:
                 await self._send_update_batch(batch[:1])
                 return
-            self._replace_first_update(
+            self._replace_rejected_update(
                 f"An update could not be kept ({problem.status}: {problem.detail[:300]})."
             )
             answer = await self._post_updates(batch[0].run_id, [self._waiting[0]])
-        following = positive_number_or(answer, "next", self._first + len(batch))
+        following = positive_number_or_default(answer, "next", self._first + len(batch))
         taken_count = following - self._first
         # Fewer than none: a database that was restored; it is counted as it counts.
         for _ in range(min(taken_count, self._on_the_way)):
-            self._capacity.release_bytes(self._waiting.popleft().size)
+            self._capacity.release_outbox_bytes(self._waiting.popleft().size)
         self._first = following
 
-    def _replace_first_update(self, message: str) -> None:
+    def _replace_rejected_update(self, message: str) -> None:
         """Put a short note in the place of an update that the server does not take."""
         first = self._waiting[0]
-        self._capacity.release_bytes(first.size)
+        self._capacity.release_outbox_bytes(first.size)
         first.update, first.size = {"sessionUpdate": "signalbox/unknown", "message": message}, 0
 
-    def next_batch(self) -> list[QueuedUpdate]:
+    def next_update_batch(self) -> list[QueuedUpdate]:
         batch: list[QueuedUpdate] = []
         size = 0
         for entry in self._waiting:
@@ -189,18 +189,18 @@ class UpdateOutbox:
             {"n": self._first + place, "at": entry.at, "update": entry.update}
             for place, entry in enumerate(batch)
         ]
-        return await self._server.post_for_session(
+        return await self._server.post_to_session_endpoint(
             self._session_id, "updates", run_id=run_id or None, updates=updates
         )
 
     def _drop_queued_updates(self) -> None:
         while self._waiting:
-            self._capacity.release_bytes(self._waiting.popleft().size)
+            self._capacity.release_outbox_bytes(self._waiting.popleft().size)
         self._on_the_way = 0
         self._empty.set()
 
 
-def positive_number_or(answer: dict[str, Any], name: str, usual: int) -> int:
+def positive_number_or_default(answer: dict[str, Any], name: str, usual: int) -> int:
     value = answer.get(name)
     return value if isinstance(value, int) and value > 0 else usual
 

@@ -23,18 +23,18 @@ class PendingUpdates:
     def add_pending_update(self, update: dict[str, Any]) -> None:
         size = estimate_update_size(update)
         if self._size + size <= MOST_HELD_BYTES:
-            self._reserve_and_append(update, size)
+            self._reserve_and_append_update(update, size)
         elif not self._is_cut:
             self._is_cut = True
-            self._reserve_and_append({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
+            self._reserve_and_append_update({"sessionUpdate": "signalbox/unknown", "message": TOO_MUCH}, 0)
 
-    def release_pending_updates(self) -> list[dict[str, Any]]:
+    def take_out_pending_updates(self) -> list[dict[str, Any]]:
         """Return what was held, and give its room back."""
-        self._capacity.release_bytes(self._size)
+        self._capacity.release_outbox_bytes(self._size)
         updates, self._updates, self._size = self._updates, [], 0
         return updates
 
-    def _reserve_and_append(self, update: dict[str, Any], size: int) -> None:
-        self._capacity.reserve_bytes(size)
+    def _reserve_and_append_update(self, update: dict[str, Any], size: int) -> None:
+        self._capacity.reserve_outbox_bytes(size)
         self._size += size
         self._updates.append(update)

@@ -26,12 +26,12 @@ MOST_LOGINS, LONGEST_NAME, LONGEST_REASON = 10, 100, 500
 
 async def probe_configured_agents(around: RunnerContext) -> None:
     """Ask all configured agents at once; leave those in `around` that answered, with what they can do."""
-    probed = await asyncio.gather(*(probe_if_configured(around, agent) for agent in around.agents))
+    probed = await asyncio.gather(*(probe_agent_if_configured(around, agent) for agent in around.agents))
     around.agents = [answer for answer in probed if isinstance(answer, StartableAgent)]
     around.missing = [*around.missing, *(answer for answer in probed if isinstance(answer, dict))]
 
 
-async def probe_if_configured(
+async def probe_agent_if_configured(
     around: RunnerContext, agent: StartableAgent
 ) -> StartableAgent | dict[str, Any]:
     if not agent.is_configured:
@@ -55,7 +55,7 @@ async def probe_agent(
         passes=around.options.passes,
         key=around.options.key,
         session_id="",
-        mark=around.guard.create_process_mark(),
+        mark=around.guard.create_process_environment_mark(),
     )
     env.pop(environment.SESSION)  # it works for none
     strays: list[str] = []
@@ -79,7 +79,9 @@ async def probe_agent(
     finally:
         await process.end_agent_process()
     return replace(
-        agent, version=agent.version or read_version(talk.told), abilities=read_abilities(talk.told)
+        agent,
+        version=agent.version or reported_agent_version(talk.told),
+        abilities=parse_agent_abilities(talk.told),
     )
 
 
@@ -89,18 +91,18 @@ async def refuse_agent_message(method: str, params: Any, is_notification: bool) 
         raise RequestError.method_not_found(method)
 
 
-def read_version(introduction: dict[str, Any]) -> str:
+def reported_agent_version(introduction: dict[str, Any]) -> str:
     info = introduction.get("agentInfo")
     version = info.get("version") if isinstance(info, dict) else None
     return version[:40] if isinstance(version, str) else ""
 
 
-def read_abilities(introduction: dict[str, Any]) -> dict[str, Any]:
+def parse_agent_abilities(introduction: dict[str, Any]) -> dict[str, Any]:
     """Return what an agent's answer to `initialize` says that it can do, in our own words."""
-    capabilities = read_object(introduction, "agentCapabilities")
-    prompts = read_object(capabilities, "promptCapabilities")
-    sessions = read_object(capabilities, "sessionCapabilities")
-    servers = read_object(capabilities, "mcpCapabilities")
+    capabilities = object_field_or_empty(introduction, "agentCapabilities")
+    prompts = object_field_or_empty(capabilities, "promptCapabilities")
+    sessions = object_field_or_empty(capabilities, "sessionCapabilities")
+    servers = object_field_or_empty(capabilities, "mcpCapabilities")
     return {
         "images": prompts.get("image") is True,
         "audio": prompts.get("audio") is True,
@@ -108,16 +110,16 @@ def read_abilities(introduction: dict[str, Any]) -> dict[str, Any]:
         "resumes": capabilities.get("loadSession") is True or sessions.get("resume") is not None,
         "forks": sessions.get("fork") is not None,
         "mcp_over_http": servers.get("http") is True,
-        "logins": read_login_names(introduction.get("authMethods")),
+        "logins": list_login_method_names(introduction.get("authMethods")),
     }
 
 
-def read_object(introduction: dict[str, Any], name: str) -> dict[str, Any]:
+def object_field_or_empty(introduction: dict[str, Any], name: str) -> dict[str, Any]:
     value = introduction.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def read_login_names(methods: Any) -> list[str]:
+def list_login_method_names(methods: Any) -> list[str]:
     """Return the names of the ways to sign in."""
     listed: Sequence[Any] = methods if isinstance(methods, list) else ()
     names = (method.get("name") or method.get("id") for method in listed if isinstance(method, dict))

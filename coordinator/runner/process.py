@@ -92,7 +92,9 @@ class AgentProcess:
         """What it wrote last that is no protocol: its stderr, and what went astray on stdout."""
         return str(self._output_tail)
 
-    async def request_agent(self, method: str, params: dict[str, Any], *, within: float | None = None) -> Any:
+    async def send_request_to_agent(
+        self, method: str, params: dict[str, Any], *, within: float | None = None
+    ) -> Any:
         """Ask the agent and return its answer, a dict. Raises AgentFailed, and RequestError where it refuses."""
         pending_request = asyncio.ensure_future(self._connection.send_request(method, params))
         try:
@@ -105,7 +107,7 @@ class AgentProcess:
                 await asyncio.wait({pending_request}, timeout=1)
             if not pending_request.done():
                 raise AgentFailed(await self.describe_agent_exit())
-            return answer_as_dict(pending_request.result())
+            return agent_answer_or_empty_dict(pending_request.result())
         except ConnectionError:
             raise AgentFailed(await self.describe_agent_exit()) from None
         except RequestError as problem:
@@ -115,14 +117,14 @@ class AgentProcess:
         finally:
             pending_request.cancel()
 
-    async def notify_agent(self, method: str, params: dict[str, Any]) -> None:
+    async def send_notification_to_agent(self, method: str, params: dict[str, Any]) -> None:
         """Send the agent a notification; nothing happens where it has ended."""
         with contextlib.suppress(ConnectionError, OSError):
             await asyncio.wait_for(self._connection.send_notification(method, params), 5)
 
-    async def list_descendants(self) -> set[int]:
+    async def list_agent_descendant_processes(self) -> set[int]:
         """Return the processes that it started, and itself; none where the system does not show them."""
-        return await self._guard.list_marked_processes(self._mark)
+        return await self._guard.list_processes_by_environment_mark(self._mark)
 
     async def end_agent_process(self, grace: float = GRACE) -> None:
         """End the process and everything that it started. May be called again."""
@@ -130,7 +132,7 @@ class AgentProcess:
             return
         self._ended = True
         await self._guard.end_guarded_process(self._process, grace)
-        await self._guard.kill_marked_processes(self._mark)
+        await self._guard.kill_processes_by_environment_mark(self._mark)
         with contextlib.suppress(Exception):
             await asyncio.wait_for(self._connection.close(), 2)
         self._process.close()
@@ -139,7 +141,7 @@ class AgentProcess:
     async def _collect_error_output(self) -> None:
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(READ_BYTES):
-            self._output_tail.append_output(part)
+            self._output_tail.append_to_output_tail(part)
 
     async def describe_agent_exit(self) -> str:
         if self._lines.failed is not None:
@@ -162,7 +164,7 @@ def describe_required_login(agent: StartableAgent, problem: RequestError) -> str
     )
 
 
-def answer_as_dict(value: Any) -> dict[str, Any]:
+def agent_answer_or_empty_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

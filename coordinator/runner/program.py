@@ -38,13 +38,16 @@ class Runner:
         self._stop = asyncio.Event()
         self._entering = asyncio.Lock()
 
-    def request_stop(self) -> None:
+    def request_runner_stop(self) -> None:
         """End soon: turns are cancelled, agents end, the runner deregisters."""
         self._stop.set()
 
     async def work_until_stop(self) -> None:
         """Register, and carry out runs and commands until `stop`."""
-        loops = [asyncio.create_task(self._poll_server()), asyncio.create_task(self._end_idle_sessions())]
+        loops = [
+            asyncio.create_task(self._poll_server_for_work()),
+            asyncio.create_task(self._end_idle_sessions()),
+        ]
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({*loops, stop}, return_when=asyncio.FIRST_COMPLETED)
         for loop in (*loops, stop):
@@ -64,7 +67,7 @@ class Runner:
         until = time.monotonic() + REGISTER_WITHIN
         while True:
             try:
-                await self._around.server.register_at_server(self.build_registration())
+                await self._around.server.post_runner_registration(self.build_runner_registration())
                 return
             except ServerRefused as problem:
                 if problem.status != CONFLICT or time.monotonic() > until:
@@ -74,7 +77,7 @@ class Runner:
                 log.warning("%s. Trying again, in case that one has just ended.", problem.detail)
                 await asyncio.sleep(3)
 
-    def build_registration(self) -> dict[str, Any]:
+    def build_runner_registration(self) -> dict[str, Any]:
         """Return what this runner registers with."""
         options = self._around.options
         return {
@@ -100,12 +103,12 @@ class Runner:
 
     # --- what is to be done -----------------------------------------------------------------------------------
 
-    async def _poll_server(self) -> None:
+    async def _poll_server_for_work(self) -> None:
         await self.register_with_server()
         log.info("Registered as %s. Ctrl-C ends this runner and its agents.", self._around.server.runner_id)
         while True:
             try:
-                answer = await self._around.server.fetch_next_work(self.free_run_slots())
+                answer = await self._around.server.fetch_next_work(self.count_free_run_slots())
             except ServerRefused as problem:
                 if problem.status == NOT_REGISTERED:
                     await self.register_with_server()
@@ -120,18 +123,18 @@ class Runner:
 
     def _apply_poll_answer(self, answer: dict[str, Any]) -> bool:
         """Carry out what an answer orders; returns whether the runner is to end."""
-        for run_id in list_strings(answer.get("cancel_runs")):
+        for run_id in strings_in_list_value(answer.get("cancel_runs")):
             if session := self._sessions.get(self._runs.get(run_id, "")):
                 session.cancel_session_run(run_id)
-        stopped = {self._runs.get(run_id, "") for run_id in list_strings(answer.get("stop_runs"))}
-        for session_id in stopped | set(list_strings(answer.get("stop_sessions"))):
+        stopped = {self._runs.get(run_id, "") for run_id in strings_in_list_value(answer.get("stop_runs"))}
+        for session_id in stopped | set(strings_in_list_value(answer.get("stop_sessions"))):
             if session := self._sessions.get(session_id):
-                self._spawn_task(session.end_runner_session())
+                self._spawn_runner_task(session.end_runner_session())
         if isinstance(answer.get("run"), dict):
-            self._spawn_task(self._start_run(answer["run"]))
+            self._spawn_runner_task(self._start_run(answer["run"]))
         for command in answer.get("commands") or ():
             if isinstance(command, dict) and isinstance(command.get("session_id"), str):
-                self._spawn_task(self._run_command(command))
+                self._spawn_runner_task(self._run_command_in_its_session(command))
         if answer.get("deregistered"):
             self.problem = "Somebody removed this runner in Signalbox."
         return bool(answer.get("deregistered"))
@@ -149,15 +152,15 @@ class Runner:
         if order.run_id in self._runs:
             return  # it waits for room here, and was handed out again
         self._runs[order.run_id] = order.session_id
-        session = await self._claim_session(order)
+        session = await self._get_or_create_runner_session(order)
         await session.execute_run(order)
         self._runs.pop(order.run_id, None)
 
-    async def _claim_session(self, order: orders.RunnerOrder) -> RunnerSession:
+    async def _get_or_create_runner_session(self, order: orders.RunnerOrder) -> RunnerSession:
         """Return the session of an order; waits first for one that is ending: two must not report at once."""
         while (session := self._sessions.get(order.session_id)) is not None and session.is_ending:
             await session.is_over.wait()
-            self._forget_session(session)
+            self._remove_runner_session(session)
         if session is None:
             session = self._sessions[order.session_id] = RunnerSession(self._around, order)
         if not session.is_taken:
@@ -166,22 +169,22 @@ class Runner:
                 session.is_taken = True
         return session
 
-    def _forget_session(self, session: RunnerSession) -> None:
+    def _remove_runner_session(self, session: RunnerSession) -> None:
         if self._sessions.get(session.id) is session:
             del self._sessions[session.id]
 
-    async def _run_command(self, command: dict[str, Any]) -> None:
-        if isinstance(command.get("id"), str) and not self._register_new_command(command["id"]):
+    async def _run_command_in_its_session(self, command: dict[str, Any]) -> None:
+        if isinstance(command.get("id"), str) and not self._record_command_id_if_new(command["id"]):
             return
         while (session := self._sessions.get(command["session_id"])) is not None and session.is_ending:
             await session.is_over.wait()
-            self._forget_session(session)
+            self._remove_runner_session(session)
         if session is None:
             order = orders.RunnerOrder(run_id="", session_id=command["session_id"], prompt="")
             session = self._sessions[order.session_id] = RunnerSession(self._around, order)
         await session.execute_command(command)
 
-    def _register_new_command(self, command_id: str) -> bool:
+    def _record_command_id_if_new(self, command_id: str) -> bool:
         """Note a command; the server sends it again until the runner has reported it done."""
         if command_id in self._commands:
             return False
@@ -190,7 +193,7 @@ class Runner:
             del self._commands[next(iter(self._commands))]
         return True
 
-    def free_run_slots(self) -> int:
+    def count_free_run_slots(self) -> int:
         working = len(self._runs)
         return max(0, self._around.options.at_once - working)
 
@@ -218,9 +221,9 @@ class Runner:
                     and now - session.idle_since >= keep_seconds
                     and not session.is_ending
                 ):
-                    self._spawn_task(session.end_runner_session())
+                    self._spawn_runner_task(session.end_runner_session())
                 if session.is_over.is_set():
-                    self._forget_session(session)
+                    self._remove_runner_session(session)
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -231,20 +234,20 @@ class Runner:
             asyncio.create_task(session.end_runner_session("stopped")) for session in self._sessions.values()
         ]
         for task in ending:
-            task.add_done_callback(self._collect_finished_task)
+            task.add_done_callback(self._discard_task_and_log_error)
         if ending:
             await asyncio.wait(ending, timeout=3 * LAST_WORDS)
         if self._around.server.runner_id:
             with contextlib.suppress(ServerRefused, ServerTimedOut):
-                await self._around.server.leave_server()
-        await self._around.server.close_client()
+                await self._around.server.deregister_runner_at_server()
+        await self._around.server.close_server_http_client()
 
-    def _spawn_task(self, work: Any) -> None:
+    def _spawn_runner_task(self, work: Any) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._collect_finished_task)
+        task.add_done_callback(self._discard_task_and_log_error)
 
-    def _collect_finished_task(self, task: asyncio.Task[None]) -> None:
+    def _discard_task_and_log_error(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("Error in a task of the runner", exc_info=problem)
@@ -258,5 +261,5 @@ def registration_refusal_hint(problem: ServerRefused) -> str:
     return ""
 
 
-def list_strings(value: object) -> list[str]:
+def strings_in_list_value(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []

@@ -26,7 +26,7 @@ class AgentToolCalls:
     def __init__(self) -> None:
         self._calls: dict[str, dict[str, Any]] = {}
 
-    def update_tool_call(self, update: dict[str, Any]) -> None:
+    def merge_tool_call_update(self, update: dict[str, Any]) -> None:
         """Take in an update of a call; other updates are none."""
         if update.get("sessionUpdate") not in {"tool_call", "tool_call_update"}:
             return
@@ -46,13 +46,13 @@ class AgentToolCalls:
         return self._calls.get(call_id, {}) if isinstance(call_id, str) else {}
 
     @property
-    def has_open_calls(self) -> bool:
+    def has_open_tool_calls(self) -> bool:
         return bool(self._calls)
 
     def clear_tool_calls(self) -> None:
         self._calls.clear()
 
-    def find_terminal_call(self, terminal_id: str) -> str | None:
+    def find_call_showing_terminal(self, terminal_id: str) -> str | None:
         """Return the call whose content is this terminal."""
         for call_id, known_call in self._calls.items():
             content = known_call.get("content")
@@ -82,13 +82,13 @@ class PermissionQuestions:
     def has_open_questions(self) -> bool:
         return bool(self._withdrawn)
 
-    def withdraw_questions(self, reason: str) -> None:
+    def withdraw_all_permission_questions(self, reason: str) -> None:
         """Take every question back: the agent is answered that its turn was cancelled."""
         for withdrawn in self._withdrawn.values():
             if not withdrawn.done():
                 withdrawn.set_result(reason)
 
-    async def ask_permission(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_person_for_tool_permission(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered, in its protocol's words."""
         call = params.get("toolCall")
         call = call if isinstance(call, dict) else {}
@@ -99,7 +99,7 @@ class PermissionQuestions:
         known_call = self._calls.find_tool_call(call.get("toolCallId"))
         body = {"tool_call": call, "options": options, "known": [known_call] if known_call else []}
         try:
-            answer = await self._ask_server(run_id, body)
+            answer = await self._ask_server_until_withdrawn(run_id, body)
         except ServerRefused as problem:
             self._denied(str(call.get("title") or "this"), f"Signalbox could not be asked: {problem}")
             return reject_once_outcome(options)
@@ -107,12 +107,14 @@ class PermissionQuestions:
             return CANCELLED
         return self.build_permission_outcome(call, options, answer["outcome"], answer.get("reason"))
 
-    async def ask_elicitation(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_person_for_form_answer(self, run_id: str, params: dict[str, Any]) -> dict[str, Any]:
         """Return what the agent is answered that has a person fill in a form; one that cannot be asked is cancelled."""
         call_id = params.get("toolCallId")
         call = {"toolCallId": call_id if isinstance(call_id, str) and call_id else f"form-{uuid.uuid4().hex}"}
         try:
-            answer = await self._ask_server(run_id, {"tool_call": call, "options": [], "elicitation": params})
+            answer = await self._ask_server_until_withdrawn(
+                run_id, {"tool_call": call, "options": [], "elicitation": params}
+            )
         except ServerRefused:
             return FORM_CANCELLED
         outcome = answer["outcome"] if answer is not None else FORM_CANCELLED
@@ -122,26 +124,28 @@ class PermissionQuestions:
             self._denied(str(params.get("message") or "this"), answer["reason"])
         return {name: outcome[name] for name in ("action", "content") if name in outcome}
 
-    async def _ask_server(self, run_id: str, body: dict[str, Any]) -> dict[str, Any] | None:
+    async def _ask_server_until_withdrawn(self, run_id: str, body: dict[str, Any]) -> dict[str, Any] | None:
         """Return the server's answer, None where the question was taken back. Raises ServerRefused."""
         ask = uuid.uuid4().hex
         withdrawn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._withdrawn[ask] = withdrawn
-        answering = asyncio.create_task(self._wait_for_outcome(ask, run_id, body))
+        answering = asyncio.create_task(self._poll_server_for_question_outcome(ask, run_id, body))
         try:
             both: set[asyncio.Future[Any]] = {answering, withdrawn}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
                 return answering.result()
-            await self._report_withdrawal(ask, body["tool_call"], withdrawn.result())
+            await self._report_withdrawn_question(ask, body["tool_call"], withdrawn.result())
             return None
         finally:
             del self._withdrawn[ask]
             answering.cancel()
 
-    async def _wait_for_outcome(self, ask: str, run_id: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def _poll_server_for_question_outcome(
+        self, ask: str, run_id: str, body: dict[str, Any]
+    ) -> dict[str, Any]:
         while True:
-            answer = await self._server.post_for_session(
+            answer = await self._server.post_to_session_endpoint(
                 self._session_id, "permission", run_id=run_id, ask=ask, **body
             )
             if isinstance(answer.get("outcome"), dict):
@@ -162,9 +166,9 @@ class PermissionQuestions:
             return CANCELLED if outcome.get("cancelled") else reject_once_outcome(options)
         return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
 
-    async def _report_withdrawal(self, ask: str, call: dict[str, Any], reason: str) -> None:
+    async def _report_withdrawn_question(self, ask: str, call: dict[str, Any], reason: str) -> None:
         with contextlib.suppress(ServerRefused, ServerTimedOut):
-            await self._server.post_for_session(
+            await self._server.post_to_session_endpoint(
                 self._session_id,
                 "permission/withdraw",
                 patience=WITHDRAW_WITHIN,

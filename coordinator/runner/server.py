@@ -39,16 +39,16 @@ class SignalboxServer:
         self.runner_id = ""
         self.is_away = False
 
-    async def close_client(self) -> None:
+    async def close_server_http_client(self) -> None:
         await self._client.aclose()
 
-    async def register_at_server(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def post_runner_registration(self, body: dict[str, Any]) -> dict[str, Any]:
         """Register and keep the id. Raises ServerRefused: 409 while another of the same identity is alive."""
         answer = await self.request_until_answered("POST", "/runner/register", body)
         self.runner_id = str(answer["runner_id"])
         return answer
 
-    async def leave_server(self) -> None:
+    async def deregister_runner_at_server(self) -> None:
         """Deregister. Raises ServerTimedOut and ServerRefused."""
         await self.request_until_answered(
             "DELETE", f"/runners/{quote(self.runner_id, safe='')}?self=true", patience=3
@@ -68,7 +68,7 @@ class SignalboxServer:
             "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience
         )
 
-    async def post_for_session(
+    async def post_to_session_endpoint(
         self, session_id: str, endpoint: str, *, patience: float | None = None, **fields: Any
     ) -> dict[str, Any]:
         """Post to a runner's endpoint of a session. Raises ServerRefused and ServerTimedOut."""
@@ -77,7 +77,7 @@ class SignalboxServer:
             "POST", path, {"runner_id": self.runner_id, **fields}, patience=patience
         )
 
-    async def bind_agent_session(self, session_id: str, **fields: Any) -> None:
+    async def report_agent_session_binding(self, session_id: str, **fields: Any) -> None:
         """Say by which id the agent knows the session, and where it works. Raises ServerRefused."""
         await self.request_until_answered("POST", f"/sessions/{quote(session_id, safe='')}/bind", fields)
 
@@ -101,20 +101,22 @@ class SignalboxServer:
         while True:
             try:
                 answer = await self._client.request(method, path, content=content, headers=headers)
-                self._log_availability(answer.status_code in AWAY, f"it says {answer.status_code}")
+                self._log_server_availability_change(
+                    answer.status_code in AWAY, f"it says {answer.status_code}"
+                )
                 if answer.status_code < 300:
-                    return parse_answer_object(answer)
+                    return parse_json_object_answer(answer)
                 broken += answer.status_code == 500
                 if not self.is_away and (answer.status_code != 500 or broken >= BROKEN_TRIES):
                     raise ServerRefused(answer.status_code, answer_error_detail(answer))
             except httpx.TransportError as problem:
-                self._log_availability(True, str(problem) or type(problem).__name__)
+                self._log_server_availability_change(True, str(problem) or type(problem).__name__)
             if until is not None and time.monotonic() + pause > until:
                 raise ServerTimedOut("The server did not answer")
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))  # noqa: S311 - no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _log_availability(self, is_away: bool, reason: str) -> None:
+    def _log_server_availability_change(self, is_away: bool, reason: str) -> None:
         """Say it once when the server goes, and when it is back."""
         if is_away and not self.is_away:
             log.warning(
@@ -137,7 +139,7 @@ def is_url_on_this_machine(url: str) -> bool:
         return False
 
 
-def parse_answer_object(answer: httpx.Response) -> dict[str, Any]:
+def parse_json_object_answer(answer: httpx.Response) -> dict[str, Any]:
     if answer.status_code == 204 or not answer.content:
         return {}
     try:

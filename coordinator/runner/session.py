@@ -45,11 +45,11 @@ class RunnerSession:
         self.is_over = asyncio.Event()
         self.is_taken = False  # whether it has one of the runner's places for agents
         self._around = around
-        self._remembered_session = RememberedSession(around, self.id, self.report_unknown_message)
+        self._remembered_session = RememberedSession(around, self.id, self.report_unknown_agent_message)
         self._commands = SessionCommands(
             self._remembered_session,
             around.memory.folder,
-            self._send_update,
+            self._queue_session_update,
             talk=lambda: self._talk,
             is_at_work=lambda: self.turn is not None,
         )
@@ -63,8 +63,12 @@ class RunnerSession:
         self._early: PendingUpdates | None = None  # what the agent says before it is introduced
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outbox = UpdateOutbox(around.server, order, around.capacity, self.end_refused_session)
-        self._asking = PermissionQuestions(around.server, self.id, self._calls, self.append_denial_reason)
+        self._outbox = UpdateOutbox(
+            around.server, order, around.capacity, self.end_session_with_refused_updates
+        )
+        self._asking = PermissionQuestions(
+            around.server, self.id, self._calls, self.add_denial_reason_to_turn
+        )
 
     @property
     def has_running_agent(self) -> bool:
@@ -107,14 +111,14 @@ class RunnerSession:
         watching = asyncio.create_task(self.end_silent_turn(turn, talk))
         try:
             for _ in range(MOST_REASONS):
-                await self._prompt_and_report(turn, talk, blocks)
+                await self._prompt_agent_and_report_turn(turn, talk, blocks)
                 if turn.is_cancelled or self.is_ending or not turn.denials:
                     break
                 blocks = [{"type": "text", "text": "\n\n".join(turn.denials)}]
         finally:
             watching.cancel()
 
-    async def _prompt_and_report(
+    async def _prompt_agent_and_report_turn(
         self, turn: RunnerTurn, talk: AgentConversation, blocks: list[dict[str, Any]]
     ) -> None:
         """One prompt to the agent, from the report of its start to that of its changes."""
@@ -124,10 +128,12 @@ class RunnerSession:
         assert turn.started is not None
         await turn.started  # it may be another runner's by now
         run_id = turn.order.run_id
-        self._send_update({"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks})
+        self._queue_session_update(
+            {"sessionUpdate": "signalbox/turn_started", "runId": run_id, "prompt": blocks}
+        )
         turn.is_prompted, turn.heard_at = True, time.monotonic()
         keeps = talk.agent.keeps_commands
-        before = await talk.process.list_descendants() if keeps else set()
+        before = await talk.process.list_agent_descendant_processes() if keeps else set()
         if turn.is_cancelled:
             return
         try:
@@ -137,16 +143,16 @@ class RunnerSession:
                 raise
             ended = {"stopReason": "cancelled"}  # some agents call that an error
         if turn.is_silent:
-            raise AgentFailed(self.silence_message())
+            raise AgentFailed(self.silent_turn_message())
         if turn.refused is not None:
             raise turn.refused
         self._calls.clear_tool_calls()
-        if keeps and turn.is_cancelled and await talk.process.list_descendants() - before:
+        if keeps and turn.is_cancelled and await talk.process.list_agent_descendant_processes() - before:
             # The next prompt takes the conversation up again, in a new process.
             self._is_without_process = True
-            await self._end_agent()
-        await self._report_changes()
-        self._send_update(
+            await self._end_session_agent()
+        await self._report_turn_file_changes()
+        self._queue_session_update(
             {**ended, "sessionUpdate": "signalbox/turn_ended", "runId": run_id, "cost": turn.cost}
         )
 
@@ -154,18 +160,18 @@ class RunnerSession:
         """Note the state of the directory as the turn starts."""
         assert self._changes is not None
         noting, self._noting = self._noting, None
-        await (noting or self._changes.record_turn_start())
+        await (noting or self._changes.record_directory_at_turn_start())
 
-    async def _report_changes(self) -> None:
+    async def _report_turn_file_changes(self) -> None:
         """Report what the turn has changed so far."""
         if self._changes is not None:
             for update in await self._changes.collect_turn_changes():
-                self._send_update(update)
+                self._queue_session_update(update)
 
     async def _report_turn_completed(self, turn: RunnerTurn) -> None:
-        await self._outbox.wait_until_drained(self._around.patience)
+        await self._outbox.wait_until_outbox_sent(self._around.patience)
         if self.is_ending:
-            await self._end_agent()
+            await self._end_session_agent()
             await self.report_run_outcome("stopped", signal="SIGTERM")
         else:
             await self.report_run_outcome("completed", status="success", session_status="idle")
@@ -178,20 +184,20 @@ class RunnerSession:
             log.exception("A run could not be carried out", exc_info=problem)
         last_error_output = self._talk.process.last_error_output if self._talk else self._known_words
         was_stopped = (turn.is_cancelled or self.is_ending) and not turn.is_silent and turn.refused is None
-        self._release_early_updates()
+        self._send_updates_pending_since_opening()
         reason = ""
         if not was_stopped:
-            reason = self.silence_message() if turn.is_silent else str(problem)
+            reason = self.silent_turn_message() if turn.is_silent else str(problem)
             failed = {
                 "sessionUpdate": "signalbox/agent_failed",
                 "reason": reason,
                 "stderrTail": last_error_output,
             }
-            self._send_update(failed)
-        await self._end_agent()
+            self._queue_session_update(failed)
+        await self._end_session_agent()
         if turn.is_prompted:
-            await self._report_changes()
-        await self._outbox.wait_until_drained(self._around.patience)
+            await self._report_turn_file_changes()
+        await self._outbox.wait_until_outbox_sent(self._around.patience)
         if was_stopped:
             await self.report_run_outcome("stopped", signal="SIGKILL" if turn.was_killed else "SIGTERM")
         else:
@@ -217,7 +223,7 @@ class RunnerSession:
     async def _start_conversation(self, order: RunnerOrder) -> AgentConversation:
         """Start the agent and get to the conversation. Raises AgentFailed, RunnerRefused, ServerRefused."""
         around, known_state = self._around, self._remembered_session
-        agent = around.find_startable_agent(order.agent or known_state.recorded_text("agent"))
+        agent = around.find_startable_agent(order.agent or known_state.remembered_session_text("agent"))
         directory = await known_state.choose_working_directory(order)
         earlier = await known_state.find_earlier_conversation_id(order)
         if earlier and agent.opens_once_a_minute:
@@ -231,84 +237,84 @@ class RunnerSession:
             directory,
             wrote=self.report_terminal_output,
             on_message=self.handle_agent_update,
-            unknown=self.report_unknown_message,
-            ask=self.ask_after_updates,
-            elicit=self.elicit_after_updates,
+            unknown=self.report_unknown_agent_message,
+            ask=self.ask_permission_after_updates,
+            elicit=self.ask_form_answer_after_updates,
         )
         self._talk, self._is_without_process = talk, False
         self._changes = TurnChanges(self.id, directory, around.memory.folder)
-        self._noting = asyncio.create_task(self._changes.record_turn_start())
+        self._noting = asyncio.create_task(self._changes.record_directory_at_turn_start())
         handed = await gateway.fetch_agent_gateway_access(
             around.server, around.options.url, self.id, agent.name
         )
         fork = bool(order.fork_of) and not order.is_resume
         known_state.update_session_record(opened_at=time.time())
-        await talk.open_conversation(order, earlier, fork=fork, gateway=handed)
-        mode = order.mode or known_state.recorded_text("mode")
-        model = order.model or known_state.recorded_text("model")
-        await talk.apply_initial_settings(mode=mode, model=model, config=order.config)
+        await talk.open_agent_conversation(order, earlier, fork=fork, gateway=handed)
+        mode = order.mode or known_state.remembered_session_text("mode")
+        model = order.model or known_state.remembered_session_text("model")
+        await talk.apply_initial_agent_settings(mode=mode, model=model, config=order.config)
         known_state.update_session_record(
             agent=agent.name, agent_session_id=talk.id, mode=mode, model=model, opened_at=time.time()
         )
         with contextlib.suppress(ServerRefused):
-            await around.server.bind_agent_session(
+            await around.server.report_agent_session_binding(
                 self.id,
                 executor_session_id=talk.id,
                 hostname=around.options.hostname,
                 executor_profile=around.options.profile,
                 project_dir=directory,
             )
-        self._release_early_updates(
+        self._send_updates_pending_since_opening(
             {
                 **talk.build_agent_update(),
                 "hostname": around.options.hostname,
-                "worktree": known_state.recorded_value("worktree"),
+                "worktree": known_state.remembered_session_value("worktree"),
             }
         )
-        self.watch_process_exit(talk.process)
+        self.watch_agent_process_exit(talk.process)
         return talk
 
-    def _release_early_updates(self, *first: dict[str, Any]) -> None:
+    def _send_updates_pending_since_opening(self, *first: dict[str, Any]) -> None:
         """Report the agent, and then the updates that were held back until now."""
         early, self._early = self._early, None
-        for update in (*first, *(early.release_pending_updates() if early else ())):
-            self._send_update(update)
+        for update in (*first, *(early.take_out_pending_updates() if early else ())):
+            self._queue_session_update(update)
 
     async def wait_for_next_minute(self) -> None:
         """Wait until the minute (UTC) in which the conversation was last opened is over. Raises AgentFailed."""
-        opened_at = self._remembered_session.recorded_value("opened_at")
+        opened_at = self._remembered_session.remembered_session_value("opened_at")
         while isinstance(opened_at, int | float) and time.time() // 60 == opened_at // 60:
             if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
                 raise AgentFailed("The run was stopped before the conversation was opened.")
             await asyncio.sleep(0.1)
 
-    def watch_process_exit(self, process: AgentProcess) -> None:
+    def watch_agent_process_exit(self, process: AgentProcess) -> None:
         """Notice when a kept agent ends by itself."""
 
-        async def handle_process_exit() -> None:
+        async def handle_agent_process_exit() -> None:
             await asyncio.wait({process.exited})
             if self.turn is None and not self.is_ending and self._talk and self._talk.process is process:
                 code = process.exited.result()
-                await self._end_agent()
+                await self._end_session_agent()
                 status = "finished" if code == 0 else "failed"
                 if code != 0:
                     reason = f"{process.agent.title} ended by itself between two turns (exit code {code})"
                     last_error_output = process.last_error_output
-                    self._send_update(
+                    self._queue_session_update(
                         {
                             "sessionUpdate": "signalbox/agent_failed",
                             "reason": reason,
                             "stderrTail": last_error_output,
                         }
                     )
-                await self.report_final_status(status)
+                await self.report_final_session_status(status)
 
-        self._spawn_session_task(handle_process_exit())
+        self._spawn_session_task(handle_agent_process_exit())
 
-    async def _end_agent(self) -> None:
+    async def _end_session_agent(self) -> None:
         """End the agent and what it started."""
         talk, self._talk = self._talk, None
-        self._asking.withdraw_questions("The agent's process has ended.")
+        self._asking.withdraw_all_permission_questions("The agent's process has ended.")
         if self._terminals is not None:
             await self._terminals.end_all_terminals()
         if talk is not None:
@@ -338,18 +344,18 @@ class RunnerSession:
             await self._cancel_or_kill_turn(turn, "The session was ended.", TO_END)
             await turn.over.wait()
         if self._talk is not None or self._is_without_process:  # its turn was over already
-            await self._end_agent()
-            await self.report_final_status(status)
+            await self._end_session_agent()
+            await self.report_final_session_status(status)
         await self._commands.all_done.wait()  # what came of a command is told before nothing is any more
-        await self._outbox.wait_until_drained(self._around.patience)
+        await self._outbox.wait_until_outbox_sent(self._around.patience)
         await self._outbox.close_outbox()
         self.is_over.set()
 
     async def _cancel_or_kill_turn(self, turn: RunnerTurn, reason: str, within: float) -> None:
         """Cancel a turn as the protocol has it; an agent that does not heed that is ended."""
-        self._asking.withdraw_questions(reason)
+        self._asking.withdraw_all_permission_questions(reason)
         if turn.is_prompted and self._talk is not None:
-            await self._talk.cancel_turn()
+            await self._talk.cancel_agent_turn()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(turn.ended.wait(), within)
         if turn.ended.is_set() or self._talk is None:
@@ -359,10 +365,10 @@ class RunnerSession:
             turn.was_killed = True
             await self._talk.process.end_agent_process(1.0)
 
-    async def report_final_status(self, status: str) -> None:
-        await self._outbox.wait_until_drained(self._around.patience)
+    async def report_final_session_status(self, status: str) -> None:
+        await self._outbox.wait_until_outbox_sent(self._around.patience)
         with contextlib.suppress(ServerRefused, ServerTimedOut):
-            await self._around.server.post_for_session(
+            await self._around.server.post_to_session_endpoint(
                 self.id, "status", patience=self._around.patience, status=status
             )
 
@@ -375,17 +381,17 @@ class RunnerSession:
     def handle_agent_update(self, update: dict[str, Any]) -> None:
         if self._talk is not None and not self._talk.apply_agent_update(update):
             return
-        self._calls.update_tool_call(update)
+        self._calls.merge_tool_call_update(update)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
             if update.get("sessionUpdate") == "usage_update" and update.get("cost") is not None:
                 self.turn.cost = update["cost"]
-        self._send_update(update)
+        self._queue_session_update(update)
         if self._terminals is not None:
-            self._terminals.report_shown_terminals(update)
+            self._terminals.report_terminals_of_tool_call(update)
 
-    def report_unknown_message(self, message: str) -> None:
-        self._send_update({"sessionUpdate": "signalbox/unknown", "message": message})
+    def report_unknown_agent_message(self, message: str) -> None:
+        self._queue_session_update({"sessionUpdate": "signalbox/unknown", "message": message})
 
     def report_terminal_output(
         self, terminal_id: str, output: str, status: dict[str, int | str | None] | None
@@ -394,36 +400,36 @@ class RunnerSession:
             self.turn.heard_at = time.monotonic()
         update = {
             "sessionUpdate": "signalbox/terminal",
-            "toolCallId": self._calls.find_terminal_call(terminal_id),
+            "toolCallId": self._calls.find_call_showing_terminal(terminal_id),
             "terminalId": terminal_id,
             "output": output,
         }
-        self._send_update(update if status is None else {**update, "exitStatus": status})
+        self._queue_session_update(update if status is None else {**update, "exitStatus": status})
 
-    async def ask_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_permission_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return CANCELLED
         # What the agent said before comes before the question: else its words would be cut there.
-        await self._outbox.wait_until_drained(QUESTION_WAIT_SECONDS)
-        answer = await self._asking.ask_permission(self._last_run, params)
+        await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
+        answer = await self._asking.ask_person_for_tool_permission(self._last_run, params)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
         return answer
 
-    async def elicit_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
+    async def ask_form_answer_after_updates(self, params: dict[str, Any]) -> dict[str, Any]:
         if self.is_ending or (self.turn is not None and self.turn.is_cancelled):
             return FORM_CANCELLED
-        await self._outbox.wait_until_drained(QUESTION_WAIT_SECONDS)
-        answer = await self._asking.ask_elicitation(self._last_run, params)
+        await self._outbox.wait_until_outbox_sent(QUESTION_WAIT_SECONDS)
+        answer = await self._asking.ask_person_for_form_answer(self._last_run, params)
         if self.turn is not None:
             self.turn.heard_at = time.monotonic()
         return answer
 
-    def append_denial_reason(self, denied_act: str, reason: str) -> None:
+    def add_denial_reason_to_turn(self, denied_act: str, reason: str) -> None:
         if self.turn is not None:
             self.turn.denials.append(f"This was denied: {denied_act}\nThe reason: {reason}")
 
-    def _send_update(self, update: dict[str, Any]) -> None:
+    def _queue_session_update(self, update: dict[str, Any]) -> None:
         if self._early is not None:
             self._early.add_pending_update(update)
         else:
@@ -434,18 +440,22 @@ class RunnerSession:
         longest = self._around.options.silence
         while True:
             await asyncio.sleep(min(30.0, longest / 4))
-            if self._asking.has_open_questions or self._calls.has_open_calls or self._around.server.is_away:
+            if (
+                self._asking.has_open_questions
+                or self._calls.has_open_tool_calls
+                or self._around.server.is_away
+            ):
                 turn.heard_at = time.monotonic()
             if time.monotonic() - turn.heard_at >= longest:
                 turn.is_silent = True
                 await self._cancel_or_kill_turn(turn, "The agent went silent.", TO_STOP)
                 return
 
-    def silence_message(self) -> str:
+    def silent_turn_message(self) -> str:
         minutes = self._around.options.silence / 60
         return f"The agent said nothing for {minutes:g} minutes, so its turn was ended"
 
-    def end_refused_session(self, problem: ServerRefused) -> None:
+    def end_session_with_refused_updates(self, problem: ServerRefused) -> None:
         """The server accepts no more updates of this session: nobody can watch its agent, so it ends."""
         log.warning("Signalbox does not accept updates of session %s: %s", self.id, problem)
         if self.turn is None:

@@ -35,7 +35,7 @@ class GitWorkTree:
     format: str
 
     @classmethod
-    def find_work_tree(cls, directory: str) -> GitWorkTree:
+    def find_git_work_tree(cls, directory: str) -> GitWorkTree:
         """Return the place. Raises GitFailed where it is in no work tree, or git refuses it."""
         tree_output = run_git(
             "rev-parse",
@@ -49,7 +49,7 @@ class GitWorkTree:
             "info/exclude",
             "--show-object-format",
             directory=directory,
-        ).decoded_output.split("\n")
+        ).decoded_git_output.split("\n")
         if len(tree_output) != 5:
             raise GitFailed("the work tree's path has a line break in it")
         return cls(directory, *tree_output)
@@ -85,11 +85,13 @@ class ShadowRepository:
         with open(os.path.join(self._folder, name), "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
 
-    def run_shadow_git(self, *words: str, input_bytes: bytes = b"", most: int | None = None) -> bytes:
+    def run_git_in_shadow_repository(
+        self, *words: str, input_bytes: bytes = b"", most: int | None = None
+    ) -> bytes:
         """Run git on this repository and the place's files; return its answer. Raises GitFailed."""
-        return self.run_bounded_shadow_git(*words, input_bytes=input_bytes, most=most)[0]
+        return self.run_git_with_truncated_output(*words, input_bytes=input_bytes, most=most)[0]
 
-    def run_bounded_shadow_git(
+    def run_git_with_truncated_output(
         self, *words: str, input_bytes: bytes = b"", most: int | None = None
     ) -> tuple[bytes, bool]:
         """As `run_git`, and say whether the answer was cut."""
@@ -105,10 +107,10 @@ class ShadowRepository:
         )
         return answer.output, answer.cut
 
-    def take_snapshot(self) -> str:
+    def write_directory_snapshot_tree(self) -> str:
         """Return the name of the tree with the present files. Raises GitFailed and OSError."""
-        self._copy_index_and_excludes()
-        deleted_paths, other, cut = self.list_unindexed_files()
+        self._copy_git_index_and_excludes()
+        deleted_paths, other, cut = self.list_files_differing_from_index()
         if cut or len(other) > MOST_FILES:
             raise GitFailed("there are too many files that git does not know to compare them")
         prefix = os.path.relpath(self._work_tree.directory, self._work_tree.top)
@@ -122,13 +124,15 @@ class ShadowRepository:
                     b"%b %b\t%b%b" % (*(entry_text.encode() for entry_text in index_entry), inside, path)
                 )
         if lines:
-            self.run_shadow_git("update-index", "-z", "--index-info", input_bytes=b"\0".join(lines) + b"\0")
-        return self.run_shadow_git("write-tree", "--missing-ok").decode().strip()
+            self.run_git_in_shadow_repository(
+                "update-index", "-z", "--index-info", input_bytes=b"\0".join(lines) + b"\0"
+            )
+        return self.run_git_in_shadow_repository("write-tree", "--missing-ok").decode().strip()
 
-    def _copy_index_and_excludes(self) -> None:
+    def _copy_git_index_and_excludes(self) -> None:
         """Start with a copy of the work tree's index, as old as it, and with what it excludes."""
         with open(os.path.join(self._folder, "info", "exclude"), "wb") as own_file:
-            for path in (user_excludes_file(self._work_tree.top), self._work_tree.excludes):
+            for path in (user_git_excludes_file(self._work_tree.top), self._work_tree.excludes):
                 if path and os.path.isfile(path):
                     with open(path, "rb") as user_file:
                         own_file.write(user_file.read(MOST_EXCLUDES) + b"\n")
@@ -142,9 +146,9 @@ class ShadowRepository:
                 self._work_tree.index, self._index
             )  # git tells by its age which entries it may trust
 
-    def list_unindexed_files(self) -> tuple[list[bytes], list[bytes], bool]:
+    def list_files_differing_from_index(self) -> tuple[list[bytes], list[bytes], bool]:
         """Return the files that are gone, those that are not as the index has them, and whether there are more."""
-        status_output, cut = self.run_bounded_shadow_git(
+        status_output, cut = self.run_git_with_truncated_output(
             "ls-files",
             "-z",
             "-t",
@@ -170,17 +174,17 @@ class ShadowRepository:
         try:
             file_status = os.lstat(full_path)
             if stat.S_ISLNK(file_status.st_mode):
-                return LINK, self._store_blob(os.readlink(full_path))
+                return LINK, self._store_git_blob(os.readlink(full_path))
             if not stat.S_ISREG(file_status.st_mode):
                 return None
             mode = PROGRAM if file_status.st_mode & stat.S_IXUSR else FILE
-            return mode, self._store_blob(self._read_bounded_content(full_path, file_status))
+            return mode, self._store_git_blob(self._read_file_content_or_digest(full_path, file_status))
         except FileNotFoundError:
             return None
         except OSError as problem:
-            return FILE, self._store_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
+            return FILE, self._store_git_blob(b"\0cannot be read: %b" % str(problem.errno).encode())
 
-    def _read_bounded_content(self, path: bytes, file_status: os.stat_result) -> bytes:
+    def _read_file_content_or_digest(self, path: bytes, file_status: os.stat_result) -> bytes:
         """Return a file's content; of what is too large, what changes when it changes."""
         if file_status.st_size <= min(MOST_OF_A_FILE, self._left):
             # Should it have become a pipe since, nobody waits for it.
@@ -191,7 +195,7 @@ class ShadowRepository:
                 return content
         return b"\0too large to compare: %d bytes at %d" % (file_status.st_size, file_status.st_mtime_ns)
 
-    def _store_blob(self, content: bytes) -> str:
+    def _store_git_blob(self, content: bytes) -> str:
         """Keep a content as git does, and return its name."""
         blob = b"blob %d\0%b" % (len(content), content)
         name = hashlib.new(self._work_tree.format, blob, usedforsecurity=False).hexdigest()
@@ -206,12 +210,12 @@ class ShadowRepository:
         return name
 
 
-def user_excludes_file(directory: str) -> str:
+def user_git_excludes_file(directory: str) -> str:
     """Return the file in which the runner's user names what no repository shall see; "" where there is none."""
     try:
         git_output = run_git(
             "config", "--global", "--path", "core.excludesFile", directory=directory
-        ).decoded_output
+        ).decoded_git_output
     except GitFailed:
         return ""
     return git_output

@@ -33,9 +33,9 @@ async def start_agent_conversation(
         passes=around.options.passes,
         key=around.options.key,
         session_id=session_id,
-        mark=around.guard.create_process_mark(),
+        mark=around.guard.create_process_environment_mark(),
     )
-    directories = around.directories.with_directory(directory)
+    directories = around.directories.with_additional_allowed_directory(directory)
     terminals = SessionTerminals(around.guard, directories, env, wrote)
     client = AgentClient(
         on_message=on_message,
@@ -43,7 +43,7 @@ async def start_agent_conversation(
         ask=ask,
         elicit=elicit,
         agent_program=lambda: (
-            conversation.reported_program_name
+            conversation.reported_agent_program_name
         ),  # after `initialize`; a request comes later still
         places=directories,
         directory=directory,

@@ -34,8 +34,8 @@ class AgentTerminal:
         self._told_at = 0.0
         self._telling: asyncio.TimerHandle | None = None
         self.status: dict[str, int | str | None] | None = None
-        self._reading = asyncio.create_task(self._collect_output())
-        self.ended = asyncio.create_task(self._wait_for_exit())
+        self._reading = asyncio.create_task(self._collect_terminal_output())
+        self.ended = asyncio.create_task(self._wait_for_command_exit())
 
     @property
     def terminal_output(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class AgentTerminal:
         return answer if self.status is None else {**answer, "exitStatus": self.status}
 
     @property
-    def last_terminal_output(self) -> str:
+    def terminal_output_tail(self) -> str:
         return decode_terminal_output(self._tail[-TOLD:])
 
     def close_terminal(self) -> None:
@@ -53,21 +53,21 @@ class AgentTerminal:
             self._telling.cancel()
         self.process.close()
 
-    def _report_output_now(self) -> None:
+    def _report_terminal_output_now(self) -> None:
         self._telling = None
         self._told_at = time.monotonic()
         self._tell()
 
-    async def _collect_output(self) -> None:
+    async def _collect_terminal_output(self) -> None:
         assert self.process.stdout is not None
         while part := await self.process.stdout.read(READ):
             self._is_cut |= len(self._tail) + len(part) > self._most
             self._tail = (self._tail + part)[-self._most :] if self._most else b""
             if self._telling is None:
                 wait = max(0.0, self._told_at + TOLD_EVERY - time.monotonic())
-                self._telling = asyncio.get_running_loop().call_later(wait, self._report_output_now)
+                self._telling = asyncio.get_running_loop().call_later(wait, self._report_terminal_output_now)
 
-    async def _wait_for_exit(self) -> None:
+    async def _wait_for_command_exit(self) -> None:
         code = await self.process.wait()
         # What it left in the pipe; whoever it left behind may hold that open.
         await asyncio.wait({self._reading}, timeout=REST)
@@ -114,38 +114,38 @@ class SessionTerminals:
         limit = params.get("outputByteLimit")
         most = min(KEPT, limit) if isinstance(limit, int) and limit >= 0 else KEPT
         self._terminals[terminal_id] = AgentTerminal(
-            process, most, lambda: self._report_terminal(terminal_id)
+            process, most, lambda: self._report_terminal_output_and_status(terminal_id)
         )
         return {"terminalId": terminal_id}
 
     def answer_output_request(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/output. Raises RunnerRefused."""
-        return self.find_terminal(params).terminal_output
+        return self.find_terminal_by_id(params).terminal_output
 
     async def wait_for_terminal_exit(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/wait_for_exit. Raises RunnerRefused."""
-        terminal = self.find_terminal(params)
+        terminal = self.find_terminal_by_id(params)
         await asyncio.shield(terminal.ended)
         return dict(terminal.status or {})
 
     async def kill_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/kill: what it wrote can still be read. Raises RunnerRefused."""
-        await self._guard.end_guarded_process(self.find_terminal(params).process, 1.0)
+        await self._guard.end_guarded_process(self.find_terminal_by_id(params).process, 1.0)
         return {}
 
     async def release_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
         """Answer terminal/release. Raises RunnerRefused."""
-        terminal = self.find_terminal(params)
+        terminal = self.find_terminal_by_id(params)
         await self._end_terminal(terminal)
         self._terminals.pop(str(params.get("terminalId")), None)
         return {}
 
-    def report_shown_terminals(self, update: dict[str, Any]) -> None:
+    def report_terminals_of_tool_call(self, update: dict[str, Any]) -> None:
         """Report again the output of terminals that a call shows: their call is known from now on."""
         content = update.get("content")
         for part in content if isinstance(content, list) else ():
             if isinstance(part, dict) and part.get("type") == "terminal":
-                self._report_terminal(str(part.get("terminalId")))
+                self._report_terminal_output_and_status(str(part.get("terminalId")))
 
     async def end_all_terminals(self) -> None:
         """End all of them."""
@@ -158,11 +158,11 @@ class SessionTerminals:
             await asyncio.wait_for(terminal.ended, 1.0)
         terminal.close_terminal()
 
-    def _report_terminal(self, terminal_id: str) -> None:
+    def _report_terminal_output_and_status(self, terminal_id: str) -> None:
         if terminal := self._terminals.get(terminal_id):
-            self._tell(terminal_id, terminal.last_terminal_output, terminal.status)
+            self._tell(terminal_id, terminal.terminal_output_tail, terminal.status)
 
-    def find_terminal(self, params: dict[str, Any]) -> AgentTerminal:
+    def find_terminal_by_id(self, params: dict[str, Any]) -> AgentTerminal:
         terminal = self._terminals.get(str(params.get("terminalId")))
         if terminal is None:
             raise RunnerRefused("There is no such terminal")

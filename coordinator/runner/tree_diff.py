@@ -36,11 +36,11 @@ class TreeDifference:
     truncated: bool
 
 
-def compare_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDifference:
+def compare_git_trees(shadow: ShadowRepository, before: str, after: str) -> TreeDifference:
     """Return what differs. Raises GitFailed."""
     if before == after:
         return TreeDifference([], "", truncated=False)
-    diff_output, cut = shadow.run_bounded_shadow_git(
+    diff_output, cut = shadow.run_git_with_truncated_output(
         "diff-tree", "-z", "--raw", "--numstat", *HOW, *ALIKE, before, after, "--", ".", most=4 * MOST_DIFF
     )
     files = list(parse_changed_files(diff_output.split(b"\0")[: -1 if cut else None]))
@@ -63,7 +63,7 @@ def parse_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
             path = next(parts, b"")
             moved = path if status in "RC" else None
             path = next(parts, b"") if moved is not None else path
-            changes_by_path[path] = build_changed_file(path, status, moved, modes)
+            changes_by_path[path] = build_changed_file_entry(path, status, moved, modes)
         elif part:
             added, removed, path = part.split(b"\t", 2)
             if not path:
@@ -73,7 +73,9 @@ def parse_changed_files(fields: list[bytes]) -> Iterator[dict[str, Any]]:
     yield from changes_by_path.values()
 
 
-def build_changed_file(path: bytes, status: str, moved: bytes | None, modes: list[bytes]) -> dict[str, Any]:
+def build_changed_file_entry(
+    path: bytes, status: str, moved: bytes | None, modes: list[bytes]
+) -> dict[str, Any]:
     file: dict[str, Any] = {
         "path": path.decode("utf-8", "replace"),
         "status": status,
@@ -104,7 +106,7 @@ def read_tree_diff(
     """Return the diff as text, and whether something of it is left out."""
     long = [file["path"] for file in files if file["added"] + file["removed"] > LONG]
     left_out = long[:MOST_LEFT_OUT] if 0 < len(long) < len(files) and "\ufffd" not in "".join(long) else []
-    diff_output, cut = shadow.run_bounded_shadow_git(
+    diff_output, cut = shadow.run_git_with_truncated_output(
         "diff-tree",
         "-p",
         *HOW,

@@ -49,7 +49,7 @@ def create_worktree_blocking(session_id: str, directory: str, state: str) -> str
     if tree := find_worktree_blocking(session_id, state):
         return tree
     try:
-        top = run_git("rev-parse", "--show-toplevel", directory=directory).decoded_output
+        top = run_git("rev-parse", "--show-toplevel", directory=directory).decoded_git_output
     except GitFailed as problem:
         raise RunnerRefused(
             f"A run can get a work tree of its own only in a git repository, and {directory} is not in one ({problem})."
@@ -58,7 +58,7 @@ def create_worktree_blocking(session_id: str, directory: str, state: str) -> str
     try:
         start_output = run_git(
             "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}", directory=top
-        ).decoded_output
+        ).decoded_git_output
     except GitFailed:
         raise RunnerRefused(
             f"{top} has no commit yet to begin a work tree from. Commit something there first."
@@ -109,12 +109,12 @@ def check_out_worktree(top: str, path: str, branch: str, began: str) -> None:
     with ADDING:
         run_git("worktree", "prune", directory=top)
         is_known = (
-            find_branch_tip(top, branch) is not None
+            find_branch_commit_id(top, branch) is not None
         )  # an earlier work tree of the session left commits on it
         arguments = (path, branch) if is_known else ("-b", branch, path, began)
         run_git("worktree", "add", "--no-checkout", *arguments, directory=top, within=CHECKED_OUT_WITHIN)
     # Settings may hold in a work tree, or on a branch, alone: what filters is known there.
-    calm = disable_git_filters(path)
+    calm = git_filter_disabling_variables(path)
     run_git("reset", "--hard", "--quiet", directory=path, variables=calm, within=CHECKED_OUT_WITHIN)
 
 
@@ -141,11 +141,11 @@ def remove_worktree_blocking(session_id: str, directory: str, state: str, discar
 
 def require_committed_worktree(path: str, top: str) -> None:
     """Raise RunnerRefused where files differ from what is committed, or commits are on no branch."""
-    filters = disable_git_filters(top, path)  # on the branch of either other settings may hold
+    filters = git_filter_disabling_variables(top, path)  # on the branch of either other settings may hold
     try:
         modules = run_git(
             "rev-parse", "--path-format=absolute", "--git-path", "modules", directory=path
-        ).decoded_output
+        ).decoded_git_output
         status_output = run_git(
             "status",
             "--porcelain",
@@ -158,7 +158,7 @@ def require_committed_worktree(path: str, top: str) -> None:
         ).output
         git_output = run_git(
             "for-each-ref", "--contains", "HEAD", "--count=1", "refs/heads", directory=path
-        ).decoded_output
+        ).decoded_git_output
     except GitFailed as problem:
         raise RunnerRefused(f"It is not known whether {path} holds uncommitted work: {problem}") from None
     if files := [line[3:].decode("utf-8", "replace") for line in status_output.split(b"\0") if line]:
@@ -186,20 +186,20 @@ def unregister_worktree(top: str, path: str, branch: str, began: str) -> None:
         run_git("worktree", "remove", "--force", "--force", path, directory=top, within=CHECKED_OUT_WITHIN)
     else:
         run_git("worktree", "prune", directory=top)
-    if find_branch_tip(top, branch) == began:  # nothing was committed: the name alone would be left
+    if find_branch_commit_id(top, branch) == began:  # nothing was committed: the name alone would be left
         run_git("update-ref", "-d", f"refs/heads/{branch}", began, directory=top)
 
 
-def find_branch_tip(top: str, branch: str) -> str | None:
+def find_branch_commit_id(top: str, branch: str) -> str | None:
     try:
         return run_git(
             "rev-parse", "--verify", "--quiet", f"refs/heads/{branch}", directory=top
-        ).decoded_output
+        ).decoded_git_output
     except GitFailed:
         return None
 
 
-def disable_git_filters(*directories: str) -> Mapping[str, str]:
+def git_filter_disabling_variables(*directories: str) -> Mapping[str, str]:
     """Return variables that switch off each filter that the repository itself defines: a filter is a program.
 
     `directories` are its work trees in which git is to run; settings may hold in one of them alone.
@@ -221,7 +221,7 @@ def disable_git_filters(*directories: str) -> Mapping[str, str]:
             continue  # none
         names |= {
             filter_key.rpartition(".")[0]
-            for filter_key in git_output.decoded_output.split("\0")
+            for filter_key in git_output.decoded_git_output.split("\0")
             if filter_key
         }
     calm = (("clean", ""), ("smudge", ""), ("process", ""), ("required", "false"))

@@ -55,7 +55,7 @@ def unmasked_blueprint_as_json(blueprint: Blueprint, *, raw: bool = False) -> di
     """
     shape = blueprint_as_json(blueprint) if raw else resolved_blueprint_as_json(blueprint)
     if "mcp_servers" in shape:
-        parts = [own_server_source(blueprint)] if raw else blueprint_server_sources(blueprint)
+        parts = [blueprint_own_server_source(blueprint)] if raw else blueprint_server_sources(blueprint)
         opened = [sealed_servers.unseal_server_values(servers, owner) or {} for owner, servers in parts]
         shape["mcp_servers"] = {name: server for servers in opened for name, server in servers.items()}
     return shape
@@ -72,7 +72,7 @@ def resolved_blueprint_as_json(blueprint: Blueprint) -> dict[str, Any]:
         return shape
     capabilities = load_capabilities(names)
     prompts = [blueprint.system_prompt, *(capability.text for capability in capabilities)]
-    servers = merge_server_sources(blueprint_server_sources(blueprint))
+    servers = merge_mcp_server_sources(blueprint_server_sources(blueprint))
     resolved = {
         **shape,
         "system_prompt": PROMPT_SEPARATOR.join(prompt for prompt in prompts if prompt) or None,
@@ -96,7 +96,7 @@ def mask_blueprint_for_key(key: KeyIdentity, shape: dict[str, Any]) -> dict[str,
     )
 
 
-def has_run_in_progress(key: KeyIdentity, name: str) -> bool:
+def has_blueprint_run_in_progress(key: KeyIdentity, name: str) -> bool:
     """Say whether a runner of this key has a run of the blueprint in hand, and so needs all of it."""
     if not key.scopes & TAKE_RUNS:
         return False
@@ -189,14 +189,14 @@ def blueprint_server_sources(blueprint: Blueprint) -> list[tuple[str, Any]]:
     parts = [
         (f"capability {capability.name}", capability.mcp_servers) for capability in load_capabilities(names)
     ]
-    return [*parts, own_server_source(blueprint)]
+    return [*parts, blueprint_own_server_source(blueprint)]
 
 
-def own_server_source(blueprint: Blueprint) -> tuple[str, Any]:
+def blueprint_own_server_source(blueprint: Blueprint) -> tuple[str, Any]:
     return f"agent {blueprint.name}", blueprint.mcp_servers
 
 
-def merge_server_sources(parts: list[tuple[str, Any]]) -> dict[str, Any]:
+def merge_mcp_server_sources(parts: list[tuple[str, Any]]) -> dict[str, Any]:
     """Capabilities' servers come first; a name may come from one part only."""
     merged: dict[str, Any] = {}
     brought_by: dict[str, str] = {}

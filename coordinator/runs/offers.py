@@ -18,7 +18,7 @@ FOR_PEOPLE = ("mode", "config")
 
 def offered_agents(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that are offered, each with a name."""
-    return named_offer_entries(offers, "agents")
+    return list_offer_entries_with_names(offers, "agents")
 
 
 # What an agent may say that it can do, in the words of pages.
@@ -48,10 +48,10 @@ def list_agent_abilities(agent_offer: Mapping[str, Any]) -> list[str]:
 
 def missing_agents(offers: Any) -> list[dict[str, Any]]:
     """Return the agents that the runner knows and its machine has not, each with a name and how to get it."""
-    return named_offer_entries(offers, "missing")
+    return list_offer_entries_with_names(offers, "missing")
 
 
-def named_offer_entries(offers: Any, name: str) -> list[dict[str, Any]]:
+def list_offer_entries_with_names(offers: Any, name: str) -> list[dict[str, Any]]:
     listed_value = offers.get(name) if isinstance(offers, Mapping) else None
     listed = listed_value if isinstance(listed_value, list) else []
     return [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
@@ -67,7 +67,7 @@ def offered_directories(offers: Any) -> list[str]:
     )
 
 
-def contains_folder(directories: Iterable[str], folder: str) -> bool:
+def directories_contain_folder(directories: Iterable[str], folder: str) -> bool:
     """Say whether a folder is one of these, or in one of them."""
     wanted_folder = posixpath.normpath(folder)
     return any(
@@ -117,6 +117,6 @@ def describe_missing_offer(offers: Any, agent: str | None, folder: str | None) -
     if agent is not None and agent not in {agent_offer["name"] for agent_offer in offered_agents(offers)}:
         return f"agent {agent}"
     directories = offered_directories(offers)
-    if offers is not None and folder and directories and not contains_folder(directories, folder):
+    if offers is not None and folder and directories and not directories_contain_folder(directories, folder):
         return f"directory {folder}"
     return ""

@@ -79,9 +79,9 @@ def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str)
     if len(msgspec.json.encode(schema)) > LARGEST_SCHEMA:
         raise BadRequest(f"The parameters_schema of {agent} is larger than {LARGEST_SCHEMA // 1024} KiB.")
     try:
-        if schemas.is_schema_quick(parameters, schema, size):
+        if schemas.is_schema_validation_bounded(parameters, schema, size):
             return schemas.find_schema_errors(parameters, schema)
-        return validate_parameters_in_child(parameters, schema)
+        return validate_parameters_in_sandbox(parameters, schema)
     except schemas.InapplicableSchema as problem:
         raise BadRequest(f"The parameters_schema of {agent} cannot be applied: {problem}") from None
     except JobFailed:
@@ -94,7 +94,7 @@ def validate_run_parameters(parameters: dict[str, Any], schema: Any, agent: str)
         raise ServiceBusy(BUSY, retry_after=1) from None
 
 
-def validate_parameters_in_child(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
+def validate_parameters_in_sandbox(parameters: dict[str, Any], schema: Any) -> list[dict[str, str]]:
     """Return what does not meet the schema. Raises Inapplicable, ServiceBusy and SandboxError."""
     if not _sandbox_place.acquire(timeout=VALIDATION_WAIT_SECONDS):
         raise ServiceBusy(BUSY, retry_after=1)

@@ -1,8 +1,8 @@
 """Validates a run's parameters against a foreign JSON Schema. Imports nothing of Django or of our data.
 
 A schema of two kilobytes can take years: references that double at each level, patterns that
-backtrack, evaluations that are repeated for each value. `is_schema_quick` says for which schemas the work is bounded by
-their size and the parameters'; the others are validated in a child process that the kernel ends in time
+backtrack, evaluations that are repeated for each value. `is_schema_validation_bounded` says for which schemas the work
+is bounded by their size and the parameters'; the others are validated in a child process that the kernel ends in time
 (runs.schema_jobs).
 """
 
@@ -31,7 +31,7 @@ class InapplicableSchema(Exception):
     """The schema is none, or refers to what is not in it."""
 
 
-def is_schema_quick(parameters: dict[str, Any], schema: Any, parameters_size: int) -> bool:
+def is_schema_validation_bounded(parameters: dict[str, Any], schema: Any, parameters_size: int) -> bool:
     """Return whether the work of `find_schema_errors` is bounded, so that it needs no child process.
 
     `parameters_size` is their length as JSON, in bytes.

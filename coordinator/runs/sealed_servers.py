@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.secrets import MASK, is_placeholder, keyring, mask_server_secrets
+from coordinator.secrets import MASK, is_runner_variable_placeholder, keyring, mask_server_secrets
 
 PARTS = ("env", "headers")
 Servers = dict[str, Any]
 
 
-def server_value_purpose(owner: str, server: str, part: str, name: str) -> str:
+def server_value_sealing_purpose(owner: str, server: str, part: str, name: str) -> str:
     """Return what a value is sealed for; `owner` is such as `agent NAME` or `capability NAME`."""
     return "\x1f".join(("blueprint", owner, server, part, name))
 
@@ -44,14 +44,17 @@ def seal_server_values(servers: Any, owner: str, stored: Any = None) -> Any:
             (part, name): value for one, part, name, value in iterate_server_values(stored) if one == server
         }
         return now.keys() != then.keys() or any(
-            value != (then[place] if is_placeholder(value) else MASK) for place, value in now.items()
+            value != (then[place] if is_runner_variable_placeholder(value) else MASK)
+            for place, value in now.items()
         )
 
     def seal_or_keep_value(server: str, part: str, name: str, value: str) -> str:
-        if is_placeholder(value):
+        if is_runner_variable_placeholder(value):
             return value
         if value != MASK:
-            return keyring.seal_text_with_keyring(server_value_purpose(owner, server, part, name), value)
+            return keyring.seal_text_with_keyring(
+                server_value_sealing_purpose(owner, server, part, name), value
+            )
         if (server, part, name) not in sealed_values:
             raise UnprocessableRequest(
                 f"The value of {name} of the MCP server {server} is masked. Send the value itself."
@@ -98,7 +101,9 @@ def unseal_server_values(servers: Any, owner: str) -> Any:
         if not keyring.is_sealed_text(value):  # stored before values were sealed
             return value
         try:
-            return keyring.unseal_text_with_keyring(server_value_purpose(owner, server, part, name), value)
+            return keyring.unseal_text_with_keyring(
+                server_value_sealing_purpose(owner, server, part, name), value
+            )
         except keyring.KeyringUnusable as problem:
             raise UnprocessableRequest(
                 f"{name} of the MCP server {server} cannot be read: {problem}"
@@ -112,11 +117,11 @@ def reseal_server_values(servers: Any, owner: str) -> Any:
     newest = keyring.load_newest_key_id()
 
     def reseal_value(server: str, part: str, name: str, value: str) -> str:
-        if is_placeholder(value) or (
+        if is_runner_variable_placeholder(value) or (
             keyring.is_sealed_text(value) and keyring.sealing_key_id(value) == newest
         ):
             return value
-        purpose = server_value_purpose(owner, server, part, name)
+        purpose = server_value_sealing_purpose(owner, server, part, name)
         return keyring.seal_text_with_keyring(
             purpose,
             keyring.unseal_text_with_keyring(purpose, value) if keyring.is_sealed_text(value) else value,

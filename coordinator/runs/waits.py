@@ -75,7 +75,7 @@ class RunQueueState:
         return (
             self.explain_brake_on_runners(agent_names)
             or self.explain_spent_budget(run, agent_names)
-            or self.explain_awaited_runner(run)
+            or self.explain_missing_runner_for_run(run)
         )
 
     def agent_names_by_runner(self, run: Run) -> list[tuple[Runner, set[str | None]]]:
@@ -104,12 +104,12 @@ class RunQueueState:
                 return "The brake is on. The run starts once a person releases it."
         return ""
 
-    def missing_on_runner(self, runner: Runner, run: Run) -> str:
+    def describe_missing_offer_of_runner(self, runner: Runner, run: Run) -> str:
         return offers.describe_missing_offer(
             self.offers.get(runner.pk), offers.ordered_agent(run), run.project_dir
         )
 
-    def explain_awaited_runner(self, run: Run) -> str:
+    def explain_missing_runner_for_run(self, run: Run) -> str:
         """Return which runner has yet to come for the run, or what no runner has."""
         if run.session_id in self.living:
             return (
@@ -117,7 +117,7 @@ class RunQueueState:
                 "this run."
             )
         meeting = [runner for runner in self.runners if runner_meets_demands(runner, run.demands)]
-        lacks = {runner.pk: self.missing_on_runner(runner, run) for runner in meeting}
+        lacks = {runner.pk: self.describe_missing_offer_of_runner(runner, run) for runner in meeting}
         able = [runner for runner in meeting if not lacks[runner.pk]]
         if meeting and not able:
             return f"No online runner has {next(iter(lacks.values()))}."

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from coordinator.sandbox import frames
-from coordinator.sandbox.limits import JobTimeout, Limits, confine_process, isolate_process, set_job_timers
+from coordinator.sandbox.limits import (
+    JobTimeout,
+    Limits,
+    confine_process,
+    forbid_processes_files_and_network,
+    set_job_timers,
+)
 
 Job = Callable[[dict[str, object], bytes], frames.Frame]
 MOST_BYTES = 64 * 1024 * 1024  # of one job's data
@@ -27,15 +33,15 @@ def main(module: str, limits: Limits) -> None:
     write_to_stdout(frames.pack_frame({"status": DONE}))  # ready
     while (frame := frames.read_frame(partial(os.read, 0), most=MOST_BYTES)) is not None:
         if limits.fork_each:
-            answer_in_fork(jobs, limits, frame)
+            answer_sandbox_job_in_fork(jobs, limits, frame)
         else:
             write_to_stdout(answer_sandbox_job(jobs, limits, frame))
 
 
-def answer_in_fork(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> None:
+def answer_sandbox_job_in_fork(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> None:
     child = os.fork()
     if child == 0:
-        isolate_process(reading=False)  # the next job is not for this one
+        forbid_processes_files_and_network(reading=False)  # the next job is not for this one
         write_to_stdout(answer_sandbox_job(jobs, limits, frame))
         os._exit(0)
     _, status = os.waitpid(child, 0)

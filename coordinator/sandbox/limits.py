@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from coordinator.sandbox.system_calls import refuse_all_but_computing
+from coordinator.sandbox.system_calls import allow_only_computing_system_calls
 
 NOBODY = 65534  # the user and group that own nothing, on every system that has them
 
@@ -46,13 +46,13 @@ def confine_process(limits: Limits) -> None:
     set_resource_limit(resource.RLIMIT_AS, limits.memory_bytes)
     set_resource_limit(resource.RLIMIT_NOFILE, find_highest_open_file() + 1)
     if not limits.fork_each:
-        isolate_process(reading=True)
+        forbid_processes_files_and_network(reading=True)
 
 
-def isolate_process(*, reading: bool) -> None:
+def forbid_processes_files_and_network(*, reading: bool) -> None:
     """Have the kernel refuse new processes, files and connections from here on; what is open is read if `reading`."""
     set_resource_limit(resource.RLIMIT_NPROC, 0)
-    refuse_all_but_computing(reading=reading)
+    allow_only_computing_system_calls(reading=reading)
 
 
 def drop_privileges() -> None:

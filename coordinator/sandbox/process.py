@@ -141,7 +141,7 @@ class Sandbox:
     def execute_sandbox_job(self, job: SandboxJob) -> JobResult:
         child = self._child or self.start_sandbox_child()
         try:
-            frame = child.exchange_frames(job.data, self.limits.wall_seconds + 1)
+            frame = child.send_job_and_receive_answer_frame(job.data, self.limits.wall_seconds + 1)
         except TimeoutError:
             self.end_sandbox_child()
             raise LimitsExceeded("The job did not end in time.") from None
@@ -183,7 +183,7 @@ class SandboxChild:
         self.socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(  # noqa: S603 # our own interpreter and module
-                [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, encode_limits(limits)],
+                [sys.executable, "-I", "-B", "-c", _BOOT, str(ROOT), module, encode_sandbox_limits(limits)],
                 stdin=child_socket.fileno(),
                 stdout=child_socket.fileno(),
                 stderr=subprocess.DEVNULL,
@@ -200,7 +200,7 @@ class SandboxChild:
             self.kill_sandbox_child()
             raise frames.BrokenFrame(f"it ended at once with status {self.process.returncode}")
 
-    def exchange_frames(self, data: bytes, seconds: float) -> frames.Frame | None:
+    def send_job_and_receive_answer_frame(self, data: bytes, seconds: float) -> frames.Frame | None:
         """Send a job and return its answer, or None where the child ended.
 
         Raises TimeoutError, OSError and BrokenFrame.
@@ -225,5 +225,5 @@ class SandboxChild:
         self.process.wait()
 
 
-def encode_limits(limits: Limits) -> str:
+def encode_sandbox_limits(limits: Limits) -> str:
     return json.dumps(asdict(limits))

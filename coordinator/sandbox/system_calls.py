@@ -82,7 +82,7 @@ def is_seccomp_available() -> bool:
     return call_prctl(_PR_SET_SECCOMP, _MODE_FILTER) == errno.EFAULT
 
 
-def refuse_all_but_computing(*, reading: bool) -> None:
+def allow_only_computing_system_calls(*, reading: bool) -> None:
     """Have this process make only the calls above from here on, which nothing takes back.
 
     With `reading` it can still read what is open. Does nothing where the system cannot; raises OSError where it can
@@ -93,7 +93,7 @@ def refuse_all_but_computing(*, reading: bool) -> None:
     convention, column = _MACHINES[platform.machine()]
     calls = _COMPUTING | _READING if reading else _COMPUTING
     numbers = [number for both in calls.values() if (number := both[column]) is not None]
-    instructions = build_filter_program(convention, numbers)
+    instructions = build_seccomp_filter_program(convention, numbers)
     program = FilterProgram(len(instructions) // 8, instructions)
     for option, first, second in (
         (_PR_SET_NO_NEW_PRIVS, 1, 0),  # without it, only root may filter
@@ -110,7 +110,7 @@ def call_prctl(option: int, first: int, second: int = 0) -> int:
     return 0 if libc.prctl(option, *arguments) == 0 else ctypes.get_errno()
 
 
-def build_filter_program(convention: int, allowed: list[int]) -> bytes:
+def build_seccomp_filter_program(convention: int, allowed: list[int]) -> bytes:
     """Return the program: of another convention, refuse; one of `allowed`, allow; else refuse.
 
     A jump's distances count the instructions that are passed over, when equal and when not.
@@ -118,18 +118,18 @@ def build_filter_program(convention: int, allowed: list[int]) -> bytes:
     count = len(allowed)
     return b"".join(
         [
-            build_filter_instruction(_LOAD, _CALL_CONVENTION),
-            build_filter_instruction(_JUMP_IF_EQUAL, convention, not_equal=count + 1),
-            build_filter_instruction(_LOAD, _CALL_NUMBER),
+            build_seccomp_filter_instruction(_LOAD, _CALL_CONVENTION),
+            build_seccomp_filter_instruction(_JUMP_IF_EQUAL, convention, not_equal=count + 1),
+            build_seccomp_filter_instruction(_LOAD, _CALL_NUMBER),
             *(
-                build_filter_instruction(_JUMP_IF_EQUAL, number, equal=count - place)
+                build_seccomp_filter_instruction(_JUMP_IF_EQUAL, number, equal=count - place)
                 for place, number in enumerate(allowed)
             ),
-            build_filter_instruction(_RETURN, _REFUSE),
-            build_filter_instruction(_RETURN, _ALLOW),
+            build_seccomp_filter_instruction(_RETURN, _REFUSE),
+            build_seccomp_filter_instruction(_RETURN, _ALLOW),
         ]
     )
 
 
-def build_filter_instruction(code: int, value: int, *, equal: int = 0, not_equal: int = 0) -> bytes:
+def build_seccomp_filter_instruction(code: int, value: int, *, equal: int = 0, not_equal: int = 0) -> bytes:
     return struct.pack("=HBBI", code, equal, not_equal, value)

@@ -18,10 +18,10 @@ from coordinator.search.index import (
     IndexWalkResult,
     Place,
     SearchLimits,
-    count_beyond_index,
-    find_matches_by_reading,
-    find_newest_matches,
-    load_event_place,
+    count_events_longer_than_index,
+    find_events_by_reading_full_texts,
+    find_newest_matching_events,
+    load_event_search_position,
     load_event_texts,
 )
 from coordinator.search.text import (
@@ -29,7 +29,7 @@ from coordinator.search.text import (
     STORED_CHARACTERS,
     SearchTerm,
     extract_readable_text,
-    fact_label,
+    index_word_for_fact,
     normalize_search_text,
     parse_search_terms,
 )
@@ -64,9 +64,9 @@ class SearchQuery:
         return parse_search_terms(self.text)
 
     @property
-    def label_terms(self) -> list[SearchTerm]:
+    def search_terms_for_fact_labels(self) -> list[SearchTerm]:
         wanted_labels = [("session", self.session_id), ("kind", self.kind), ("tool", self.tool)]
-        return [SearchTerm((fact_label(kind, value),)) for kind, value in wanted_labels if value]
+        return [SearchTerm((index_word_for_fact(kind, value),)) for kind, value in wanted_labels if value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def search_events(question: SearchQuery, *, before: Place | None = None, limit: 
         if pk in events and pk in texts
     ]
     if len(walked.ids) > limit:
-        return EventHitPage(hits, before=load_event_place(ids[-1]))
-    return EventHitPage(hits, before=walked.reached, looked_until=place_instant(walked.reached))
+        return EventHitPage(hits, before=load_event_search_position(ids[-1]))
+    return EventHitPage(hits, before=walked.reached, looked_until=datetime_of_search_position(walked.reached))
 
 
 def group_hits_by_session(
@@ -169,29 +169,29 @@ def search_session_events(session_id: str, text: str, limit: int = MOST_IN_SESSI
     return walk_search_index(question, None, limit) if question.search_terms else None
 
 
-def count_unindexed_texts(question: SearchQuery) -> int:
+def count_events_with_unindexed_text(question: SearchQuery) -> int:
     """Return how many events, where the question looks, have more text than is indexed; MOST_BEYOND at most."""
-    scope = build_index_scope(question, None)
-    return 0 if scope is None else count_beyond_index(*scope)
+    scope = build_search_labels_and_limits(question, None)
+    return 0 if scope is None else count_events_longer_than_index(*scope)
 
 
 def walk_search_index(question: SearchQuery, before: Place | None, limit: int) -> IndexWalkResult:
-    scope = build_index_scope(question, before)
+    scope = build_search_labels_and_limits(question, before)
     if scope is None:
         return IndexWalkResult([])
-    find = find_matches_by_reading if question.is_deep else find_newest_matches
+    find = find_events_by_reading_full_texts if question.is_deep else find_newest_matching_events
     return find(scope[0], question.search_terms, scope[1], limit)
 
 
-def build_index_scope(
+def build_search_labels_and_limits(
     question: SearchQuery, before: Place | None
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
-    groups: list[list[SearchTerm]] = [[term] for term in question.label_terms]
+    groups: list[list[SearchTerm]] = [[term] for term in question.search_terms_for_fact_labels]
     agent_names = tuple(expand_agent_name(question.agent)) if question.agent else ()
     if agent_names:
         of_agent = Session.objects.filter(agent_name__in=agent_names).values_list("pk", flat=True)
-        sessions = [SearchTerm((fact_label("session", pk),)) for pk in of_agent[: MOST_SESSIONS + 1]]
+        sessions = [SearchTerm((index_word_for_fact("session", pk),)) for pk in of_agent[: MOST_SESSIONS + 1]]
         if not sessions:
             return None
         if len(sessions) <= MOST_SESSIONS:
@@ -200,11 +200,11 @@ def build_index_scope(
     since, until = (
         None if at is None else instants.to_microseconds(at) for at in (question.since, question.until)
     )
-    within = load_session_period(question.session_id) if question.session_id else None
+    within = load_session_first_and_last_instant(question.session_id) if question.session_id else None
     return groups, SearchLimits(before, since, until, agent_names, within)
 
 
-def load_session_period(session_id: str) -> tuple[int, int] | None:
+def load_session_first_and_last_instant(session_id: str) -> tuple[int, int] | None:
     """Return the instants of a session's first and last event, so that nothing outside is walked through."""
     context = EventContext.objects.filter(session_id=session_id)
     times = context.order_by("instant_us").values_list("instant_us", flat=True)
@@ -213,7 +213,7 @@ def load_session_period(session_id: str) -> tuple[int, int] | None:
     return None if first is None or last is None else (first, last)
 
 
-def place_instant(position: Place | None) -> datetime | None:
+def datetime_of_search_position(position: Place | None) -> datetime | None:
     """Return when what is at a place happened."""
     if position is None:
         return None
@@ -237,13 +237,13 @@ def build_search_snippet(
     texts: Sequence[str], terms: Sequence[SearchTerm], *, keeps_lines: bool = False
 ) -> list[SnippetPiece]:
     """Return the passage, of all the texts, in which most of the terms are, cut into pieces."""
-    pattern = re.compile("|".join(term.term_pattern for term in terms))
+    pattern = re.compile("|".join(term.search_term_pattern for term in terms))
     best, most = (texts[0] if texts else ""), -1
     for text in texts:
         matched_words = {match[0] for match in pattern.finditer(normalize_search_text(text))}
         if len(matched_words) > most:
             best, most = text, len(matched_words)
-    best, first_at = cut_around_match(best, pattern)
+    best, first_at = excerpt_around_first_match(best, pattern)
     spans = list(find_pattern_spans(best, pattern))
     start = max(0, spans[0][0] - SNIPPET_CHARACTERS // 3) if spans else 0
     end = start + SNIPPET_CHARACTERS
@@ -254,7 +254,7 @@ def build_search_snippet(
     return [*pieces, SnippetPiece("…", False)] if end < len(best) else pieces
 
 
-def cut_around_match(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
+def excerpt_around_first_match(text: str, pattern: re.Pattern[str]) -> tuple[str, int]:
     """Return as much of a long text as a snippet may show around the first match, and where that begins."""
     if len(text) <= 2 * NEAR_MATCH:
         return text, 0

@@ -49,7 +49,7 @@ class FileTouchPage:
     before: int | None
 
 
-def find_named_files(text: str) -> list[TouchedFile]:
+def find_touched_files_matching_path(text: str) -> list[TouchedFile]:
     """Return the files that somebody means: exactly this path, else those that end so, else those that have it in.
 
     Upper and lower case are one except in the first. Of many, MOST_FILES, the shortest paths first.
@@ -114,7 +114,7 @@ def load_file_touches(
         return FileTouchPage([], None)
     paths = {file.id: file.path for file in files}
     file_touches = query_file_touches(list(paths), tool, agent, before, limit + 1)
-    rows = load_touch_events([event_id for event_id, _ in file_touches[:limit]])
+    rows = load_file_touch_events([event_id for event_id, _ in file_touches[:limit]])
     shown_touches = [
         FileTouch(rows[pk], paths[file_id], rows[pk].beginning or "", rows[pk].failed)
         for pk, file_id in file_touches[:limit]
@@ -157,7 +157,7 @@ events.error IS NOT NULL OR EXISTS (
 )"""
 
 
-def load_touch_events(ids: Sequence[int]) -> dict[int, Any]:
+def load_file_touch_events(ids: Sequence[int]) -> dict[int, Any]:
     events: Any = Event.objects.filter(pk__in=ids).select_related("session", "context").defer(*_LARGE)
     events = events.annotate(
         beginning=RawSQL(f"substr(events.tool_input, 1, {READ_UP_TO})", []),  # noqa: S611 # constants
@@ -169,7 +169,7 @@ def load_touch_events(ids: Sequence[int]) -> dict[int, Any]:
 
 def sessions_touching_file(text: str) -> RawSQL:
     """Return a query for the ids of the sessions that touched one of the files that somebody means."""
-    ids = [file.id for file in find_named_files(text)] or [-1]
+    ids = [file.id for file in find_touched_files_matching_path(text)] or [-1]
     touching = "SELECT DISTINCT session_id FROM sbx_file_touches WHERE file_id IN"
     return RawSQL(f"{touching} ({', '.join(['%s'] * len(ids))})", ids)  # noqa: S611 # constants
 
@@ -193,7 +193,7 @@ WHERE t.tool IN ({", ".join(["%s"] * len(tools))}) ORDER BY s.created_at DESC, s
         return [row[0] for row in cursor.fetchall()]
 
 
-def list_called_tools(most: int = 300) -> list[str]:
+def list_tools_called_by_sessions(most: int = 300) -> list[str]:
     """Return the tools that sessions called, in order, at most so many."""
     with connection.cursor() as cursor:
         # From one to the next: DISTINCT would read the whole index.

@@ -33,7 +33,7 @@ from typing import NamedTuple
 from django.db import connection
 
 from coordinator.engine import full_text
-from coordinator.search.progress import all_words_are_cut
+from coordinator.search.progress import are_all_lexemes_split_in_index
 from coordinator.search.text import (
     BEYOND_WORD,
     DEEP_CHARACTERS,
@@ -43,11 +43,11 @@ from coordinator.search.text import (
     SPAN_MICROSECONDS,
     STORED_CHARACTERS,
     SearchTerm,
-    build_text_columns,
-    cover_spans,
+    build_indexed_text_sql,
     extract_event_text,
+    index_lexemes_covering_time_spans,
     normalize_search_text,
-    time_span_of,
+    time_span_number_of_instant,
 )
 
 WALK_SECONDS = 0.1  # seconds after which no further stretch is begun
@@ -76,7 +76,7 @@ class Place(NamedTuple):
 _PLACE = re.compile(r"(-?[0-9]{1,18})-([0-9]{1,18})")
 
 
-def parse_place(text: str) -> Place | None:
+def parse_search_position(text: str) -> Place | None:
     """Return the place that a query string names; None for none."""
     match = _PLACE.fullmatch(text)
     return Place(int(match[1]), int(match[2])) if match else None
@@ -129,7 +129,7 @@ class TermPlan:
     by_text: bool = False
 
 
-def find_newest_matches(
+def find_newest_matching_events(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events, at most `limit`, that have one of each group of labels, and every term."""
@@ -137,7 +137,7 @@ def find_newest_matches(
     top = limits.before
     plans = []
     for term in terms:
-        plan = plan_term_search(term)
+        plan = plan_index_query_for_term(term)
         if plan is None:
             return IndexWalkResult([])
         plans.append(plan)
@@ -145,36 +145,40 @@ def find_newest_matches(
     later = [group for plan in plans for group in plan.later]
     unsure = [plan.term for plan in plans if plan.later or plan.by_text]
     if not unsure:
-        return walker.walk_matching_groups(first, top, limit)
-    checked = walker.walk_and_check_texts(first, unsure, top, limit, CHECKED_FIRST if later else None)
+        return walker.walk_events_in_index_groups(first, top, limit)
+    checked = walker.walk_index_and_check_event_texts(
+        first, unsure, top, limit, CHECKED_FIRST if later else None
+    )
     if checked.reached is None or len(checked.ids) == limit or not later or walker.is_time_over:
         return checked
     by_text = [plan.term for plan in plans if plan.by_text]
-    rest = walker.walk_and_check_texts(
+    rest = walker.walk_index_and_check_event_texts(
         [*first, *later], by_text, checked.reached, limit - len(checked.ids), None
     )
     return IndexWalkResult(checked.ids + rest.ids, rest.reached)
 
 
-def find_matches_by_reading(
+def find_events_by_reading_full_texts(
     labels: Sequence[Group], terms: Sequence[SearchTerm], limits: SearchLimits, limit: int
 ) -> IndexWalkResult:
     """Return the newest events with more text than is indexed whose whole texts have every term."""
     walker = IndexWalker(limits, time.monotonic() + DEEP_SECONDS, is_deep=True)
-    return walker.walk_and_check_texts(
+    return walker.walk_index_and_check_event_texts(
         [*labels, [SearchTerm((BEYOND_WORD,))]], terms, limits.before, limit, None
     )
 
 
-def count_beyond_index(labels: Sequence[Group], limits: SearchLimits) -> int:
+def count_events_longer_than_index(labels: Sequence[Group], limits: SearchLimits) -> int:
     """Return how many events have more text than is indexed, as far as they are found at once; MOST_BEYOND at most."""
     walker = IndexWalker(limits, time.monotonic() + WALK_SECONDS)
     return len(
-        walker.walk_matching_groups([*labels, [SearchTerm((BEYOND_WORD,))]], limits.before, MOST_BEYOND).ids
+        walker.walk_events_in_index_groups(
+            [*labels, [SearchTerm((BEYOND_WORD,))]], limits.before, MOST_BEYOND
+        ).ids
     )
 
 
-def plan_term_search(term: SearchTerm) -> TermPlan | None:
+def plan_index_query_for_term(term: SearchTerm) -> TermPlan | None:
     """Return how the index is asked for a term; None where no event can have it."""
     term_words = term.words
     if not term_words:
@@ -182,19 +186,29 @@ def plan_term_search(term: SearchTerm) -> TermPlan | None:
     if not term.opens and not term.prefix:
         return TermPlan(term, [[term]], by_text=bool(term.exact))
     if len(term_words) == 1:
-        return plan_edge_words(
+        return plan_index_query_for_edge_lexemes(
             term,
-            [find_words_with_piece(term_words[0]) if term.opens else find_words_with_prefix(term_words[0])],
+            [
+                find_indexed_lexemes_containing(term_words[0])
+                if term.opens
+                else find_indexed_lexemes_with_prefix(term_words[0])
+            ],
         )
     starts: Sequence[str] | None = [term_words[0]]
     if term.opens:  # words that end so: of fewer letters than PIECE the index cannot say which
-        starts = find_words_with_piece(term_words[0], at_end=True) if len(term_words[0]) >= PIECE else None
-    return plan_edge_words(
-        term, [starts, find_words_with_prefix(term_words[-1]) if term.prefix else [term_words[-1]]]
+        starts = (
+            find_indexed_lexemes_containing(term_words[0], at_end=True)
+            if len(term_words[0]) >= PIECE
+            else None
+        )
+    return plan_index_query_for_edge_lexemes(
+        term, [starts, find_indexed_lexemes_with_prefix(term_words[-1]) if term.prefix else [term_words[-1]]]
     )
 
 
-def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> TermPlan | None:
+def plan_index_query_for_edge_lexemes(
+    term: SearchTerm, parts: Sequence[Sequence[str] | None]
+) -> TermPlan | None:
     """Return the plan for a term whose first and last word, or whose only one, are among `parts` (None: unknown)."""
     known_parts = [part for part in parts if part is not None]
     if not all(known_parts):
@@ -206,7 +220,7 @@ def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> 
         return (
             TermPlan(term, [group])
             if len(group) <= FEW_WORDS
-            else TermPlan(term, whole_word_groups(term), [group])
+            else TermPlan(term, index_groups_for_complete_lexemes(term), [group])
         )
     few = [
         [SearchTerm((word,)) for word in part_words]
@@ -218,29 +232,29 @@ def plan_edge_words(term: SearchTerm, parts: Sequence[Sequence[str] | None]) -> 
         for part_words in known_parts
         if FEW_WORDS < len(part_words) <= most
     ]
-    return TermPlan(term, [*whole_word_groups(term), *few], many, by_text=True)
+    return TermPlan(term, [*index_groups_for_complete_lexemes(term), *few], many, by_text=True)
 
 
-def whole_word_groups(term: SearchTerm) -> list[Group]:
+def index_groups_for_complete_lexemes(term: SearchTerm) -> list[Group]:
     """Return what is asked for those words of a term that are whole."""
     edge_words = term.words[int(term.opens) : len(term.words) - int(term.prefix)]
     return [[SearchTerm(edge_words)]] if edge_words else []
 
 
-def find_words_with_piece(piece: str, *, at_end: bool = False) -> list[str]:
+def find_indexed_lexemes_containing(piece: str, *, at_end: bool = False) -> list[str]:
     """Return the indexed words that have a piece, one more than may be asked at most.
 
     While not all words are cut into pieces, those that begin with it are found all the same.
     """
     most = full_text.max_words_per_prefix() + 1
     words_containing = full_text.list_words_containing(piece, most, at_end=at_end)
-    if all_words_are_cut():
+    if are_all_lexemes_split_in_index():
         return words_containing
     matching_words = [piece] if at_end else full_text.list_words_with_prefix(piece, most)
     return list(dict.fromkeys([*matching_words, *words_containing]))[:most]
 
 
-def find_words_with_prefix(piece: str) -> list[str]:
+def find_indexed_lexemes_with_prefix(piece: str) -> list[str]:
     """Return the indexed words that begin so, one more than may be asked at most."""
     return full_text.list_words_with_prefix(piece, full_text.max_words_per_prefix() + 1)
 
@@ -257,33 +271,39 @@ class IndexWalker:
     def is_time_over(self) -> bool:
         return time.monotonic() >= self.until
 
-    def walk_matching_groups(self, groups: Sequence[Group], top: Place | None, limit: int) -> IndexWalkResult:
+    def walk_events_in_index_groups(
+        self, groups: Sequence[Group], top: Place | None, limit: int
+    ) -> IndexWalkResult:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
         stretches = StretchPlanner(self.limits, top)
         sizes = full_text.iterate_stretch_sizes()
-        stretch = stretches.take_stretch(next(sizes))
+        stretch = stretches.plan_next_time_stretch(next(sizes))
         while stretch is not None:
             started_at = time.monotonic()
-            rows = query_index_stretch(groups, self.limits, stretch, top, limit - len(ids))
+            rows = query_index_in_time_stretch(groups, self.limits, stretch, top, limit - len(ids))
             ids += [pk for _, pk in rows]
             if len(ids) == limit:
                 return IndexWalkResult(ids, Place(*rows[-1]))
-            most = self.most_events_ahead((time.monotonic() - started_at) / max(1, stretch.events))
-            following = stretches.take_stretch(min(next(sizes), most)) if most else stretches.take_stretch(1)
+            most = self.max_events_for_next_stretch((time.monotonic() - started_at) / max(1, stretch.events))
+            following = (
+                stretches.plan_next_time_stretch(min(next(sizes), most))
+                if most
+                else stretches.plan_next_time_stretch(1)
+            )
             if following is not None and not most:
                 return IndexWalkResult(ids, stretch.start)
             stretch = following
         return IndexWalkResult(ids)
 
-    def most_events_ahead(self, seconds_an_event: float) -> int:
+    def max_events_for_next_stretch(self, seconds_an_event: float) -> int:
         """Return how many events the next stretch may have at the last one's pace; 0 where it is too late for any."""
         left = self.until - time.monotonic()
         if left <= 0:
             return 0
         return max(1, int((left + TOO_LATE) / max(seconds_an_event, 1e-9)))
 
-    def walk_and_check_texts(
+    def walk_index_and_check_event_texts(
         self,
         groups: Sequence[Group],
         terms: Sequence[SearchTerm],
@@ -293,20 +313,20 @@ class IndexWalker:
     ) -> IndexWalkResult:
         """Walk through what has the groups, look at the texts of `most` of it, and keep what has the terms."""
         if not terms:
-            return self.walk_matching_groups(groups, top, limit)
-        patterns = [re.compile(term.term_pattern) for term in terms]
+            return self.walk_events_in_index_groups(groups, top, limit)
+        patterns = [re.compile(term.search_term_pattern) for term in terms]
         ids: list[int] = []
         looked = 0
         while most is None or looked < most:
-            candidates = self.walk_matching_groups(groups, top, CHECKED_AT_ONCE)
-            for start in range(0, len(candidates.ids), self.read_batch_size):
-                some = candidates.ids[start : start + self.read_batch_size]
-                ids += filter_events_by_patterns(some, patterns, is_deep=self.is_deep)
+            candidates = self.walk_events_in_index_groups(groups, top, CHECKED_AT_ONCE)
+            for start in range(0, len(candidates.ids), self.text_check_batch_size):
+                some = candidates.ids[start : start + self.text_check_batch_size]
+                ids += filter_events_by_text_patterns(some, patterns, is_deep=self.is_deep)
                 if len(ids) >= limit:
                     ids = ids[:limit]
-                    return IndexWalkResult(ids, load_event_place(ids[-1]))
+                    return IndexWalkResult(ids, load_event_search_position(ids[-1]))
                 if self.is_time_over and some[-1] != candidates.ids[-1]:
-                    return IndexWalkResult(ids, load_event_place(some[-1]))
+                    return IndexWalkResult(ids, load_event_search_position(some[-1]))
             if candidates.reached is None:
                 return IndexWalkResult(ids)
             looked, top = looked + len(candidates.ids), candidates.reached
@@ -315,7 +335,7 @@ class IndexWalker:
         return IndexWalkResult(ids, top)
 
     @property
-    def read_batch_size(self) -> int:
+    def text_check_batch_size(self) -> int:
         return 1 if self.is_deep else READ_AT_ONCE
 
 
@@ -324,18 +344,19 @@ class StretchPlanner:
 
     def __init__(self, limits: SearchLimits, top: Place | None) -> None:
         # Before the first event of an instant is what happened earlier: maybe nothing of the instant's own span.
-        tops = [] if top is None else [time_span_of(top.at_us - (top.event_id == 0)) + 1]
-        tops += [] if limits.until is None else [time_span_of(limits.until) + 1]
-        tops += [] if limits.within is None else [time_span_of(limits.within[1]) + 1]
+        tops = [] if top is None else [time_span_number_of_instant(top.at_us - (top.event_id == 0)) + 1]
+        tops += [] if limits.until is None else [time_span_number_of_instant(limits.until) + 1]
+        tops += [] if limits.within is None else [time_span_number_of_instant(limits.within[1]) + 1]
         lowest = max(
-            time_span_of(limits.since), 0 if limits.within is None else time_span_of(limits.within[0])
+            time_span_number_of_instant(limits.since),
+            0 if limits.within is None else time_span_number_of_instant(limits.within[0]),
         )
-        self.spans = iterate_counted_spans(
+        self.spans = iterate_time_spans_with_event_counts(
             min(tops, default=None), lowest, with_timeless=limits.since is limits.until is None
         )
         self.ahead = next(self.spans, None)
 
-    def take_stretch(self, events: int) -> TimeStretch | None:
+    def plan_next_time_stretch(self, events: int) -> TimeStretch | None:
         """Return the next stretch; None where there is no further event."""
         if self.ahead is None:
             return None
@@ -347,7 +368,7 @@ class StretchPlanner:
         return TimeStretch(low, high, total)
 
 
-def iterate_counted_spans(
+def iterate_time_spans_with_event_counts(
     below: int | None, lowest: int, *, with_timeless: bool
 ) -> Iterator[tuple[int, int]]:
     """Yield the spans below a number that have events, and how many, the newest first; last what has no time."""
@@ -365,11 +386,11 @@ def iterate_counted_spans(
         below = rows[-1][0]
 
 
-def query_index_stretch(
+def query_index_in_time_stretch(
     groups: Sequence[Group], limits: SearchLimits, stretch: TimeStretch, top: Place | None, limit: int
 ) -> list[tuple[int, int]]:
     """Return the newest events of one stretch that match, each with its instant."""
-    spans = [SearchTerm((word,)) for word in cover_spans(stretch.low, stretch.high)]
+    spans = [SearchTerm((word,)) for word in index_lexemes_covering_time_spans(stretch.low, stretch.high)]
     match_query = full_text.event_match_query([*groups, spans])
     key, at = match_query.key, "coalesce(c.instant_us, 0)"
     conditions, parameters = [match_query.condition], list[str | int]([match_query.question])
@@ -396,7 +417,7 @@ def query_index_stretch(
     return rows
 
 
-def load_event_place(event_id: int) -> Place:
+def load_event_search_position(event_id: int) -> Place:
     """Return an event's place in the order of results."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT instant_us FROM event_context WHERE event_id = %s", [event_id])
@@ -404,7 +425,7 @@ def load_event_place(event_id: int) -> Place:
     return Place(row[0] if row else 0, event_id)
 
 
-def filter_events_by_patterns(
+def filter_events_by_text_patterns(
     ids: Sequence[int], patterns: Sequence[re.Pattern[str]], *, is_deep: bool = False
 ) -> list[int]:
     """Return those of the events whose texts have every one of the patterns."""
@@ -428,7 +449,7 @@ def load_event_texts(ids: Sequence[int], stored_limit: int = STORED_CHARACTERS) 
     marks = ", ".join(["%s"] * len(ids))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT id, {build_text_columns(stored_limit)} FROM events WHERE id IN ({marks})",  # constants  # noqa: S608
+            f"SELECT id, {build_indexed_text_sql(stored_limit)} FROM events WHERE id IN ({marks})",  # constants  # noqa: S608
             list(ids),
         )
         return {row[0]: [text for text in row[1:] if text] for row in cursor.fetchall()}

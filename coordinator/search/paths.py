@@ -24,7 +24,7 @@ _IN_CUT = re.compile(rf'"(?:{"|".join(NAMES)})"\s*:\s*"((?:[^"\\]|\\.){{1,{LONGE
 _CUT_LOOKED_AT = 2_000
 
 
-def extract_input_paths(stored: str | None, directory: str | None) -> list[str]:
+def extract_paths_from_stored_input(stored: str | None, directory: str | None) -> list[str]:
     """Return the paths that a stored input names; relative ones are taken from the session's directory."""
     if not stored:
         return []
@@ -33,11 +33,11 @@ def extract_input_paths(stored: str | None, directory: str | None) -> list[str]:
     except (ValueError, RecursionError):
         text = unescape_cut_json(stored)
         cut_paths = [unescape_cut_json(path) for path in _IN_CUT.findall(stored[:_CUT_LOOKED_AT])[:1]]
-        return normalize_paths([*cut_paths, *_IN_PATCH.findall(text)], directory)
-    return normalize_paths(iterate_named_paths(decoded), directory)
+        return normalize_paths_in_directory([*cut_paths, *_IN_PATCH.findall(text)], directory)
+    return normalize_paths_in_directory(iterate_paths_in_tool_input(decoded), directory)
 
 
-def iterate_named_paths(tool_input: Any) -> Iterator[str]:
+def iterate_paths_in_tool_input(tool_input: Any) -> Iterator[str]:
     if isinstance(tool_input, str):
         yield from _IN_PATCH.findall(tool_input)
     if not isinstance(tool_input, dict):
@@ -54,7 +54,7 @@ def iterate_named_paths(tool_input: Any) -> Iterator[str]:
                 yield from _IN_PATCH.findall(value)
 
 
-def normalize_paths(named: Any, directory: str | None) -> list[str]:
+def normalize_paths_in_directory(named: Any, directory: str | None) -> list[str]:
     paths = dict.fromkeys(
         make_path_absolute(path.strip(), directory) for path in named if looks_like_path(path.strip())
     )

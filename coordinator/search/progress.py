@@ -45,19 +45,19 @@ def load_indexing_progress() -> IndexingProgress:
     swept, cut_upto, cut, to_cut, filed, newest, changes, followed = row
     waiting, complete_until = 0, None
     if swept is not None and swept < newest:
-        waiting, complete_until = count_unswept_events(swept)
+        waiting, complete_until = count_events_before_index_sweep(swept)
     elif changes > MANY_CHANGES:
-        waiting, complete_until = count_waiting_events(followed)
+        waiting, complete_until = count_events_waiting_for_index(followed)
     return IndexingProgress(
-        events=percent_done(swept, newest) if swept is not None and swept < newest else None,
-        pieces=percent_done(cut, to_cut) if cut_upto is not None and to_cut else None,
+        events=indexing_percent_done(swept, newest) if swept is not None and swept < newest else None,
+        pieces=indexing_percent_done(cut, to_cut) if cut_upto is not None and to_cut else None,
         waiting=waiting,
         complete_until=complete_until,
-        files=percent_done(filed, newest) if filed is not None and filed < newest else None,
+        files=indexing_percent_done(filed, newest) if filed is not None and filed < newest else None,
     )
 
 
-def count_waiting_events(followed: int) -> tuple[int, datetime | None]:
+def count_events_waiting_for_index(followed: int) -> tuple[int, datetime | None]:
     """Return how many events came after the change up to which the index is complete, and when the first did."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -69,7 +69,7 @@ def count_waiting_events(followed: int) -> tuple[int, datetime | None]:
     return number, None if at is None else instants.from_microseconds(at * 1000)
 
 
-def count_unswept_events(swept: int) -> tuple[int, datetime | None]:
+def count_events_before_index_sweep(swept: int) -> tuple[int, datetime | None]:
     """Return how many events a sweep still has before it, and when the first of them was received."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -84,11 +84,11 @@ def count_unswept_events(swept: int) -> tuple[int, datetime | None]:
     return number, None if row is None or row[0] is None else instants.from_microseconds(row[0] * 1000)
 
 
-def percent_done(done: int, of: int) -> int:
+def indexing_percent_done(done: int, of: int) -> int:
     return min(99, 100 * done // of)
 
 
-def all_words_are_cut() -> bool:
+def are_all_lexemes_split_in_index() -> bool:
     """Say whether every kept word is found by its pieces."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM sbx_search_progress WHERE id = 1 AND cut_upto IS NULL")

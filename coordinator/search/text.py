@@ -36,7 +36,7 @@ _FIRST_DAY = date(1970, 1, 1)
 LAST_SPAN = (date(9999, 1, 1) - _FIRST_DAY).days * SPANS_OF_DAY  # and everything later
 
 
-def build_text_columns(most: int) -> str:
+def build_indexed_text_sql(most: int) -> str:
     """Return what is indexed of an event, as SQL, up to `most` characters of each value.
 
     A call's end repeats its input, which would only be found twice.
@@ -51,7 +51,7 @@ def build_text_columns(most: int) -> str:
     )
 
 
-TEXTS = build_text_columns(STORED_CHARACTERS)
+TEXTS = build_indexed_text_sql(STORED_CHARACTERS)
 _WORD = re.compile(r"[^\W_]+")
 # Of ASCII: letters in lower case, digits, and a blank for anything else. Most texts are, and this takes a third.
 _ASCII_WORDS = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
@@ -91,7 +91,7 @@ class SearchTerm:
     exact: str = ""
 
     @property
-    def term_pattern(self) -> str:
+    def search_term_pattern(self) -> str:
         """What finds the term in a text that `normalize_search_text` made: the words with anything but letters
         between.
         """
@@ -123,7 +123,7 @@ def normalize_search_text(text: str) -> str:
 def parse_search_terms(question: str) -> list[SearchTerm]:
     """Read a question: pieces of words, `beginn*`, and "exactly this". All of them must be found."""
     terms = [
-        parse_exact_phrase(phrase) if phrase.strip() else parse_word_piece(word)
+        parse_exact_phrase(phrase) if phrase.strip() else parse_partial_word_term(word)
         for phrase, word in _ASKED.findall(question)
     ]
     return [term for term in terms if term][:MOST_TERMS]
@@ -131,7 +131,7 @@ def parse_search_terms(question: str) -> list[SearchTerm]:
 
 def parse_exact_phrase(phrase: str) -> SearchTerm | None:
     phrase_words, exact = (
-        truncate_words(split_search_words(phrase)),
+        truncate_search_term_lexemes(split_search_words(phrase)),
         " ".join(normalize_search_text(phrase).split()),
     )
     if not exact:
@@ -139,9 +139,9 @@ def parse_exact_phrase(phrase: str) -> SearchTerm | None:
     return SearchTerm(phrase_words, exact="" if (exact,) == phrase_words else exact)
 
 
-def parse_word_piece(typed: str) -> SearchTerm | None:
+def parse_partial_word_term(typed: str) -> SearchTerm | None:
     """Return the term for what was typed between blanks; fewer than PIECE letters are whole words."""
-    piece_words = truncate_words(split_search_words(typed))
+    piece_words = truncate_search_term_lexemes(split_search_words(typed))
     if not piece_words:
         return None
     if typed.endswith("*"):
@@ -153,25 +153,25 @@ def parse_word_piece(typed: str) -> SearchTerm | None:
     )
 
 
-def truncate_words(words: list[str]) -> tuple[str, ...]:
+def truncate_search_term_lexemes(words: list[str]) -> tuple[str, ...]:
     return tuple(word[:MOST_LETTERS] for word in words)
 
 
-def fact_label(kind: str, value: str) -> str:
+def index_word_for_fact(kind: str, value: str) -> str:
     """Return one word that stands for a fact (`session`, `kind`, `tool`, `day` …) and that no text contains."""
     return (
         _remembered_label(kind, value)
         if len(value) <= LONGEST_REMEMBERED
-        else compute_fact_label(kind, value)
+        else compute_index_word_for_fact(kind, value)
     )
 
 
-def compute_fact_label(kind: str, value: str) -> str:
+def compute_index_word_for_fact(kind: str, value: str) -> str:
     return f"sbx{kind}{hashlib.sha256(value.encode()).hexdigest()[:16]}"
 
 
 # A session has many events, and there are few kinds and tools.
-_remembered_label = functools.lru_cache(maxsize=2_000)(compute_fact_label)
+_remembered_label = functools.lru_cache(maxsize=2_000)(compute_index_word_for_fact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,24 +185,33 @@ class EventFacts:
     at_us: int | None  # as event_context has it, by which results are ordered
 
     @property
-    def time_span(self) -> int:
-        return time_span_of(self.at_us)
+    def event_time_span_number(self) -> int:
+        return time_span_number_of_instant(self.at_us)
 
-    def event_fact_words(self) -> list[str]:
+    def index_lexemes_for_event_facts(self) -> list[str]:
         """Return the words that stand for these facts."""
-        fact_words = [fact_label("session", self.session_id), fact_label("kind", self.event_type)]
-        fact_words.append(ten_minutes_word(self.time_span))
+        fact_words = [
+            index_word_for_fact("session", self.session_id),
+            index_word_for_fact("kind", self.event_type),
+        ]
+        fact_words.append(index_word_for_ten_minutes(self.event_time_span_number))
         if self.tool_name:
-            fact_words.append(fact_label("tool", self.tool_name))
-        if 0 < self.time_span < LAST_SPAN:
-            fact_words += date_span_words(_FIRST_DAY + timedelta(days=self.time_span // SPANS_OF_DAY))
+            fact_words.append(index_word_for_fact("tool", self.tool_name))
+        if 0 < self.event_time_span_number < LAST_SPAN:
+            fact_words += index_lexemes_for_date(
+                _FIRST_DAY + timedelta(days=self.event_time_span_number // SPANS_OF_DAY)
+            )
         return fact_words
 
 
 @functools.lru_cache(maxsize=100)
-def date_span_words(day: date) -> tuple[str, str, str]:
+def index_lexemes_for_date(day: date) -> tuple[str, str, str]:
     """Return the words that stand for a day, its month and its year."""
-    return time_span_word(f"{day:%Y}"), time_span_word(f"{day:%Y%m}"), time_span_word(f"{day:%Y%m%d}")
+    return (
+        index_word_for_date_digits(f"{day:%Y}"),
+        index_word_for_date_digits(f"{day:%Y%m}"),
+        index_word_for_date_digits(f"{day:%Y%m%d}"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,18 +222,18 @@ class IndexableWords:
     is_beyond: bool
 
 
-def index_words_of_texts(texts: Iterable[str | None]) -> IndexableWords:
+def extract_indexable_lexemes(texts: Iterable[str | None]) -> IndexableWords:
     """Return the words of an event's texts (TEXTS), as they stand, within the budget of an event."""
     readable, is_beyond = extract_event_text(texts, STORED_CHARACTERS, INDEX_CHARACTERS)
     words = split_search_words(readable)
     if max(map(len, words), default=0) > MOST_LETTERS:
         words = [word[:MOST_LETTERS] for word in words]
-    fitting = count_fitting_words(words)
+    fitting = count_lexemes_fitting_in_index(words)
     is_beyond = is_beyond or fitting < len(words) or fitting > full_text.most_phrase_words()
     return IndexableWords(words[:fitting], is_beyond)
 
 
-def count_fitting_words(words: Sequence[str]) -> int:
+def count_lexemes_fitting_in_index(words: Sequence[str]) -> int:
     """Return how many of the words every engine's index can hold for one event."""
     if 4 * sum(map(len, words)) + _BYTES_BESIDE * len(words) < MOST_WORD_BYTES:
         return len(words)
@@ -254,49 +263,49 @@ def extract_event_text(texts: Iterable[str | None], stored_limit: int, limit: in
     return "\n".join(readable), is_beyond
 
 
-def time_span_of(at_us: int | None) -> int:
+def time_span_number_of_instant(at_us: int | None) -> int:
     """Return which ten minutes since 1970 an instant is in: 0 for what is before and for none, LAST_SPAN at most."""
     return min(max(0, at_us or 0) // SPAN_MICROSECONDS, LAST_SPAN)
 
 
-def ten_minutes_word(span: int) -> str:
+def index_word_for_ten_minutes(span: int) -> str:
     """Return the word that stands for ten minutes, by their number since 1970."""
     return f"sbxspan{span}"
 
 
-def cover_spans(low: int, high: int) -> list[str]:
+def index_lexemes_covering_time_spans(low: int, high: int) -> list[str]:
     """Return words that together stand for the spans from `low` until before `high`: days, months, years inside."""
     if low == 0:  # its events have no day
-        return [ten_minutes_word(0), *cover_spans(1, high)]
+        return [index_word_for_ten_minutes(0), *index_lexemes_covering_time_spans(1, high)]
     first_day, end_day = -(-low // SPANS_OF_DAY), high // SPANS_OF_DAY
     if first_day >= end_day:
-        return [ten_minutes_word(span) for span in range(low, high)]
-    days = cover_days_with_spans(
+        return [index_word_for_ten_minutes(span) for span in range(low, high)]
+    days = index_lexemes_covering_days(
         _FIRST_DAY + timedelta(days=first_day), _FIRST_DAY + timedelta(days=end_day - 1)
     )
     edges = [*range(low, first_day * SPANS_OF_DAY), *range(end_day * SPANS_OF_DAY, high)]
-    return [*days, *(ten_minutes_word(span) for span in edges)]
+    return [*days, *(index_word_for_ten_minutes(span) for span in edges)]
 
 
-def time_span_word(digits: str) -> str:
+def index_word_for_date_digits(digits: str) -> str:
     """Return the word that stands for a year, a month or a day (UTC): `2026`, `202602`, `20260223`."""
     return f"sbxtime{digits}"
 
 
-def cover_days_with_spans(first: date, last: date) -> tuple[str, ...]:
+def index_lexemes_covering_days(first: date, last: date) -> tuple[str, ...]:
     """Return the fewest words whose spans are the days from the first to the last."""
     span_words = []
     while first <= last:
         year_end = date(first.year, 12, 31)
         month_end = (first.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
         if (first.month, first.day) == (1, 1) and year_end <= last:
-            span_words.append(time_span_word(f"{first:%Y}"))
+            span_words.append(index_word_for_date_digits(f"{first:%Y}"))
             first = year_end + timedelta(days=1)
         elif first.day == 1 and month_end <= last:
-            span_words.append(time_span_word(f"{first:%Y%m}"))
+            span_words.append(index_word_for_date_digits(f"{first:%Y%m}"))
             first = month_end + timedelta(days=1)
         else:
-            span_words.append(time_span_word(f"{first:%Y%m%d}"))
+            span_words.append(index_word_for_date_digits(f"{first:%Y%m%d}"))
             first += timedelta(days=1)
     return tuple(span_words)
 
@@ -330,7 +339,7 @@ def decode_json_escape(match: re.Match[str]) -> str:
     return " " if character == "\0" or "\ud800" <= character <= "\udfff" else character
 
 
-def is_encoded(value: str) -> bool:
+def is_probably_encoded_bytes(value: str) -> bool:
     """Say whether a value seems to be encoded bytes: long, and without a blank where a text would have some."""
     return len(value) > _LONGEST_SHOWN and not any(map(str.isspace, value[:_LONGEST_SHOWN]))
 
@@ -342,7 +351,7 @@ def iterate_json_texts(value: Any) -> Iterator[str]:
         for key, inner in value.items():
             if key == "type":  # every block of content has one; nobody looks for the word "text" to find them
                 continue
-            if key in _NEVER_SHOWN and isinstance(inner, str) and is_encoded(inner):
+            if key in _NEVER_SHOWN and isinstance(inner, str) and is_probably_encoded_bytes(inner):
                 continue
             if key != "originalFile" or "structuredPatch" not in value:
                 yield from iterate_json_texts(inner)

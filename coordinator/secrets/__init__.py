@@ -20,35 +20,35 @@ _ADDRESS_WITH_PASSWORD = re.compile(
 )
 
 
-def split_word_list(text: str) -> frozenset[str]:
+def split_text_to_word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-SECRET_WORDS = split_word_list(
+SECRET_WORDS = split_text_to_word_set(
     "key keys token tokens secret secrets password passwords passwd passphrase pass pwd credential "
     "credentials creds authorization bearer jwt cookie cookies pin otp salt signature dsn"
 )
 # Written in one word, as in `authtoken`; `key` alone would catch monkeys and turkeys.
 SECRET_ENDINGS = tuple(
-    split_word_list(
+    split_text_to_word_set(
         "apikey apikeys accesskey privatekey secretkey sshkey signingkey encryptionkey password "
         "passphrase secret token credential credentials"
     )
 )
 # Secrets only where nothing follows: AWS_ACCESS but not ACCESS_LOG, PROXY_AUTH but not AUTH_MODE.
-SECRET_LAST = split_word_list("access auth")
+SECRET_LAST = split_text_to_word_set("access auth")
 # Their addresses usually carry a password or are themselves one.
-SECRET_ADDRESSES = split_word_list(
+SECRET_ADDRESSES = split_text_to_word_set(
     "database db postgres postgresql mysql mariadb mongo mongodb redis amqp rabbitmq broker webhook"
 )
 # Where these come last, or beside `tokens`, only a measure is meant: TOKEN_LIMIT, MAX_TOKENS.
-MEASURES = split_word_list(
+MEASURES = split_text_to_word_set(
     "count limit limits length size budget ttl timeout expiry lifetime age rate usage enabled required"
 )
-AMOUNTS = split_word_list("max min num number total prompt completion input output context thinking")
+AMOUNTS = split_text_to_word_set("max min num number total prompt completion input output context thinking")
 
 
-def looks_secret(key: str | None, value: str | None = None) -> bool:
+def is_secret_key_or_url_password(key: str | None, value: str | None = None) -> bool:
     """Say whether a value of this name must never be shown. `value`: it may also hold an address with a password.
 
     `key` is None in rows of other programs: SQLite lets them leave out a part of the primary key.
@@ -56,7 +56,9 @@ def looks_secret(key: str | None, value: str | None = None) -> bool:
     if value is not None and _ADDRESS_WITH_PASSWORD.search(value):
         return True
     key_words = [word.lower() for word in _WORDS.findall(key or "")]
-    if not key_words or is_measure_name(key_words) or key_words == ["pwd"]:  # PWD alone is a working folder
+    if (
+        not key_words or is_token_count_key_name(key_words) or key_words == ["pwd"]
+    ):  # PWD alone is a working folder
         return False
     if key_words[-1] in SECRET_LAST or (
         key_words[-1] in {"url", "uri"} and SECRET_ADDRESSES & set(key_words)
@@ -65,18 +67,18 @@ def looks_secret(key: str | None, value: str | None = None) -> bool:
     return any(word in SECRET_WORDS or word.endswith(SECRET_ENDINGS) for word in key_words)
 
 
-def is_measure_name(words: list[str]) -> bool:
+def is_token_count_key_name(words: list[str]) -> bool:
     return words[-1] in MEASURES or (words[-1] == "tokens" and bool(AMOUNTS & set(words)))
 
 
-def mask_if_secret(key: str | None, value: str | None) -> str | None:
-    """Return `***` for a value that `looks_secret` and is not empty, else the value as it is."""
-    return MASK if value and looks_secret(key, value) else value
+def mask_value_of_secret_key(key: str | None, value: str | None) -> str | None:
+    """Return `***` for a value that `is_secret_key_or_url_password` and is not empty, else the value as it is."""
+    return MASK if value and is_secret_key_or_url_password(key, value) else value
 
 
 def is_unchanged_mask(key: str, stored: str | None, submitted: str) -> bool:
     """Say whether `submitted` is only the mask of the secret in `stored`, sent back unchanged."""
-    return submitted == MASK and mask_if_secret(key, stored) == MASK
+    return submitted == MASK and mask_value_of_secret_key(key, stored) == MASK
 
 
 def mask_server_secrets(servers: Any) -> Any:
@@ -86,30 +88,30 @@ def mask_server_secrets(servers: Any) -> Any:
     """
     if not isinstance(servers, dict):
         return servers
-    return {name: mask_one_server(server) for name, server in servers.items()}
+    return {name: mask_secrets_of_one_server(server) for name, server in servers.items()}
 
 
-def mask_one_server(server: Any) -> Any:
+def mask_secrets_of_one_server(server: Any) -> Any:
     if not isinstance(server, dict):
         return MASK
     shown_server: dict[str, Any] = {}
     for name, value in server.items():
         if name in {"env", "headers"}:
-            shown_server[name] = mask_server_values(value) if isinstance(value, dict) else MASK
+            shown_server[name] = mask_server_environment_values(value) if isinstance(value, dict) else MASK
         elif isinstance(value, list) and all(isinstance(list_item, str) for list_item in value):
             shown_server[name] = mask_command_arguments(value)
         elif isinstance(value, str):
-            shown_server[name] = mask_if_secret(name, value)
+            shown_server[name] = mask_value_of_secret_key(name, value)
         else:
             shown_server[name] = value if isinstance(value, bool | int | float | None) else MASK
     return shown_server
 
 
-def mask_server_values(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value if is_placeholder(value) else MASK for name, value in values.items()}
+def mask_server_environment_values(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if is_runner_variable_placeholder(value) else MASK for name, value in values.items()}
 
 
-def is_placeholder(value: Any) -> bool:
+def is_runner_variable_placeholder(value: Any) -> bool:
     """Say whether a value is a name in braces that a runner replaces: `${AGENT_SESSION_ID}`."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
@@ -123,8 +125,13 @@ def mask_command_arguments(arguments: Iterable[str]) -> list[str]:
         if hide_next:
             shown_arguments.append(MASK)
         elif equals:
-            shown_arguments.append(f"{name}={mask_if_secret(name, value)}")
+            shown_arguments.append(f"{name}={mask_value_of_secret_key(name, value)}")
         else:
-            shown_arguments.append(MASK if looks_secret("", argument) else argument)
-        hide_next = not equals and not hide_next and argument.startswith("-") and looks_secret(argument)
+            shown_arguments.append(MASK if is_secret_key_or_url_password("", argument) else argument)
+        hide_next = (
+            not equals
+            and not hide_next
+            and argument.startswith("-")
+            and is_secret_key_or_url_password(argument)
+        )
     return shown_arguments

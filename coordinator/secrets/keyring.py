@@ -93,14 +93,14 @@ def load_newest_key_id() -> str:
 def add_keyring_key() -> str:
     """Add a key that seals from now on, and return its id. The others still open what they sealed."""
     keys = dict([generate_keyring_key(), *load_or_create_keyring().keys.items()])
-    replace_keyring_file(CredentialKeyring(keys))
+    overwrite_keyring_file(CredentialKeyring(keys))
     return next(iter(keys))
 
 
-def remove_older_keys() -> int:
+def remove_older_keyring_keys() -> int:
     """Remove every key but the newest and return how many. What those sealed cannot be opened afterwards."""
     ring = load_or_create_keyring()
-    replace_keyring_file(CredentialKeyring({ring.newest_key_id: ring.keys[ring.newest_key_id]}))
+    overwrite_keyring_file(CredentialKeyring({ring.newest_key_id: ring.keys[ring.newest_key_id]}))
     return len(ring.keys) - 1
 
 
@@ -144,7 +144,7 @@ def create_keyring_file(file: Path) -> None:
         temporary_path.unlink()
 
 
-def replace_keyring_file(ring: CredentialKeyring) -> None:
+def overwrite_keyring_file(ring: CredentialKeyring) -> None:
     file = keyring_path()
     write_temporary_keyring(file, ring).replace(file)
 

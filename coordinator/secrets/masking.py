@@ -5,7 +5,7 @@
 The 32 hexadecimal digits (older rows have 8) are half of a keyed digest of the secret, which is as much as
 can be met by nobody: the same secret is recognised wherever it comes again, two secrets never look alike, and
 nobody who reads a mask, or has the database, can try out guesses. People read the first eight
-(`shorten_masks`). What decides compares digests of unmasked values all the same
+(`shorten_mask_digests`). What decides compares digests of unmasked values all the same
 (coordinator.secrets.digests). A masked text holds nothing to mask anew.
 """
 
@@ -115,10 +115,14 @@ class SecretMasker:
         if shapes.MARKS.search(raw) is None:
             return text
         pieces, end = [], 0
-        secrets_found, read = self._find_secrets(raw)
+        secrets_found, read = self._find_secret_spans_in_text(raw)
         for start, stop, kind in secrets_found:
-            acts = self.judged and could_be_executed(raw, start, stop, kind)
-            mask = None if acts else self._make_mask(kind, decode_text_slice(raw, start, stop))
+            acts = self.judged and could_secret_text_be_executed(raw, start, stop, kind)
+            mask = (
+                None
+                if acts
+                else self._make_mask_for_secret(kind, decode_byte_range_as_text(raw, start, stop))
+            )
             if mask is not None:
                 pieces += [raw[end:start], mask.encode()]
                 end = stop
@@ -127,14 +131,14 @@ class SecretMasker:
             end = len(raw)
         return b"".join([*pieces, raw[end:]]).decode("utf-8", "surrogatepass") if pieces else text
 
-    def mask_whole_text(self, text: str, kind: str) -> str:
+    def mask_entire_text_as_secret(self, text: str, kind: str) -> str:
         """Return the mask of a text that is a secret as a whole, whatever it looks like."""
-        return self._make_mask(kind, text) or text
+        return self._make_mask_for_secret(kind, text) or text
 
-    def _make_mask(self, kind: str, secret: str) -> str | None:
+    def _make_mask_for_secret(self, kind: str, secret: str) -> str | None:
         """Return what stands for the secret, or None where it must be seen."""
         if self.judged and not (
-            is_pure_private_key(secret) if kind == "private key" else is_inert_text(secret)
+            is_pure_private_key(secret) if kind == "private key" else is_text_without_code_or_address(secret)
         ):
             return None
         mask = f"[masked: {kind} {secret_digest(secret)}]"
@@ -143,14 +147,14 @@ class SecretMasker:
         self.count += 1
         return mask
 
-    def _find_secrets(self, raw: bytes) -> tuple[list[Found], int]:
+    def _find_secret_spans_in_text(self, raw: bytes) -> tuple[list[Found], int]:
         """Return where secrets stand in a text, in order, and how far it was read; of two that overlap, the first."""
         secrets_found: list[Found] = []
         end = 0
         named_secrets = find_named_secrets(raw, judged=self.judged)
         after_commands = find_command_passwords(raw, judged=self.judged)
         for start, stop, kind in merge(
-            find_vendor_keys(raw), find_shaped_secrets(raw), named_secrets, after_commands, key=_start
+            find_vendor_keys(raw), find_secrets_by_shape(raw), named_secrets, after_commands, key=_start
         ):
             self._candidates_left -= 1
             if self._candidates_left < 0:
@@ -167,7 +171,7 @@ class SecretMasker:
         waiting: list[Any] = [top]
         while waiting:
             holder = waiting.pop()
-            for key, item in self._find_container_replacements(holder):
+            for key, item in self._find_masks_for_container_items(holder):
                 holder[key] = item
             waiting += [
                 inner_value
@@ -176,10 +180,10 @@ class SecretMasker:
             ]
         return top[0]
 
-    def _find_container_replacements(self, holder: Any) -> list[tuple[Any, str]]:
+    def _find_masks_for_container_items(self, holder: Any) -> list[tuple[Any, str]]:
         """Return what of a list or object is replaced, and by what; the names of an object are masked at once."""
         if isinstance(holder, list):
-            return self._find_list_replacements(holder)
+            return self._find_masks_for_list_items(holder)
         names = [self.mask_text(name) or "" for name in holder]
         if names != list(holder):
             items = list(zip(names, holder.values(), strict=True))
@@ -189,25 +193,29 @@ class SecretMasker:
         return [
             (name, masked)
             for name, item in holder.items()
-            if (masked := self._mask_named_item(pair_name if name == "value" and pair_name else name, item))
+            if (
+                masked := self._mask_item_by_its_name(
+                    pair_name if name == "value" and pair_name else name, item
+                )
+            )
             != item
         ]
 
-    def _find_list_replacements(self, items: list[Any]) -> list[tuple[int, str]]:
+    def _find_masks_for_list_items(self, items: list[Any]) -> list[tuple[int, str]]:
         replacements: list[tuple[int, str]] = []
         flag = ""  # that a secret may follow
         for index, item in enumerate(items):
             if not isinstance(item, str):
                 flag = ""
                 continue
-            secret = bool(flag) and (not self.judged or is_surely_flag_value(flag, item))
-            masked = self._mask_named_item("password" if secret else "", item)
+            secret = bool(flag) and (not self.judged or is_certain_command_flag_secret(flag, item))
+            masked = self._mask_item_by_its_name("password" if secret else "", item)
             if masked != item:
                 replacements.append((index, masked))
             flag = item if not secret and item.startswith("-") and shapes.FLAG.search(item) else ""
         return replacements
 
-    def _mask_named_item(self, name: str, item: Any) -> Any:
+    def _mask_item_by_its_name(self, name: str, item: Any) -> Any:
         """Return a value as it may stand beside its name: texts are masked whole under a secret's, lists' texts too."""
         if isinstance(item, list):
             if (
@@ -216,7 +224,7 @@ class SecretMasker:
                 and secret_name_strength(name)
                 and all(isinstance(list_item, str) for list_item in item)
             ):
-                return [self._mask_named_item(name, list_item) for list_item in item]
+                return [self._mask_item_by_its_name(name, list_item) for list_item in item]
             return item
         if not isinstance(item, str) or not item:
             return item
@@ -226,7 +234,7 @@ class SecretMasker:
             and is_named_value_secret(item, strong=strength == "strong")
         ):
             at = item.find(" ") + 1 if item[:12].lower().startswith(("bearer ", "basic ", "token ")) else 0
-            mask = self._make_mask(classify_secret_kind(name, item[at:]), item[at:])
+            mask = self._make_mask_for_secret(classify_secret_kind(name, item[at:]), item[at:])
             if mask is not None:
                 return item[:at] + mask
         return self.mask_text(item)
@@ -289,12 +297,12 @@ def is_secret_placeholder(value: str) -> bool:
 BESIDE = frozenset({"password", "token", "cookie", "key", "credentials", "secret", "bearer token"})
 
 
-def is_surely_flag_value(flag: str, text: str) -> bool:
+def is_certain_command_flag_secret(flag: str, text: str) -> bool:
     """Say whether the word behind a flag is surely its secret and no program to run, as in `env -utoken mkfs.ext4`."""
     return looks_random(text) and (flag.startswith("--") or is_mixed_alphanumeric(text))
 
 
-def could_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
+def could_secret_text_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
     """Say whether what stands in a secret's place could be a word that runs, or the beginning of a host's name."""
     if shapes.HOST_GOES_ON.match(raw, stop, stop + 100):
         return True
@@ -302,11 +310,11 @@ def could_be_executed(raw: bytes, start: int, stop: int, kind: str) -> bool:
         return False  # a key that gives itself away, or a password inside an address
     if shapes.LINE_BEGINS.search(raw[max(0, start - 16) : start]):
         return True
-    text = decode_text_slice(raw, start, stop)
+    text = decode_byte_range_as_text(raw, start, stop)
     return not looks_random(text) or shapes.VARIABLE.search(text) is not None
 
 
-def is_inert_text(secret: str) -> bool:
+def is_text_without_code_or_address(secret: str) -> bool:
     """Say whether a text can neither run nor expand and names no address, host or path."""
     if not shapes.INERT.search(secret) or shapes.PLACE.search(secret):
         return False
@@ -360,17 +368,17 @@ def find_vendor_keys(raw: bytes) -> Iterator[Found]:
         match = _KEY_BEGINS.search(raw, key_match.end() if key_match else start + 1)
 
 
-def find_shaped_secrets(raw: bytes) -> Iterator[Found]:
+def find_secrets_by_shape(raw: bytes) -> Iterator[Found]:
     """Yield (start, stop, kind) of other known shapes and headers; kind is "" where a text is none after all."""
     for match in _ANY.finditer(raw):
-        number, (start, stop) = first_fitting_shape(raw, *match.span())
+        number, (start, stop) = first_matching_secret_shape(raw, *match.span())
         kind = _SHAPES[number].kind
-        text = "" if kind in {"private key", "signature"} else decode_text_slice(raw, start, stop)
+        text = "" if kind in {"private key", "signature"} else decode_byte_range_as_text(raw, start, stop)
         fits = not text or not is_secret_placeholder(text.lstrip("/"))  # base64 may begin with one
         yield start, stop, kind if fits and (kind != "bearer token" or looks_random(text)) else ""
 
 
-def first_fitting_shape(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
+def first_matching_secret_shape(raw: bytes, start: int, stop: int) -> tuple[int, tuple[int, int]]:
     """Return the number of the first shape that fits there, and where its secret begins and ends."""
     for number in sorted(_WHICH.Match(raw[start:stop])):
         match = _ONE[number].match(raw, start, stop)
@@ -387,7 +395,7 @@ def find_command_passwords(raw: bytes, *, judged: bool) -> Iterator[Found]:
     for command in shapes.COMMANDS.finditer(raw):
         match = shapes.SHORT_FLAGS[command.group(1)].search(raw, *command.span())
         if match is not None:
-            text = decode_text_slice(raw, *match.span(1))
+            text = decode_byte_range_as_text(raw, *match.span(1))
             yield (
                 *match.span(1),
                 "" if is_secret_placeholder(text) or (judged and "/" in text) else "password",
@@ -403,28 +411,28 @@ def find_named_secrets(raw: bytes, *, judged: bool) -> Iterator[Found]:
     for match in shapes.NAMED.finditer(raw):
         if match.start() < end:
             continue
-        name = whole_name_around(match, raw)
-        start, stop, quoted = locate_value_at(raw, match.end())
-        text = decode_text_slice(raw, start, stop)
+        name = full_name_around_match(match, raw)
+        start, stop, quoted = find_value_bounds_at_offset(raw, match.end())
+        text = decode_byte_range_as_text(raw, start, stop)
         if stop == start or is_secret_placeholder(text):
             yield start, start, ""
             continue
         gap = match.group().rstrip()[-1:]
         if gap in b"=:>":
-            sure = is_secret_beside_name(
+            sure = is_secret_next_to_name(
                 name, text, quoted=quoted, env=raw[start - 1] == EQUALS, after=raw[stop : stop + 2]
             ) and not (judged and shapes.VARIABLE_AS_TYPE.search(match.group()))
         else:
             sure = (
                 name.startswith("-")
                 and not text.startswith("-")
-                and (not judged or is_surely_flag_value(name, text))
+                and (not judged or is_certain_command_flag_secret(name, text))
             )
         yield start, stop, classify_secret_kind(name, text) if sure else ""
         end = stop if sure else end
 
 
-def locate_value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
+def find_value_bounds_at_offset(raw: bytes, at: int) -> tuple[int, int, bool]:
     """Return start and stop of the value at `at`, without its quotes, and whether it is quoted."""
     while raw[at : at + 1] == b"\\":
         at += 1
@@ -437,10 +445,10 @@ def locate_value_at(raw: bytes, at: int) -> tuple[int, int, bool]:
     return (at, match.end(), False) if match and match.end() < at + LONGEST_BARE else (at, at, False)
 
 
-def is_secret_beside_name(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
+def is_secret_next_to_name(name: str, text: str, *, quoted: bool, env: bool, after: bytes) -> bool:
     """Say whether the text beside a name is its secret. `env`: it is written NAME=value."""
     strength = secret_name_strength(name)
-    if not strength or (not quoted and looks_like_code(text, after)):
+    if not strength or (not quoted and is_probably_code_expression(text, after)):
         return False
     if strength == "weak":
         return len(text) >= 16 and looks_random(text)
@@ -451,11 +459,11 @@ def is_secret_beside_name(name: str, text: str, *, quoted: bool, env: bool, afte
     )
 
 
-def decode_text_slice(raw: bytes, start: int, stop: int) -> str:
+def decode_byte_range_as_text(raw: bytes, start: int, stop: int) -> str:
     return raw[start:stop].decode("utf-8", "surrogatepass")
 
 
-def whole_name_around(match: Any, raw: bytes) -> str:
+def full_name_around_match(match: Any, raw: bytes) -> str:
     """Return the whole name whose end was matched."""
     start = at = match.start()
     while start > 0 and at - start < LONGEST_BEFORE and raw[start - 1] in NAME_BYTES:
@@ -465,7 +473,7 @@ def whole_name_around(match: Any, raw: bytes) -> str:
     return raw[start:at].decode()
 
 
-def looks_like_code(text: str, after: bytes) -> bool:
+def is_probably_code_expression(text: str, after: bytes) -> bool:
     return after[:1] in (b"(", b"[") or after == b"?." or shapes.CODE.search(text) is not None
 
 
@@ -492,13 +500,13 @@ def mask_secrets(value: Any, *, judged: bool = False) -> Any:
 
 def mask_log_line(text: str) -> str:
     """Return a line of Signalbox's own log without secrets, also where masking is switched off."""
-    text = shorten_masks(SecretMasker().mask_text(text) or "")
+    text = shorten_mask_digests(SecretMasker().mask_text(text) or "")
     for pattern in shapes.IN_LOGS:
         text = pattern.sub(lambda match: match.group()[: match.start(1) - match.start()] + "***", text)
     return text
 
 
-def find_masked_originals(*values: Any) -> dict[str, str]:
+def map_masks_to_original_secrets(*values: Any) -> dict[str, str]:
     """Return mask: secret for everything that is masked on a card with these values."""
     secret_masker = SecretMasker(judged=True, originals={})
     for value in values:
@@ -515,11 +523,11 @@ def restore_masked_secrets(value: Any, originals: dict[str, str]) -> Any:
     return [restore_masked_secrets(item, originals) for item in value] if isinstance(value, list) else value
 
 
-def shorten_masks(text: str) -> str:
+def shorten_mask_digests(text: str) -> str:
     """Return a text with each mask's digest cut to eight digits, for people to read."""
     return _LONG_MASK.sub(r"\1]", text) if "[masked: " in text else text
 
 
-def find_masks(value: Any) -> set[str]:
+def find_masks_in_value(value: Any) -> set[str]:
     text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
     return {mask.group() for mask in MASK.finditer(text)}

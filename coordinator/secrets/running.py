@@ -6,7 +6,7 @@ from typing import Any
 
 import re2
 
-from coordinator.secrets.masking import MASK, find_masks
+from coordinator.secrets.masking import MASK, find_masks_in_value
 
 # What makes something else of a text.
 _DECODES = re2.compile(
@@ -31,7 +31,7 @@ MOST_NAMES = 20
 
 def can_run_hidden_value(shown_value: Any) -> bool:
     """Say whether a masked value may be decoded or run. Where that cannot be told, the answer is yes."""
-    if not find_masks(shown_value):
+    if not find_masks_in_value(shown_value):
         return False
     return any(decodes_or_runs_mask(text) for text in collect_nested_texts(shown_value))
 

@@ -12,12 +12,12 @@ UNNAMED = "acp"  # the source of events of an agent whose program is not known
 LONGEST_OUTPUT = 64 * 1024  # characters of a terminal that are kept while its call runs
 
 
-def is_countable_amount(value: Any) -> TypeGuard[int | float]:
+def is_valid_usage_amount(value: Any) -> TypeGuard[int | float]:
     """Say whether a value is a number of tokens, or of money, that can be: one that can be reckoned with."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 2**53
 
 
-def driven_program_name(agent: str | None) -> str:
+def program_name_of_runner_agent(agent: str | None) -> str:
     """Return what rules, looks and events call the program of a runner's agent."""
     return PROGRAMS.get(agent or "", agent or UNNAMED)
 

@@ -119,10 +119,10 @@ class GuardReport:
     @property
     def mode_note(self) -> str:
         """What the mode means for questions; empty where the agent asks by itself, or says nothing."""
-        return describe_mode(self.mode)
+        return describe_permission_mode(self.mode)
 
 
-def describe_mode(mode: str | None) -> str:
+def describe_permission_mode(mode: str | None) -> str:
     """Return what a mode means where an agent asks nobody by itself; empty for any other."""
     return SELF_APPROVING_MODES.get(re.sub(r"[^a-z]", "", (mode or "").lower()), "")
 
@@ -142,7 +142,7 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
             is_driven=True,
             mode=driven[0],
             unguarded=tuple(find_driven_calls_without_question(session, until))
-            if describe_mode(driven[0]) == APPROVES_ALL
+            if describe_permission_mode(driven[0]) == APPROVES_ALL
             else (),
         )
     contexts = EventContext.objects.filter(session_id=session.pk)
@@ -154,7 +154,7 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
     after_us = next(iter(newest[MOST_EVENTS : MOST_EVENTS + 1]), None)
     suspects = find_calls_without_guard(session, program, after_us, until)
     if program in RESULTS_WITHOUT_ID and after_us is None:  # a hook that was not read would be missed
-        suspects += find_results_without_guard(session, program, until)
+        suspects += find_unguarded_results_without_call(session, program, until)
         suspects.sort(key=lambda call: call.event_id)
     earlier = [
         call
@@ -169,7 +169,7 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
     ]
     explained_ids = earlier_ids | {call.event_id for call in without_hook}
     rest = [call for call in suspects if call.event_id not in explained_ids]
-    not_run = find_calls_not_run([call.event_id for call in rest])
+    not_run = find_results_of_calls_not_run([call.event_id for call in rest])
     return GuardReport(
         program,
         is_imported=is_imported,
@@ -177,7 +177,7 @@ def load_guard_report(session: Session, *, until: datetime | None = None) -> Gua
         earlier_count=len(earlier),
         without_hook_count=len(without_hook),
         unguarded=tuple(call for call in rest if call.event_id not in not_run),
-        mode=find_newest_mode(hooks) if first_hook_us is not None else None,
+        mode=newest_permission_mode_of_hooks(hooks) if first_hook_us is not None else None,
         is_cut=after_us is not None,
     )
 
@@ -213,7 +213,9 @@ def find_calls_without_guard(
     return calls
 
 
-def find_results_without_guard(session: Session, program: str, until: datetime | None) -> list[UnguardedCall]:
+def find_unguarded_results_without_call(
+    session: Session, program: str, until: datetime | None
+) -> list[UnguardedCall]:
     """Return the results that name no call and belong to no hook of their agent that came before a call."""
     rows = Event.objects.filter(session_id=session.pk, context__source=program)
     if until is not None:
@@ -234,15 +236,19 @@ def find_results_without_guard(session: Session, program: str, until: datetime |
     unmatched = [
         UnguardedCall(None, tool or "tool", event_id, program, instant_us)
         for tool, tool_input, instant_us, event_id in results
-        if not take_earlier_hook(hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)], instant_us)
+        if not consume_hook_before_result(
+            hooks[tool or "tool", json.dumps(tool_input, sort_keys=True)], instant_us
+        )
     ]
     left_over: dict[str, deque[int]] = defaultdict(deque)
     for instant_us, tool in sorted((at, tool) for (tool, _), instants in hooks.items() for at in instants):
         left_over[tool].append(instant_us)
-    return [call for call in unmatched if not take_earlier_hook(left_over[call.tool], call.instant_us)]
+    return [
+        call for call in unmatched if not consume_hook_before_result(left_over[call.tool], call.instant_us)
+    ]
 
 
-def take_earlier_hook(hooks_us: deque[int], result_us: int) -> bool:
+def consume_hook_before_result(hooks_us: deque[int], result_us: int) -> bool:
     """Take the earliest of these hooks where it came before the result; False where none did."""
     if not hooks_us or hooks_us[0] > result_us + OVERTAKEN_US:
         return False
@@ -263,11 +269,11 @@ def find_driven_calls_without_question(session: Session, until: datetime | None)
         for call in find_calls_without_guard(session, "", after_us, until)
         if call.call_id not in asked_calls
     ]
-    not_run = find_calls_not_run([call.event_id for call in calls])
+    not_run = find_results_of_calls_not_run([call.event_id for call in calls])
     return [call for call in calls if call.event_id not in not_run]
 
 
-def find_calls_not_run(event_ids: Sequence[int]) -> set[int]:
+def find_results_of_calls_not_run(event_ids: Sequence[int]) -> set[int]:
     """Return which of these results say that their call did not run."""
     not_run: set[int] = set()
     for start in range(0, len(event_ids), CHUNK):
@@ -280,7 +286,7 @@ def find_calls_not_run(event_ids: Sequence[int]) -> set[int]:
     return not_run
 
 
-def find_newest_mode(hooks: Any) -> str | None:
+def newest_permission_mode_of_hooks(hooks: Any) -> str | None:
     """Return the permission mode that the newest hook names."""
     for extra in hooks.order_by("-instant_us", "-event_id").values_list("extra", flat=True)[:MODES_READ]:
         mode = extra.get("permission_mode") if isinstance(extra, dict) else None

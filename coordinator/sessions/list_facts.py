@@ -45,14 +45,14 @@ class SessionListFacts:
     is_archived: bool = False
 
 
-def annotate_last_event_instant(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
+def annotate_sessions_with_last_event(sessions: QuerySet[Any, Any]) -> QuerySet[Any, Any]:
     """Add `last_us`: the instant of each session's latest event, read from the end of its timeline's index."""
     latest = EventContext.objects.filter(session_id=OuterRef("pk")).order_by("-instant_us", "-event_id")
     dated: QuerySet[Any, Any] = sessions.annotate(last_us=Subquery(latest.values("instant_us")[:1]))
     return dated
 
 
-def session_began_us(session: Session, first_us: int | None = None) -> int:
+def session_start_microseconds(session: Session, first_us: int | None = None) -> int:
     """Return when the session began, in microseconds: its earliest event, where that was told a little before it.
 
     Clocks differ, and what an agent did before it first reached us is told later. What is dated long before is odd.
@@ -72,7 +72,7 @@ def load_session_list_facts(session_ids: Iterable[str]) -> dict[str, SessionList
     for session_id, events, errors, children, first_us, last_us in fetch_rows_for_sessions(NUMBERS, ids):
         fact = facts[session_id]
         fact.events, fact.errors, fact.children = events, errors, children
-        fact.first_us, fact.last = first_us, instant_or_none(last_us)
+        fact.first_us, fact.last = first_us, datetime_from_microseconds_or_none(last_us)
     permission_contexts = PermissionContext.objects.filter(
         session_id__in=ids, request__status=RequestStatus.PENDING
     ).order_by()
@@ -105,7 +105,7 @@ def count_masked_secrets(session_id: str) -> int:
     return int(hit.aggregate(total=Sum("masked"))["total"] or 0)
 
 
-def instant_or_none(at_us: int | None) -> datetime | None:
+def datetime_from_microseconds_or_none(at_us: int | None) -> datetime | None:
     try:
         return None if at_us is None else instants.from_microseconds(at_us)
     except OverflowError:

@@ -26,10 +26,12 @@ def sessions_with_waiting_notes(now: datetime) -> frozenset[str]:
 
 def format_notes_for_agent(notes: Iterable[Note]) -> str:
     """Return what the agent reads."""
-    return "\n\n".join(f"[{note_heading(note)}]\n{note.text}\n[End of the note.]" for note in notes)
+    return "\n\n".join(
+        f"[{heading_of_note_for_agent(note)}]\n{note.text}\n[End of the note.]" for note in notes
+    )
 
 
-def note_heading(note: Note) -> str:
+def heading_of_note_for_agent(note: Note) -> str:
     at = (
         note.written_at
         if isinstance(note.written_at, str)

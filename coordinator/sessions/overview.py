@@ -77,7 +77,7 @@ class DashboardOverview:
         return not (self.sessions or self.runners or self.waiting_requests or self.decisions)
 
 
-def load_overview(
+def load_dashboard_overview(
     now: datetime, *, waiting: PermissionRequestQuerySet | None = None, rows: int = 6
 ) -> DashboardOverview:
     """Return the state of everything at `now`, with at most `rows` rows in each list.
@@ -86,9 +86,9 @@ def load_overview(
     """
     waiting = PermissionRequest.objects.awaiting_decision(now) if waiting is None else waiting
     waiting_summary = waiting.aggregate(count=Count("pk"), oldest=Min("created_at"))
-    runs = count_rows_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
+    runs = count_sessions_or_runs_by_status(Run.objects.filter(status__in=[*WAITING_RUNS, *RUNNING_RUNS]))
     runners = list(Runner.objects.filter(deregistered_at__isnull=True))
-    last_hour, last_day = count_events_since(now - HOUR, now - DAY)
+    last_hour, last_day = count_events_since_each_moment(now - HOUR, now - DAY)
     models, _ = usage.load_usage_since(now - DAY)
     asked_now = list(waiting.with_only_short_inputs().order_by("created_at", "pk")[:rows])
     decisions = PermissionRequest.objects.with_only_short_inputs().filter(status__in=DECIDED)
@@ -120,7 +120,7 @@ def load_overview(
             )
             for session in recent
         ],
-        spent=usage.sum_usages(models),
+        spent=usage.sum_token_usages(models),
     )
 
 
@@ -133,14 +133,14 @@ def is_runner_online(runner: Runner, now: datetime) -> bool:
 
 def count_sessions_by_status() -> dict[str, int]:
     """Count sessions by status: those at work first, then ended ones, then words of other programs."""
-    counts = count_rows_by_status(Session.objects.all())
+    counts = count_sessions_or_runs_by_status(Session.objects.all())
     return {word: counts.pop(word) for word in IN_ORDER if word in counts} | counts
 
 
-def count_rows_by_status(rows: QuerySet[Session] | QuerySet[Run]) -> dict[str, int]:
+def count_sessions_or_runs_by_status(rows: QuerySet[Session] | QuerySet[Run]) -> dict[str, int]:
     return dict(rows.order_by().values_list("status").annotate(count=Count("pk")))
 
 
-def count_events_since(*moments: datetime) -> list[int]:
+def count_events_since_each_moment(*moments: datetime) -> list[int]:
     received = EventContext.objects.order_by()
     return [received.filter(received_at__gte=moment).count() for moment in moments]

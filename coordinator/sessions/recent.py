@@ -81,7 +81,7 @@ def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
     """Return what rows of one session say, newest first."""
     message_texts = (extract_message_text(content) for kind, _, content in rows if kind == "message")
     called = [
-        RecentCall(str(tool), summarize_stored_input(tool_input))
+        RecentCall(str(tool), summarize_stored_tool_input(tool_input))
         for kind, tool, tool_input in rows
         if kind == "pre_tool" and tool
     ]
@@ -90,18 +90,18 @@ def build_recent_activity(rows: Sequence[Row]) -> RecentActivity:
     )
 
 
-def summarize_stored_input(stored: object) -> str:
+def summarize_stored_tool_input(stored: object) -> str:
     """Return what a call was about, in a line; its input may be cut, or no JSON."""
     if not isinstance(stored, str):
         return ""
     try:
         decoded = json.loads(stored)
     except (ValueError, RecursionError):
-        return mask_and_shorten_line(stored)
+        return mask_and_shorten_text_to_line(stored)
     if not isinstance(decoded, dict):
-        return mask_and_shorten_line(stored)
+        return mask_and_shorten_text_to_line(stored)
     most = next((decoded[name] for name in SAYS_MOST if isinstance(decoded.get(name), str)), None)
-    return mask_and_shorten_line(stored if most is None else most)
+    return mask_and_shorten_text_to_line(stored if most is None else most)
 
 
 def mask_and_shorten_prompt(text: str) -> str:
@@ -110,6 +110,6 @@ def mask_and_shorten_prompt(text: str) -> str:
     return masked if len(masked) <= LONGEST else f"{masked[:LONGEST]}…"
 
 
-def mask_and_shorten_line(text: str) -> str:
+def mask_and_shorten_text_to_line(text: str) -> str:
     line = " ".join(str(mask_secrets(text)).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"

@@ -24,7 +24,7 @@ MODEL_REQUEST = "model_request"  # what a request to a model took
 UNRECORDED_PROMPT = "(A prompt"
 
 
-def call_start_origin(call_id: str, tool_input: Any) -> str:
+def call_start_deduplication_origin(call_id: str, tool_input: Any) -> str:
     """Return the origin that the beginning of an MCP tool's call takes, whether its agent or the gateway reports it.
 
     Of the two the first is kept. What is reported under one id with other arguments is another call.

@@ -19,7 +19,7 @@ class SessionResult:
     data: Any = None
 
     @property
-    def text_or_json(self) -> str:
+    def session_result_text_or_json(self) -> str:
         """The text, or the data as JSON for those who read nothing else."""
         return self.text if self.text is not None else json.dumps(self.data, ensure_ascii=False)
 
@@ -35,20 +35,20 @@ def load_session_result(session_id: str) -> SessionResult | None:
     if last is None:
         return None
     return (
-        result_from_result_event(last.tool_output)
+        session_result_from_result_event(last.tool_output)
         if last.event_type == "result"
-        else result_from_message(last.content)
+        else session_result_from_message(last.content)
     )
 
 
-def result_from_message(content: Any) -> SessionResult | None:
+def session_result_from_message(content: Any) -> SessionResult | None:
     """The first block's text, as every generation of clients expects."""
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) else None
     return SessionResult(text) if isinstance(text, str) else None
 
 
-def result_from_result_event(stored: Any) -> SessionResult | None:
+def session_result_from_result_event(stored: Any) -> SessionResult | None:
     """The events table has no columns for these two fields: ingest keeps them in tool_output."""
     text, data = parse_result_fields("result", stored)
     return SessionResult(text, data) if text or data is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from coordinator.secrets.masking import MASK, mask_secrets, shorten_masks
+from coordinator.secrets.masking import MASK, mask_secrets, shorten_mask_digests
 from coordinator.sessions.reports import UNRECORDED_PROMPT
 
 LONGEST = 100  # characters of a title that is made of a text
@@ -79,7 +79,9 @@ def is_meaningful_title(title: str) -> bool:
 
 def shorten_title_line(text: str, longest: int = LONGEST) -> str:
     """Return a text on one line, without what an eye misses, cut between words and never within a mask."""
-    line = " ".join("".join(char for char in shorten_masks(text) if is_visible_character(char)).split())
+    line = " ".join(
+        "".join(char for char in shorten_mask_digests(text) if is_visible_character(char)).split()
+    )
     if len(line) <= longest:
         return line
     cut = longest - 1

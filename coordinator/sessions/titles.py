@@ -117,10 +117,10 @@ def extract_message_text(stored: Any) -> str:
     blocks = decode_stored_json(stored) if isinstance(stored, str) else None
     if isinstance(blocks, UnreadableText):
         return extract_cut_json_text(blocks)
-    return "\n".join(iterate_block_texts(blocks))
+    return "\n".join(iterate_message_block_texts(blocks))
 
 
-def iterate_block_texts(blocks: Any) -> Iterator[str]:
+def iterate_message_block_texts(blocks: Any) -> Iterator[str]:
     for block in blocks if isinstance(blocks, list) else [blocks]:
         if isinstance(block, str):
             yield block

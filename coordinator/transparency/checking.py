@@ -41,7 +41,7 @@ class LogCheckReport:
     unlisted: int = 0  # problems beyond MOST_LISTED
 
     @property
-    def remark_texts(self) -> list[str]:
+    def log_check_remark_texts(self) -> list[str]:
         """Findings that prove no change, but are worth knowing."""
         missing_entries = self.foreign_gone
         if not missing_entries:
@@ -53,7 +53,7 @@ class LogCheckReport:
             f"{AUDIT_KEPT.days} days after those."
         ]
 
-    def add_problem(self, text: str, entry: int | None = None) -> None:
+    def add_log_problem(self, text: str, entry: int | None = None) -> None:
         if len(self.problems) < MOST_LISTED:
             self.problems.append(LogProblem(text, entry))
         else:
@@ -67,14 +67,14 @@ class CompactMerkleTree:
         self.size = 0
         self._peaks: list[bytes] = []
 
-    def add_leaf(self, leaf: bytes) -> None:
+    def add_merkle_leaf_hash(self, leaf: bytes) -> None:
         self._peaks.append(leaf)
         self.size += 1
         for _ in range((self.size & -self.size).bit_length() - 1):
             right, left_peak = self._peaks.pop(), self._peaks.pop()
             self._peaks.append(node_hash(left_peak, right))
 
-    def current_root(self) -> bytes:
+    def current_merkle_root(self) -> bytes:
         if not self._peaks:
             return EMPTY_ROOT
         root_hash = self._peaks[-1]
@@ -92,23 +92,23 @@ class ReferenceCheckpoint:
     at: object = None
 
 
-def check_entire_log(
+def check_entire_audit_log(
     outside: Iterable[str], trusted: Sequence[NoteVerifier], now: datetime
 ) -> LogCheckReport:
     """Check every leaf, row and checkpoint. `outside` are signed notes that were kept elsewhere, `trusted` the keys
     that may have signed them."""
     report = LogCheckReport()
     known_checkpoints = sorted(
-        [*load_own_checkpoints(report, trusted), *parse_outside_checkpoints(report, outside, trusted)],
+        [*load_stored_log_checkpoints(report, trusted), *parse_outside_checkpoints(report, outside, trusted)],
         key=lambda one: one.checkpoint.size,
     )
     report.checkpoints = len(known_checkpoints)
     compare_leaves_with_checkpoints(report, known_checkpoints, now)
-    find_unlogged_rows(report)
+    report_audit_rows_without_leaf(report)
     return report
 
 
-def load_own_checkpoints(
+def load_stored_log_checkpoints(
     report: LogCheckReport, trusted: Sequence[NoteVerifier]
 ) -> Iterator[ReferenceCheckpoint]:
     for row in AuditCheckpoint.objects.order_by("tree_size").iterator(chunk_size=STEP):
@@ -118,7 +118,7 @@ def load_own_checkpoints(
             row.tree_size,
             bytes(row.root_hash),
         ):
-            report.add_problem(f"In {where}, the note and the columns beside it differ.")
+            report.add_log_problem(f"In {where}, the note and the columns beside it differ.")
         if trusted_checkpoint:
             yield ReferenceCheckpoint(trusted_checkpoint, where, row.created_at)
 
@@ -139,10 +139,10 @@ def parse_trusted_checkpoint(
         parsed = SignedNote.parse(note)
         checkpoint = LogCheckpoint.parse(parsed.text)
         if not parsed.find_signing_keys([key for key in trusted if key.name == checkpoint.origin]):
-            report.add_problem(f"No known key of this log has signed {where}.")
+            report.add_log_problem(f"No known key of this log has signed {where}.")
             return None
     except NoteError as problem:
-        report.add_problem(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
+        report.add_log_problem(f"{where[0].upper()}{where[1:]} cannot be trusted: {problem}")
         return None
     return checkpoint
 
@@ -155,31 +155,31 @@ def compare_leaves_with_checkpoints(
     right: list[ReferenceCheckpoint] = []
     for leaf, columns in iterate_leaves_with_rows():
         if leaf.leaf_index != tree.size:
-            report.add_problem(
+            report.add_log_problem(
                 f"Entry {tree.size} is missing: the next in the log is {leaf.leaf_index}.", tree.size
             )
             return
-        check_leaf_row(report, leaf, columns, waiting, now)
-        tree.add_leaf(bytes(leaf.leaf_hash or b""))
+        check_leaf_against_audit_row(report, leaf, columns, waiting, now)
+        tree.add_merkle_leaf_hash(bytes(leaf.leaf_hash or b""))
         report.entries, report.root = tree.size, EMPTY_ROOT
         while waiting and waiting[0].checkpoint.size == tree.size:
             reached = waiting.pop(0)
-            if reached.checkpoint.root == tree.current_root():
+            if reached.checkpoint.root == tree.current_merkle_root():
                 right.append(reached)
             elif not differs:
                 differs = True
-                report.add_problem(describe_difference(right, reached))
-    report.root = tree.current_root()
+                report.add_log_problem(describe_where_log_was_changed(right, reached))
+    report.root = tree.current_merkle_root()
     for later in waiting:
         if later.checkpoint.size > tree.size:
-            report.add_problem(
+            report.add_log_problem(
                 f"{later.where[0].upper()}{later.where[1:]} covers {later.checkpoint.size:,} entries, and the log has "
                 f"{tree.size:,}: its end was cut off, or an older copy of the database was restored.",
                 tree.size,
             )
 
 
-def describe_difference(right: Sequence[ReferenceCheckpoint], reached: ReferenceCheckpoint) -> str:
+def describe_where_log_was_changed(right: Sequence[ReferenceCheckpoint], reached: ReferenceCheckpoint) -> str:
     """Say between which checkpoints the log was changed; `right` are those that it agrees with."""
     size = reached.checkpoint.size
     before = next((earlier for earlier in reversed(right) if earlier.checkpoint.size < size), None)
@@ -195,13 +195,13 @@ def iterate_leaves_with_rows() -> Iterator[tuple[AuditLeaf, Mapping[str, Any] | 
     """Yield every numbered leaf in order, with its row's columns (None: the row is gone)."""
     after = -1
     while page := list(AuditLeaf.objects.filter(leaf_index__gt=after).order_by("leaf_index")[:STEP]):
-        stored = entries.load_stored_columns(leaf.audit_id for leaf in page)
+        stored = entries.load_audit_row_columns(leaf.audit_id for leaf in page)
         for leaf in page:
             yield leaf, stored.get(leaf.audit_id)
         after = page[-1].leaf_index or 0
 
 
-def check_leaf_row(
+def check_leaf_against_audit_row(
     report: LogCheckReport,
     leaf: AuditLeaf,
     columns: Mapping[str, Any] | None,
@@ -212,25 +212,25 @@ def check_leaf_row(
         return  # not sealed yet
     name = f"Entry {leaf.leaf_index} (audit row {leaf.audit_id})"
     if columns is None:
-        check_missing_row(report, leaf, name, waiting, now)
+        report_missing_audit_row(report, leaf, name, waiting, now)
         return
     report.rows += 1
     if leaf.by_signalbox:
-        update_newest_row_time(report, columns["timestamp"])
-    if leaf_hash(entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)) != bytes(
+        update_newest_checked_row_time(report, columns["timestamp"])
+    if leaf_hash(entries.build_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)) != bytes(
         leaf.leaf_hash
     ):
-        report.add_problem(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)
+        report.add_log_problem(f"{name} was changed: it does not match its leaf.", leaf.leaf_index)
 
 
-def check_missing_row(
+def report_missing_audit_row(
     report: LogCheckReport, leaf: AuditLeaf, name: str, waiting: Sequence[ReferenceCheckpoint], now: datetime
 ) -> None:
     """Report a row that is not there, unless its retention may be over.
 
     They are not where a checkpoint sealed it since, or where an entry before it is still kept.
     """
-    if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.build_lost_entry(leaf.audit_id)):
+    if bytes(leaf.leaf_hash or b"") == leaf_hash(entries.build_entry_for_deleted_audit_row(leaf.audit_id)):
         return
     sealed = next((checkpoint.at for checkpoint in waiting if isinstance(checkpoint.at, datetime)), None)
     before = report.newest_kept
@@ -241,14 +241,14 @@ def check_missing_row(
     else:
         return
     if leaf.by_signalbox:
-        report.add_problem(
+        report.add_log_problem(
             f"{name} was deleted: {when}, and rows are kept for {AUDIT_KEPT.days} days.", leaf.leaf_index
         )
     else:
         report.foreign_gone.append(leaf.leaf_index or 0)
 
 
-def update_newest_row_time(report: LogCheckReport, stored: object) -> None:
+def update_newest_checked_row_time(report: LogCheckReport, stored: object) -> None:
     try:
         written = datetime.fromisoformat(str(stored))
     except ValueError:
@@ -257,7 +257,7 @@ def update_newest_row_time(report: LogCheckReport, stored: object) -> None:
         report.newest_kept = written
 
 
-def find_unlogged_rows(report: LogCheckReport) -> None:
+def report_audit_rows_without_leaf(report: LogCheckReport) -> None:
     """Report rows without a leaf: somebody dropped the trigger before writing them."""
     after = -1
     while page := list(
@@ -266,5 +266,7 @@ def find_unlogged_rows(report: LogCheckReport) -> None:
         audit_leaf_rows = set(AuditLeaf.objects.filter(pk__in=page).values_list("pk", flat=True))
         for pk in page:
             if pk not in audit_leaf_rows:
-                report.add_problem(f"Audit row {pk} is not in the log: it was added without being logged.")
+                report.add_log_problem(
+                    f"Audit row {pk} is not in the log: it was added without being logged."
+                )
         after = page[-1]

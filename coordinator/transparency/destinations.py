@@ -35,7 +35,7 @@ from coordinator.transparency.notes import (
     NoteVerifier,
     SignedNote,
     encode_base64,
-    parse_signatures,
+    parse_note_signatures,
 )
 from coordinator.transparency.tree import LogTree
 
@@ -123,13 +123,13 @@ def commit_note_to_git(folder: Path, note: str) -> str:
         with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as file:
             file.write(note)
         Path(file.name).replace(folder / "checkpoint")  # a link in its place is replaced, not followed
-        run_checkpoint_git(folder, "add", "checkpoint")
-        if run_checkpoint_git(folder, "status", "--porcelain", "checkpoint"):
-            run_checkpoint_git(
+        run_git_in_checkpoint_folder(folder, "add", "checkpoint")
+        if run_git_in_checkpoint_folder(folder, "status", "--porcelain", "checkpoint"):
+            run_git_in_checkpoint_folder(
                 folder, "commit", "--quiet", "--message", f"Checkpoint of {size} audit entries", "checkpoint"
             )
-        if run_checkpoint_git(folder, "for-each-ref", "--format=%(upstream)", "refs/heads"):
-            run_checkpoint_git(folder, "push", "--quiet")
+        if run_git_in_checkpoint_folder(folder, "for-each-ref", "--format=%(upstream)", "refs/heads"):
+            run_git_in_checkpoint_folder(folder, "push", "--quiet")
     except subprocess.CalledProcessError as problem:  # what git says may hold the address with its password
         raise NotDelivered(
             f"git ended with {problem.returncode}; run it by hand in {folder} to see why"
@@ -139,7 +139,7 @@ def commit_note_to_git(folder: Path, note: str) -> str:
     return note
 
 
-def run_checkpoint_git(folder: Path, *words: str) -> str:
+def run_git_in_checkpoint_folder(folder: Path, *words: str) -> str:
     """Run git without a terminal, without the folder's hooks, and without our own environment's secrets."""
     settings_of_ours = (
         "user.name=Signalbox", "user.email=signalbox@localhost", "commit.gpgsign=false",
@@ -185,22 +185,22 @@ def request_cosignature(witness: NoteVerifier, url: str, note: str, since: int) 
     if witness in read.find_signing_keys([witness]):
         return note
     checkpoint = LogCheckpoint.parse(read.text)
-    status, answer = post_add_checkpoint(url, checkpoint, note, min(since, checkpoint.size))
+    status, answer = post_checkpoint_to_witness(url, checkpoint, note, min(since, checkpoint.size))
     if status == 409 and answer.strip().isdigit() and int(answer) <= checkpoint.size:
-        status, answer = post_add_checkpoint(url, checkpoint, note, int(answer))
+        status, answer = post_checkpoint_to_witness(url, checkpoint, note, int(answer))
     if status != 200:
         raise NotDelivered(f"answered {status}")
     try:
-        for signature in parse_signatures(answer):
+        for signature in parse_note_signatures(answer):
             if (signature.name, signature.key_id) == (witness.name, witness.id):
                 witness.verify_signature(read.text, signature.signature)
-                return note + signature.note_line
+                return note + signature.signature_as_note_line
     except NoteError as problem:
         raise NotDelivered(str(problem)) from None
     raise NotDelivered("the answer has no signature of this witness")
 
 
-def post_add_checkpoint(url: str, checkpoint: LogCheckpoint, note: str, since: int) -> tuple[int, str]:
+def post_checkpoint_to_witness(url: str, checkpoint: LogCheckpoint, note: str, since: int) -> tuple[int, str]:
     path = merkle.consistency_path(LogTree().compute_subtree_hash, since, checkpoint.size)
     lines = [f"old {since}", *(encode_base64(path_hash) for path_hash in path)]
     body = "\n".join(lines) + "\n\n" + note

@@ -28,7 +28,7 @@ COLUMNS = tuple(str(field.column) for field in AuditLog._meta.concrete_fields)
 MOST_SAFE = 2**53 - 1  # the largest integer that RFC 8785 writes as a number
 
 
-def build_canonical_entry(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+def build_canonical_audit_entry(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
     """Return the canonical form of a row, given what its columns hold."""
     entry = {name: canonical_column_value(value) for name, value in columns.items() if name != "metadata"}
     entry |= {"v": VERSION, "written_by": "signalbox" if by_signalbox else "other program"}
@@ -47,7 +47,7 @@ def encode_rfc8785_json(value: Any) -> bytes:
 
     Most values are such that msgspec writes them in this very form, in a thirtieth of the time.
     """
-    if has_single_json_form(value):
+    if has_unambiguous_json_form(value):
         try:
             return msgspec.json.encode(value, order="sorted")
         except UnicodeEncodeError:  # half a character: rfc8785 refuses it in its own words
@@ -55,7 +55,7 @@ def encode_rfc8785_json(value: Any) -> bytes:
     return bytes(rfc8785.dumps(value))
 
 
-def has_single_json_form(value: Any) -> bool:
+def has_unambiguous_json_form(value: Any) -> bool:
     """Say whether there is one way to write a value: no fractions, no large numbers, only ASCII names."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
@@ -64,13 +64,13 @@ def has_single_json_form(value: Any) -> bool:
         return bool(-MOST_SAFE <= value <= MOST_SAFE)
     if kind is dict:
         return all(
-            type(name) is str and name.isascii() and has_single_json_form(inner_value)
+            type(name) is str and name.isascii() and has_unambiguous_json_form(inner_value)
             for name, inner_value in value.items()
         )
-    return kind is list and all(map(has_single_json_form, value))
+    return kind is list and all(map(has_unambiguous_json_form, value))
 
 
-def read_row_columns(row: AuditLog) -> dict[str, Any]:
+def columns_of_written_audit_row(row: AuditLog) -> dict[str, Any]:
     """Return what the columns of a row that was just written hold."""
     return {
         str(field.column): field.get_prep_value(getattr(row, field.attname))
@@ -78,29 +78,29 @@ def read_row_columns(row: AuditLog) -> dict[str, Any]:
     }
 
 
-def compute_entry_hash(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
-    return leaf_hash(build_canonical_entry(columns, by_signalbox=by_signalbox))
+def compute_audit_entry_hash(columns: Mapping[str, Any], *, by_signalbox: bool) -> bytes:
+    return leaf_hash(build_canonical_audit_entry(columns, by_signalbox=by_signalbox))
 
 
-def build_lost_entry(audit_id: int) -> bytes:
+def build_entry_for_deleted_audit_row(audit_id: int) -> bytes:
     """Return the placeholder for a row that was deleted before its entry was read: nobody knows its content."""
     return bytes(rfc8785.dumps({"v": VERSION, "id": canonical_column_value(audit_id), "lost": True}))
 
 
-def load_stored_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+def load_audit_row_columns(audit_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the columns of those rows that are there, by id, as they are stored."""
     ids = list(audit_ids)
     try:
-        return query_stored_columns(ids, "{}")
+        return query_audit_row_columns(ids, "{}")
     except (DatabaseError, UnicodeDecodeError):  # bytes that are no text, in a row of another program
         return {
             row_id: columns
             for audit_id in ids
-            for row_id, columns in query_columns_as_bytes(audit_id).items()
+            for row_id, columns in query_audit_row_columns_as_bytes(audit_id).items()
         }
 
 
-def query_stored_columns(audit_ids: list[int], form: str) -> dict[int, dict[str, Any]]:
+def query_audit_row_columns(audit_ids: list[int], form: str) -> dict[int, dict[str, Any]]:
     if not audit_ids:
         return {}
     columns = ", ".join(form.format(name) for name in COLUMNS)
@@ -110,11 +110,11 @@ def query_stored_columns(audit_ids: list[int], form: str) -> dict[int, dict[str,
         return {row[0]: dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()}
 
 
-def query_columns_as_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
+def query_audit_row_columns_as_bytes(audit_id: int) -> dict[int, dict[str, Any]]:
     try:
-        return query_stored_columns([audit_id], "{}")
+        return query_audit_row_columns([audit_id], "{}")
     except (DatabaseError, UnicodeDecodeError):
-        (columns,) = query_stored_columns([audit_id], cast_to_bytes_sql("{}")).values()
+        (columns,) = query_audit_row_columns([audit_id], cast_to_bytes_sql("{}")).values()
         return {audit_id: columns | {"id": audit_id}}
 
 

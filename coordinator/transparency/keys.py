@@ -31,7 +31,7 @@ def load_audit_signer() -> NoteSigner:
         if not file.exists():
             if load_log_verifiers():
                 raise NoteError("it does not exist, and this log has been signed before. " + REMEDY)
-            create_audit_key_file(file, NoteSigner.generate_signer(find_log_origin()))
+            create_audit_key_file(file, NoteSigner.generate_note_signer(find_log_origin()))
         private_files.make_file_private(file)
         signer = NoteSigner.parse(file.read_text())
     except (OSError, private_files.NotPrivate, NoteError) as problem:
@@ -46,7 +46,7 @@ def load_audit_signer() -> NoteSigner:
 
 def replace_audit_key() -> NoteSigner:
     """Replace the key with a new one and return that; the old key stays beside it with the ending `.old`."""
-    file, new = audit_key_path(), NoteSigner.generate_signer(find_log_origin())
+    file, new = audit_key_path(), NoteSigner.generate_note_signer(find_log_origin())
     temporary_path = write_temporary_key_file(file, new)
     if file.exists():
         old = file.with_name(file.name + ".old")

@@ -29,7 +29,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-def fold_hashes(hashes: Sequence[bytes]) -> bytes:
+def hash_complete_subtree_from_parts(hashes: Sequence[bytes]) -> bytes:
     """Return the hash of a complete subtree from those of its 2**n parts, in order."""
     level = list(hashes)
     while len(level) > 1:
@@ -39,7 +39,7 @@ def fold_hashes(hashes: Sequence[bytes]) -> bytes:
 
 def compute_tree_root(subtree: Subtree, size: int) -> bytes:
     """Return the root of the tree's first `size` leaves."""
-    return compute_range_hash(subtree, 0, size) if size else EMPTY_ROOT
+    return compute_leaf_range_hash(subtree, 0, size) if size else EMPTY_ROOT
 
 
 def inclusion_path(subtree: Subtree, index: int, size: int) -> list[bytes]:
@@ -56,43 +56,51 @@ def consistency_path(subtree: Subtree, old: int, new: int) -> list[bytes]:
     return build_consistency_subproof(subtree, old, 0, new, is_whole=True) if 0 < old < new else []
 
 
-def largest_power_below(size: int) -> int:
+def largest_power_of_two_below(size: int) -> int:
     """Return the largest power of two that is smaller than `size`."""
     return 1 << (size - 1).bit_length() - 1
 
 
-def compute_range_hash(subtree: Subtree, low: int, high: int) -> bytes:
+def compute_leaf_range_hash(subtree: Subtree, low: int, high: int) -> bytes:
     size = high - low
     if size & (size - 1) == 0:  # the splits of the standard keep such a range aligned
         level = size.bit_length() - 1
         return subtree(level, low >> level)
-    middle = low + largest_power_below(size)
-    return node_hash(compute_range_hash(subtree, low, middle), compute_range_hash(subtree, middle, high))
+    middle = low + largest_power_of_two_below(size)
+    return node_hash(
+        compute_leaf_range_hash(subtree, low, middle), compute_leaf_range_hash(subtree, middle, high)
+    )
 
 
 def build_inclusion_path(subtree: Subtree, index: int, low: int, high: int) -> list[bytes]:
     if high - low == 1:
         return []
-    middle = low + largest_power_below(high - low)
+    middle = low + largest_power_of_two_below(high - low)
     if index < middle:
-        return [*build_inclusion_path(subtree, index, low, middle), compute_range_hash(subtree, middle, high)]
-    return [*build_inclusion_path(subtree, index, middle, high), compute_range_hash(subtree, low, middle)]
+        return [
+            *build_inclusion_path(subtree, index, low, middle),
+            compute_leaf_range_hash(subtree, middle, high),
+        ]
+    return [
+        *build_inclusion_path(subtree, index, middle, high),
+        compute_leaf_range_hash(subtree, low, middle),
+    ]
 
 
 def build_consistency_subproof(
     subtree: Subtree, old: int, low: int, high: int, *, is_whole: bool
 ) -> list[bytes]:
     if old == high:
-        return [] if is_whole else [compute_range_hash(subtree, low, high)]
-    middle = low + largest_power_below(high - low)
+        return [] if is_whole else [compute_leaf_range_hash(subtree, low, high)]
+    middle = low + largest_power_of_two_below(high - low)
     if old <= middle:
         return [
             *build_consistency_subproof(subtree, old, low, middle, is_whole=is_whole),
-            compute_range_hash(subtree, middle, high),
+            compute_leaf_range_hash(subtree, middle, high),
         ]
     return [
         *build_consistency_subproof(subtree, old, middle, high, is_whole=False),
-        compute_range_hash(subtree, low, middle),
+        compute_leaf_range_hash(subtree, low, middle),
     ]
 
 
@@ -104,7 +112,7 @@ def verify_inclusion(
         raise ProofError(f"Leaf {index} is not in a tree of {size} leaves.")
     require_hash_lengths([entry_hash, *path])
     computed_hash = entry_hash
-    for sibling, is_left in iterate_path_sides(index, size - 1, path):
+    for sibling, is_left in iterate_path_hashes_with_side(index, size - 1, path):
         computed_hash = node_hash(sibling, computed_hash) if is_left else node_hash(computed_hash, sibling)
     if computed_hash != expected:
         raise ProofError("The entry's hash does not lead to the root of the checkpoint.")
@@ -118,7 +126,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
     if not 0 <= old <= new:
         raise ProofError(f"A tree of {new} leaves does not continue one of {old}.")
     if old in {0, new}:
-        require_empty_path(old, path, old_root, new_root if old == new else EMPTY_ROOT)
+        require_empty_consistency_path(old, path, old_root, new_root if old == new else EMPTY_ROOT)
         return
     if not path:
         raise ProofError("The proof is empty.")
@@ -128,7 +136,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
     while low & 1:
         low, high = low >> 1, high >> 1
     of_old = of_new = siblings[0]
-    for sibling, is_left in iterate_path_sides(low, high, siblings[1:]):
+    for sibling, is_left in iterate_path_hashes_with_side(low, high, siblings[1:]):
         of_old = node_hash(sibling, of_old) if is_left else of_old
         of_new = node_hash(sibling, of_new) if is_left else node_hash(of_new, sibling)
     if of_old != old_root:
@@ -137,7 +145,7 @@ def verify_consistency(old: int, new: int, path: Sequence[bytes], old_root: byte
         raise ProofError("The proof does not lead to the newer root.")
 
 
-def require_empty_path(old: int, path: Sequence[bytes], old_root: bytes, expected: bytes) -> None:
+def require_empty_consistency_path(old: int, path: Sequence[bytes], old_root: bytes, expected: bytes) -> None:
     if path:
         raise ProofError("The empty tree, and trees of one size, need no proof, and this one has hashes.")
     if old_root != expected:
@@ -153,7 +161,7 @@ def require_hash_lengths(hashes: Sequence[bytes]) -> None:
         raise ProofError("The proof holds something that is not a hash of 32 bytes.")
 
 
-def iterate_path_sides(low: int, high: int, path: Sequence[bytes]) -> Iterator[tuple[bytes, bool]]:
+def iterate_path_hashes_with_side(low: int, high: int, path: Sequence[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield each hash of a path on its way up, and whether it is the left one of its pair."""
     for sibling in path:
         if high == 0:

@@ -40,7 +40,7 @@ def encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def compute_key_id(name: str, kind: int, public: bytes) -> bytes:
+def compute_note_key_id(name: str, kind: int, public: bytes) -> bytes:
     """Return the four bytes by which signatures name their key."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([kind]) + public).digest()[:4]
 
@@ -55,7 +55,7 @@ class NoteVerifier:
 
     @property
     def id(self) -> bytes:
-        return compute_key_id(self.name, self.kind, self.public)
+        return compute_note_key_id(self.name, self.kind, self.public)
 
     @property
     def public_key_text(self) -> str:
@@ -98,7 +98,7 @@ class NoteSigner:
     seed: bytes
 
     @classmethod
-    def generate_signer(cls, name: str) -> NoteSigner:
+    def generate_note_signer(cls, name: str) -> NoteSigner:
         return cls(name, Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
@@ -133,10 +133,10 @@ class NoteSigner:
 
     def sign_note(self, text: str) -> str:
         """Return the signed note: the text, an empty line, one signature line."""
-        return f"{text}\n{format_signature_line(self.public_verifier, self.private_key.sign(text.encode()))}"
+        return f"{text}\n{format_note_signature_line(self.public_verifier, self.private_key.sign(text.encode()))}"
 
 
-def format_signature_line(by: NoteVerifier, signature: bytes) -> str:
+def format_note_signature_line(by: NoteVerifier, signature: bytes) -> str:
     """Return one line of a note's signatures, with its line break."""
     return f"— {by.name} {encode_base64(by.id + signature)}\n"
 
@@ -150,11 +150,11 @@ class NoteSignature:
     signature: bytes
 
     @property
-    def note_line(self) -> str:
+    def signature_as_note_line(self) -> str:
         return f"— {self.name} {encode_base64(self.key_id + self.signature)}\n"
 
 
-def parse_signatures(lines: str) -> list[NoteSignature]:
+def parse_note_signatures(lines: str) -> list[NoteSignature]:
     """Read signature lines. Raises NoteError."""
     signatures = []
     for line in lines.splitlines():
@@ -184,7 +184,7 @@ class SignedNote:
         text, gap, lines = note.rpartition("\n\n")
         if not gap or not lines.endswith("\n") or any(ord(c) < 0x20 and c != "\n" for c in note):
             raise NoteError("This is not a signed note: text, an empty line, signature lines.")
-        return cls(text + "\n", parse_signatures(lines))
+        return cls(text + "\n", parse_note_signatures(lines))
 
     def find_signing_keys(self, trusted: Iterable[NoteVerifier]) -> list[NoteVerifier]:
         """Return the trusted keys that have signed. Raises NoteError where a signature of one of them is wrong."""

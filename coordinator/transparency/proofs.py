@@ -54,29 +54,29 @@ def find_log_entry_status(row: AuditLog) -> LogEntryStatus:
 def find_log_entry_statuses(rows: Sequence[AuditLog]) -> list[LogEntryStatus]:
     """Return each row's state in the log now."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_stored_columns(ids)
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_row_columns(ids)
     newest, tree = find_newest_checkpoint(), LogTree()
-    is_sound = newest is not None and is_sound_checkpoint(newest)
+    is_sound = newest is not None and is_checkpoint_signature_valid(newest)
     return [evaluate_log_entry(leaves.get(pk), stored.get(pk), newest, tree, is_sound=is_sound) for pk in ids]
 
 
-def find_changed_rows(rows: Sequence[AuditLog]) -> set[int]:
+def find_audit_rows_differing_from_log(rows: Sequence[AuditLog]) -> set[int]:
     """Return the ids of those rows that do not match their leaves, or have none: fast enough for lists."""
     ids = [row.pk for row in rows]
-    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_stored_columns(ids)
-    return {pk for pk in ids if not is_matching_leaf(leaves.get(pk), stored.get(pk))}
+    leaves, stored = AuditLeaf.objects.in_bulk(ids), entries.load_audit_row_columns(ids)
+    return {pk for pk in ids if not audit_row_matches_leaf(leaves.get(pk), stored.get(pk))}
 
 
-def is_matching_leaf(leaf: AuditLeaf | None, columns: Mapping[str, Any] | None) -> bool:
+def audit_row_matches_leaf(leaf: AuditLeaf | None, columns: Mapping[str, Any] | None) -> bool:
     """Say whether a row is what its leaf says. A leaf without a hash is not sealed yet."""
     if leaf is None or columns is None:
         return leaf is not None
-    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.compute_entry_hash(
+    return leaf.leaf_hash is None or bytes(leaf.leaf_hash) == entries.compute_audit_entry_hash(
         columns, by_signalbox=leaf.by_signalbox
     )
 
 
-def is_sound_checkpoint(checkpoint: AuditCheckpoint) -> bool:
+def is_checkpoint_signature_valid(checkpoint: AuditCheckpoint) -> bool:
     """Say whether a known key has signed what the columns beside the note say."""
     try:
         note = SignedNote.parse(checkpoint.note)
@@ -107,7 +107,9 @@ def evaluate_log_entry(
     if leaf.leaf_index is None or leaf.leaf_hash is None:
         return entry
     canonical = (
-        b"" if columns is None else entries.build_canonical_entry(columns, by_signalbox=leaf.by_signalbox)
+        b""
+        if columns is None
+        else entries.build_canonical_audit_entry(columns, by_signalbox=leaf.by_signalbox)
     )
     if merkle.leaf_hash(canonical) != bytes(leaf.leaf_hash):
         problem = "The row was changed after it was written: it does not match its leaf in the log."
@@ -116,7 +118,7 @@ def evaluate_log_entry(
     if newest is None or newest.tree_size <= leaf.leaf_index:
         return entry
     if not is_sound:
-        return mark_entry_unproved(
+        return build_unproved_log_entry_status(
             entry, "The newest checkpoint was changed: no key of this log has signed what it says."
         )
     return prove_sealed_entry(entry, leaf, newest, tree)
@@ -130,14 +132,14 @@ def prove_sealed_entry(
         path = merkle.inclusion_path(tree.compute_subtree_hash, index, size)
         merkle.verify_inclusion(leaf_hash, index, size, path, bytes(newest.root_hash))
     except (MissingLeaf, merkle.ProofError):
-        return mark_entry_unproved(
+        return build_unproved_log_entry_status(
             entry,
             f"The log was changed: it does not show this entry in the signed checkpoint of {size:,} entries.",
         )
     return replace(entry, standing=EntryState.SEALED, checkpoint=newest, path=tuple(path))
 
 
-def mark_entry_unproved(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
+def build_unproved_log_entry_status(entry: LogEntryStatus, problem: str) -> LogEntryStatus:
     return replace(entry, standing=EntryState.UNPROVED, problem=problem)
 
 

@@ -68,7 +68,7 @@ class DeliveryState:
     error: str | None
 
 
-def list_deliveries() -> list[DeliveryState]:
+def list_checkpoint_deliveries() -> list[DeliveryState]:
     """Return every place of the setting. Raises ValueError where the setting cannot be read."""
     rows_by_place = {row.place: row for row in AuditDelivery.objects.all()}
     errors = dict(Job.objects.filter(name=SEND_CHECKPOINT).values_list("subject", "error"))

@@ -30,17 +30,17 @@ class LogTree:
         """Return the hash of a complete subtree (merkle.Subtree). Raises MissingLeaf."""
         base, above = (level // HEIGHT) * HEIGHT, level % HEIGHT
         first, count = position << above, 1 << above
-        row = self.load_hash_row(base, first // WIDTH)
+        row = self.load_subtree_hashes_at_level(base, first // WIDTH)
         hash_row = row[first % WIDTH : first % WIDTH + count]
         if len(hash_row) != count:
             raise MissingLeaf(f"Leaf {(first << base) + (len(hash_row) << base)} is missing in the log.")
-        return merkle.fold_hashes(hash_row)
+        return merkle.hash_complete_subtree_from_parts(hash_row)
 
-    def compute_root_hash(self, size: int) -> bytes:
+    def compute_log_root_hash(self, size: int) -> bytes:
         """Return the root over the first `count_log_entries` leaves. Raises MissingLeaf."""
         return merkle.compute_tree_root(self.compute_subtree_hash, size)
 
-    def load_hash_row(self, level: int, number: int) -> list[bytes]:
+    def load_subtree_hashes_at_level(self, level: int, number: int) -> list[bytes]:
         """Return the hashes at `level` from place number * WIDTH on: WIDTH of them, or as many as there are."""
         key = (level, number)
         if key not in self._rows:
@@ -83,12 +83,12 @@ class LogTree:
 
     def compute_stored_node_hash(self, level: int, position: int) -> bytes:
         """Return the hash of a kept node from the 256 hashes below it. Raises MissingLeaf."""
-        row = self.load_hash_row(level - HEIGHT, position)
+        row = self.load_subtree_hashes_at_level(level - HEIGHT, position)
         if len(row) != WIDTH:
             raise MissingLeaf(
                 f"Leaf {((position * WIDTH) + len(row)) << (level - HEIGHT)} is missing in the log."
             )
-        return merkle.fold_hashes(row)
+        return merkle.hash_complete_subtree_from_parts(row)
 
 
 def count_log_entries() -> int:
@@ -102,7 +102,7 @@ def find_newest_checkpoint() -> AuditCheckpoint | None:
     return AuditCheckpoint.objects.order_by("-tree_size").first()
 
 
-def store_complete_nodes(size: int) -> int:
+def store_complete_merkle_nodes(size: int) -> int:
     """Write the inner nodes that the first `count_log_entries` leaves complete and that are not kept yet; return
     how many.
     """

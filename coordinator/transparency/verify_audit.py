@@ -64,7 +64,7 @@ class PublicKey:
         if self.id.hex() != parts[1]:
             raise InvalidEvidence("The key's hash does not fit the key: a character may be wrong.")
 
-    def check_signature(self, text: str, signature: bytes) -> str:
+    def verify_note_signature_with_key(self, text: str, signature: bytes) -> str:
         """Raise InvalidEvidence unless the signature is this key's over the text; return when a witness signed."""
         message, at = text.encode(), 0
         if self.kind == WITNESS:
@@ -105,7 +105,9 @@ def read_signed_checkpoint(
         raw = from_base64(data)
         for key in (log_key, *witnesses):
             if (name, raw[:4]) == (key.name, key.id):
-                signed[key] = f"{escape_unprintable_text(key.name)}{key.check_signature(text, raw[4:])}"
+                signed[key] = (
+                    f"{escape_unprintable_text(key.name)}{key.verify_note_signature_with_key(text, raw[4:])}"
+                )
     if log_key not in signed:
         raise InvalidEvidence("The log's key has not signed this checkpoint.")
     for key in witnesses:
@@ -114,7 +116,7 @@ def read_signed_checkpoint(
     return int(parts[1]), from_base64(parts[2]), list(signed.values())
 
 
-def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
+def root_from_inclusion_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes:
     """Return the root that an inclusion proof leads to (RFC 9162, section 2.1.3.2)."""
     if not 0 <= index < size:
         raise InvalidEvidence("The entry's number is not in the checkpoint's tree.")
@@ -136,7 +138,7 @@ def root_from_path(leaf: bytes, index: int, size: int, path: list[bytes]) -> byt
     return node_hash
 
 
-def root_from_peaks(peaks: list[bytes]) -> bytes:
+def root_from_complete_subtrees(peaks: list[bytes]) -> bytes:
     """Return the root from the complete subtrees, largest first."""
     if not peaks:
         return sha256_digest(b"")
@@ -158,7 +160,7 @@ def format_escaped_json(value: object) -> str:
     return "\n".join(escape_unprintable_text(line) for line in lines)
 
 
-def summarize_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
+def summarize_audit_entry(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return who did what when, and what exactly was judged, each as a name and a text. Raises InvalidEvidence."""
     columns = (
         ("Who", "actor_id"), ("What", "event_type"), ("Result", "result"), ("When", "timestamp"),
@@ -195,11 +197,11 @@ def verify_proof_file(text: str, log_key: PublicKey, witnesses: list[PublicKey])
         raise InvalidEvidence("The proof does not say which entry it is for.")
     index, path = int(lines[2][6:]), [from_base64(line) for line in lines[3:]]
     size, root, signers = read_signed_checkpoint(note, log_key, witnesses)
-    if root_from_path(sha256_digest(b"\x00" + entry), index, size, path) != root:
+    if root_from_inclusion_path(sha256_digest(b"\x00" + entry), index, size, path) != root:
         raise InvalidEvidence("The entry is not in the log that was signed: one of them was changed.")
     values = json.loads(entry)
     print(f"The proof is valid. Entry {index} of {size:,}:\n")
-    for name, summary_text in summarize_entry(values):
+    for name, summary_text in summarize_audit_entry(values):
         print(f"  {name + ':':<12}{escape_unprintable_text(summary_text)}")
     print("\nThe whole entry:\n")
     for name, value in values.items():
@@ -236,7 +238,7 @@ def verify_export_file(lines: list[str], log_key: PublicKey, witnesses: list[Pub
         raise InvalidEvidence(
             f"The checkpoint covers {size:,} entries, and the export has {len(lines) - 1:,}."
         )
-    if root_from_peaks(peaks) != root:
+    if root_from_complete_subtrees(peaks) != root:
         raise InvalidEvidence(
             "The entries are not those that were signed: something was changed, added, removed or moved."
         )

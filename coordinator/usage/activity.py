@@ -24,12 +24,12 @@ BOUNDS = {
 DURATIONS = (*BOUNDS, "longer")
 
 
-def hour_number(moment: datetime) -> int:
+def hours_since_1970(moment: datetime) -> int:
     """Return the hour of an instant, in hours since 1970 (UTC)."""
     return instants.to_milliseconds(moment) // HOUR
 
 
-def hour_start(hour: int) -> datetime:
+def datetime_of_hour_number(hour: int) -> datetime:
     """Return when an hour begins."""
     return instants.from_microseconds(hour * HOUR * 1000)
 
@@ -82,7 +82,9 @@ class AgentHours:
         return sum(self.calls_by_hour.values())
 
 
-def filter_activity(first: int, last: int, names: Iterable[str] | None = None) -> QuerySet[ActivityHour]:
+def filter_activity_hours(
+    first: int, last: int, names: Iterable[str] | None = None
+) -> QuerySet[ActivityHour]:
     """Return what was counted from one hour up to another, of these names of an agent or of all."""
     rows = ActivityHour.objects.filter(hour__gte=first, hour__lte=last)
     return rows if names is None else rows.filter(agent_name__in=list(names))
@@ -94,7 +96,7 @@ def load_calls_by_hour(rows: QuerySet[ActivityHour]) -> dict[int, CallTotals]:
     return {hour: CallTotals(int(calls), int(failed)) for hour, calls, failed in grouped}
 
 
-def load_agent_hours(rows: QuerySet[ActivityHour]) -> list[AgentHours]:
+def load_calls_by_agent_and_hour(rows: QuerySet[ActivityHour]) -> list[AgentHours]:
     """Return the calls of each agent by hour, the busiest first; the names of an agent count together."""
     grouped = list(rows.order_by().values_list("agent_name", "hour").annotate(sum_calls=Sum("calls")))
     linked = find_linked_agents_of_names({name for name, _, _ in grouped})
@@ -118,9 +120,9 @@ def load_calls_by_tool(rows: QuerySet[ActivityHour]) -> dict[str, CallTotals]:
     return dict(sorted(totals.items(), key=lambda item: (-item[1].calls, item[0])))
 
 
-def find_uncounted_since(first: int) -> Any:
+def find_start_of_counted_hours(first: int) -> Any:
     """Return when the oldest counted hour from `first` on begins, where earlier ones are still to be counted."""
     oldest = (
         CountedHour.objects.filter(hour__gte=first).order_by("hour").values_list("hour", flat=True).first()
     )
-    return None if oldest is None or oldest <= first else hour_start(oldest)
+    return None if oldest is None or oldest <= first else datetime_of_hour_number(oldest)

@@ -68,22 +68,25 @@ class RequestAmounts:
 AMOUNTS = tuple(RequestAmounts.__dataclass_fields__)
 
 
-def build_request_amounts(tokens: Mapping[str, int | None], detail: UsageDetail) -> RequestAmounts:
+def build_model_request_amounts(tokens: Mapping[str, int | None], detail: UsageDetail) -> RequestAmounts:
     """Return the amounts of a request from its event's columns (`input_tokens` and others) and the detail."""
-    output, written = bound_count(tokens.get("output_tokens")), bound_count(tokens.get("cache_write_tokens"))
-    for_an_hour = min(bound_count(detail.cache_write_1h_tokens), written)
+    output, written = (
+        clamp_reported_token_count(tokens.get("output_tokens")),
+        clamp_reported_token_count(tokens.get("cache_write_tokens")),
+    )
+    for_an_hour = min(clamp_reported_token_count(detail.cache_write_1h_tokens), written)
     return RequestAmounts(
-        input_tokens=bound_count(tokens.get("input_tokens")),
+        input_tokens=clamp_reported_token_count(tokens.get("input_tokens")),
         output_tokens=output,
-        cache_read_tokens=bound_count(tokens.get("cache_read_tokens")),
+        cache_read_tokens=clamp_reported_token_count(tokens.get("cache_read_tokens")),
         cache_write_5m_tokens=written - for_an_hour,
         cache_write_1h_tokens=for_an_hour,
-        reasoning_tokens=min(bound_count(detail.reasoning_tokens), output),
-        tool_tokens=bound_count(detail.tool_tokens),
-        web_searches=bound_count(detail.web_searches, MOST_SEARCHES),
+        reasoning_tokens=min(clamp_reported_token_count(detail.reasoning_tokens), output),
+        tool_tokens=clamp_reported_token_count(detail.tool_tokens),
+        web_searches=clamp_reported_token_count(detail.web_searches, MOST_SEARCHES),
     )
 
 
-def bound_count(value: Any, most: int = MOST_TOKENS) -> int:
+def clamp_reported_token_count(value: Any, most: int = MOST_TOKENS) -> int:
     """Return a count within 0 and `most`; 0 for what is no whole number."""
     return min(max(value, 0), most) if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -22,7 +22,7 @@ class LimitReading:
     resets_at_us: int
 
 
-def parse_codex_limits(reported: Any, at: datetime | None) -> list[LimitReading]:
+def parse_codex_rate_limits(reported: Any, at: datetime | None) -> list[LimitReading]:
     """Return the windows of a `rate_limits` of Codex; those that cannot be read are left out."""
     if not isinstance(reported, dict):
         return []

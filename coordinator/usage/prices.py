@@ -75,7 +75,7 @@ def normalize_model_name(model: str) -> str:
     return name
 
 
-def load_own_prices() -> dict[str, TokenPrice]:
+def load_configured_model_prices() -> dict[str, TokenPrice]:
     """Return the prices that people here have set, by the model's plain name.
 
     In plain SQL: each group of events with tokens asks it, and building the query would take half of their counting.
@@ -133,7 +133,7 @@ def find_list_price(name: str, day: date, how: tuple[str | None, str | None, boo
     price_conditions = {"speed": speed, "service_tier": tier, "processing": "batch" if is_batch else None}
     context = {key: value for key, value in price_conditions.items() if value}
     at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-    for provider, model in list_price_references(name):
+    for provider, model in price_list_names_for_model(name):
         price_query: dict[str, Any] = {"provider_id": provider, "genai_request_timestamp": at}
         try:
             plain = calc_price(Usage(input_tokens=1), model, **price_query)
@@ -146,11 +146,11 @@ def find_list_price(name: str, day: date, how: tuple[str | None, str | None, boo
             continue
         if speed == "fast" and list_price.model_price == plain.model_price:
             return None
-        return build_list_price(list_price.model_price, list_price.provider.id)
+        return token_price_from_list_entry(list_price.model_price, list_price.provider.id)
     return None
 
 
-def list_price_references(name: str) -> list[tuple[str | None, str]]:
+def price_list_names_for_model(name: str) -> list[tuple[str | None, str]]:
     """Return the provider and the model under which a list may know a name: `gpt-4o`, `openai/gpt-4o` and longer."""
     first, slash, rest = name.partition("/")
     last = name.rpartition("/")[2]
@@ -161,7 +161,7 @@ def list_price_references(name: str) -> list[tuple[str | None, str]]:
     return references
 
 
-def build_list_price(listed: Any, provider: str) -> TokenPrice | None:
+def token_price_from_list_entry(listed: Any, provider: str) -> TokenPrice | None:
     """Return a price of the list as ours; None where it has none for tokens in and out."""
     if listed.input_mtok is None or listed.output_mtok is None:
         return None
@@ -170,36 +170,36 @@ def build_list_price(listed: Any, provider: str) -> TokenPrice | None:
         for name in ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
         for tier in getattr(getattr(listed, name), "tiers", ())
     }
-    price = read_listed_price(listed, 0)
+    price = convert_listed_price_for_prompt(listed, 0)
     if starts:
         start = min(starts)
         price = replace(
             price,
             long_from=start,
-            long_price=read_listed_price(listed, start + 1),
+            long_price=convert_listed_price_for_prompt(listed, start + 1),
             needs_long_window=provider in LONG_WINDOW_PROVIDERS,
         )
     return price
 
 
-def read_listed_price(listed: Any, prompt_tokens: int) -> TokenPrice:
+def convert_listed_price_for_prompt(listed: Any, prompt_tokens: int) -> TokenPrice:
     """Return what the list says for prompts of so many tokens. A kind without a price costs as what it is part of."""
 
-    def per_million(name: str, otherwise: float) -> float:
+    def listed_price_per_million_tokens(name: str, otherwise: float) -> float:
         value = getattr(listed, name)
         if value is None:
             return otherwise
         tiers = [tier.price for tier in getattr(value, "tiers", ()) if prompt_tokens > tier.start]
         return float(tiers[-1] if tiers else getattr(value, "base", value))
 
-    input_price = per_million("input_mtok", 0.0)
-    written = per_million("cache_write_mtok", input_price)
+    input_price = listed_price_per_million_tokens("input_mtok", 0.0)
+    written = listed_price_per_million_tokens("cache_write_mtok", input_price)
     return TokenPrice(
         input=input_price,
-        output=per_million("output_mtok", 0.0),
-        cache_read=per_million("cache_read_mtok", input_price),
+        output=listed_price_per_million_tokens("output_mtok", 0.0),
+        cache_read=listed_price_per_million_tokens("cache_read_mtok", input_price),
         cache_write=written,
         listed=True,
-        cache_write_1h=per_million("cache_write_1h_mtok", written),
-        web_search=per_million("web_searches_kcount", 0.0) / 1000,
+        cache_write_1h=listed_price_per_million_tokens("cache_write_1h_mtok", written),
+        web_search=listed_price_per_million_tokens("web_searches_kcount", 0.0) / 1000,
     )

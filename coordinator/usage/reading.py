@@ -48,7 +48,7 @@ class TokenUsage:
     web_searches: int = 0
 
     @property
-    def is_priced(self) -> bool:
+    def is_all_usage_priced(self) -> bool:
         """Say whether all of it has a price."""
         return not self.unpriced_tokens
 
@@ -68,9 +68,9 @@ class TokenUsage:
     @property
     def cost_label(self) -> str:
         """The cost as people read it; `from $1.20` where some of it has no price."""
-        if not self.is_priced and not self.cost:
+        if not self.is_all_usage_priced and not self.cost:
             return "no price"
-        return f"{'' if self.is_priced else 'from '}{format_dollars(self.cost)}"
+        return f"{'' if self.is_all_usage_priced else 'from '}{format_dollars(self.cost)}"
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
         return TokenUsage(*(getattr(self, name) + getattr(other, name) for name in FIELDS))
@@ -90,7 +90,7 @@ def format_dollars(dollars: float) -> str:
     return f"${dollars:,.{2 if dollars >= 0.1 or not dollars else 4}f}"
 
 
-def whole_sum(*columns: str, when: Q | None = None) -> Sum:
+def sum_columns_or_zero(*columns: str, when: Q | None = None) -> Sum:
     """Return the sum of columns over a group's rows, 0 where it has none."""
     total: Any = F(columns[0])
     for column in columns[1:]:
@@ -102,20 +102,20 @@ def whole_sum(*columns: str, when: Q | None = None) -> Sum:
 _WRITTEN = ("cache_write_5m_tokens", "cache_write_1h_tokens")
 _ALL = ("input_tokens", "output_tokens", "cache_read_tokens", *_WRITTEN)
 SUMS: dict[str, Any] = {
-    "sum_input": whole_sum("input_tokens"),
-    "sum_output": whole_sum("output_tokens"),
-    "sum_cache_read": whole_sum("cache_read_tokens"),
-    "sum_cache_write": whole_sum(*_WRITTEN),
+    "sum_input": sum_columns_or_zero("input_tokens"),
+    "sum_output": sum_columns_or_zero("output_tokens"),
+    "sum_cache_read": sum_columns_or_zero("cache_read_tokens"),
+    "sum_cache_write": sum_columns_or_zero(*_WRITTEN),
     "sum_cost": Sum(Coalesce("cost", Value(0.0)), default=0.0, output_field=FloatField()),
-    "sum_unpriced_tokens": whole_sum(*_ALL, when=Q(cost__isnull=True)),
+    "sum_unpriced_tokens": sum_columns_or_zero(*_ALL, when=Q(cost__isnull=True)),
     "sum_requests": Count("*"),
-    "sum_cache_write_1h": whole_sum("cache_write_1h_tokens"),
-    "sum_reasoning": whole_sum("reasoning_tokens"),
-    "sum_web_searches": whole_sum("web_searches"),
+    "sum_cache_write_1h": sum_columns_or_zero("cache_write_1h_tokens"),
+    "sum_reasoning": sum_columns_or_zero("reasoning_tokens"),
+    "sum_web_searches": sum_columns_or_zero("web_searches"),
 }
 
 
-def usage_from_sums(row: Mapping[str, Any]) -> TokenUsage:
+def token_usage_from_sums(row: Mapping[str, Any]) -> TokenUsage:
     """Return the usage that a row of SUMS holds."""
     # PostgreSQL sums integers as decimals.
     values: dict[str, Any] = {name: int(row[f"sum_{name}"] or 0) for name in FIELDS if name != "cost"}
@@ -127,12 +127,12 @@ def load_usage_by_columns(
 ) -> dict[tuple[Any, ...], TokenUsage]:
     """Return the usage of each group of `rows` by the columns `names`."""
     grouped = rows.order_by().values(*names).annotate(**SUMS)
-    return {tuple(row[name] for name in names): usage_from_sums(row) for row in grouped}
+    return {tuple(row[name] for name in names): token_usage_from_sums(row) for row in grouped}
 
 
 def sum_usage_rows(rows: QuerySet[ModelRequestUsage]) -> TokenUsage:
     """Return the usage of `rows` together."""
-    return usage_from_sums(rows.aggregate(**SUMS))
+    return token_usage_from_sums(rows.aggregate(**SUMS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,15 @@ class PeriodUsage:
         return 100 * self.subagents.total_tokens // max(self.total.total_tokens, 1)
 
     @property
-    def session_cost(self) -> float:
+    def average_session_cost(self) -> float:
         """The average cost of a session in US dollars, as far as prices are known."""
         return self.total.cost / max(self.sessions, 1)
 
     @property
     def session_cost_label(self) -> str:
-        return TokenUsage(cost=self.session_cost, unpriced_tokens=self.total.unpriced_tokens).cost_label
+        return TokenUsage(
+            cost=self.average_session_cost, unpriced_tokens=self.total.unpriced_tokens
+        ).cost_label
 
     @property
     def session_tokens(self) -> int:
@@ -176,12 +178,12 @@ def load_period_usage(rows: QuerySet[ModelRequestUsage]) -> PeriodUsage:
     return PeriodUsage(parts.get((0,), TokenUsage()) + subagents, subagents, sessions)
 
 
-def load_dearest_sessions(rows: QuerySet[ModelRequestUsage], most: int) -> dict[str, TokenUsage]:
+def load_usage_of_costliest_sessions(rows: QuerySet[ModelRequestUsage], most: int) -> dict[str, TokenUsage]:
     """Return the usage of the sessions that cost most, the dearest first; by tokens where costs are equal."""
     grouped: QuerySet[Any, Any] = rows.order_by().values("session_id").annotate(**SUMS)
     tokens = F("sum_input") + F("sum_output") + F("sum_cache_read") + F("sum_cache_write")
     dearest = grouped.annotate(sum_tokens=tokens).order_by("-sum_cost", "-sum_tokens", "session_id")[:most]
-    return {row["session_id"]: usage_from_sums(row) for row in dearest}
+    return {row["session_id"]: token_usage_from_sums(row) for row in dearest}
 
 
 def load_usage_by_session(session_ids: Iterable[str]) -> dict[str, TokenUsage]:
@@ -264,12 +266,12 @@ def load_usage_by_dimensions(
         key = list(row[:size])
         if agent_index is not None and key[agent_index] in agents:
             key[agent_index] = agents[key[agent_index]].agent_id
-        used = usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
+        used = token_usage_from_sums(dict(zip(names_of_sums, row[size:], strict=True)))
         usages[tuple(key)] = usages.get(tuple(key), TokenUsage()) + used
     return usages
 
 
-def load_usage_days(days: QuerySet[UsageDay]) -> dict[tuple[str, str], TokenUsage]:
+def load_usage_by_day_and_model(days: QuerySet[UsageDay]) -> dict[tuple[str, str], TokenUsage]:
     """Return what was used by day, in the installation's zone, and model, of the sums that are kept for each session.
 
     They have no numbers of requests. What an older version has counted without costs is without a price.
@@ -277,10 +279,10 @@ def load_usage_days(days: QuerySet[UsageDay]) -> dict[tuple[str, str], TokenUsag
     tokens = F("input_tokens") + F("output_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     grouped: QuerySet[Any, Any] = days.exclude(model="").order_by().values("day", "model")
     sums = grouped.annotate(
-        sum_input=whole_sum("input_tokens"),
-        sum_output=whole_sum("output_tokens"),
-        sum_cache_read=whole_sum("cache_read_tokens"),
-        sum_cache_write=whole_sum("cache_write_tokens"),
+        sum_input=sum_columns_or_zero("input_tokens"),
+        sum_output=sum_columns_or_zero("output_tokens"),
+        sum_cache_read=sum_columns_or_zero("cache_read_tokens"),
+        sum_cache_write=sum_columns_or_zero("cache_write_tokens"),
         sum_cost=Sum(Coalesce("cost", Value(0.0)), default=0.0, output_field=FloatField()),
         sum_unpriced_tokens=Sum(
             Case(
@@ -304,13 +306,13 @@ def load_usage_days(days: QuerySet[UsageDay]) -> dict[tuple[str, str], TokenUsag
     }
 
 
-def find_fill_progress() -> float | None:
+def usage_backfill_progress() -> float | None:
     """Return which share of the events of before is counted; None where all are."""
     fill = UsageFill.objects.order_by("id").first()
     return None if fill is None else 1 - fill.next_id / max(fill.first_id, 1)
 
 
-def sum_usages(usages: Mapping[str, TokenUsage]) -> TokenUsage:
+def sum_token_usages(usages: Mapping[str, TokenUsage]) -> TokenUsage:
     return sum(usages.values(), TokenUsage())
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from coordinator.lib import instants
 from coordinator.models import EventContext, ModelRequestUsage
-from coordinator.usage.prices import LONG_WINDOW, list_price_references, normalize_model_name
+from coordinator.usage.prices import LONG_WINDOW, normalize_model_name, price_list_names_for_model
 from coordinator.usage.reading import TokenUsage
 
 MAX_REQUESTS = 20_000  # of a session, the newest, that a page reads
@@ -59,11 +59,11 @@ class SessionUsage:
     is_whole: bool = True
 
     @property
-    def last_model(self) -> str:
+    def last_used_model(self) -> str:
         return self.context[-1].model if self.context else ""
 
     @property
-    def largest_context(self) -> int:
+    def largest_context_tokens(self) -> int:
         return max((fill.tokens for fill in self.context), default=0)
 
 
@@ -85,13 +85,13 @@ def load_session_usage(session_id: str) -> SessionUsage:
         sorted(marks.values_list("instant_us", flat=True)[:MAX_MARKS]) for marks in (prompts, compactions)
     )
     return SessionUsage(
-        build_turns(rows, prompt_instants, compaction_instants, models),
+        build_turn_totals(rows, prompt_instants, compaction_instants, models),
         build_context_fills(rows, compaction_instants, models),
         is_whole=len(rows) < MAX_REQUESTS,
     )
 
 
-def is_of_conversation(row: ModelRequestUsage, models: Collection[str]) -> bool:
+def is_request_of_main_conversation(row: ModelRequestUsage, models: Collection[str]) -> bool:
     """Say whether a request continues the session's own conversation.
 
     Not a sub-agent's, and not one that the agent sends to a small model beside it, for a title or a check: that model
@@ -100,13 +100,16 @@ def is_of_conversation(row: ModelRequestUsage, models: Collection[str]) -> bool:
     return row.subagent is None and (not models or normalize_model_name(row.model) in models)
 
 
-def build_turns(
+def build_turn_totals(
     rows: Iterable[ModelRequestUsage],
     prompts: Sequence[int],
     compactions: Sequence[int],
     models: Collection[str] = (),
 ) -> list[TurnTotals]:
-    """Return the turns that these requests, oldest first, belong to; `models` as in `is_of_conversation`."""
+    """Return the turns that these requests, oldest first, belong to.
+
+    `models` as in `is_request_of_main_conversation`.
+    """
     turn_totals: list[TurnTotals] = []
     previous_number, model, before_us = -1, "", 0
     for row in rows:
@@ -115,14 +118,14 @@ def build_turns(
             turn_totals.append(TurnTotals(row.at_us, TokenUsage(), model=model))
             previous_number = number
         turn = turn_totals[-1]
-        turn = replace(turn, usage=turn.usage + row_usage(row))
-        if is_of_conversation(row, models):
+        turn = replace(turn, usage=turn.usage + token_usage_of_request_row(row))
+        if is_request_of_main_conversation(row, models):
             turn = replace(
                 turn,
-                context_tokens=row_prompt_tokens(row),
+                context_tokens=prompt_tokens_of_request_row(row),
                 has_new_model=turn.has_new_model or bool(model and row.model != model),
                 model=row.model,
-                compactions=turn.compactions + count_between(compactions, before_us, row.at_us),
+                compactions=turn.compactions + count_instants_between(compactions, before_us, row.at_us),
             )
             model, before_us = row.model, row.at_us
         turn_totals[-1] = turn
@@ -132,29 +135,32 @@ def build_turns(
 def build_context_fills(
     rows: Iterable[ModelRequestUsage], compactions: Sequence[int], models: Collection[str] = ()
 ) -> list[ContextFill]:
-    """Return how full the context was with each request of the conversation; `models` as in `is_of_conversation`."""
+    """Return how full the context was with each request of the conversation.
+
+    `models` as in `is_request_of_main_conversation`.
+    """
     fills: list[ContextFill] = []
     for row in rows:
-        if not is_of_conversation(row, models):
+        if not is_request_of_main_conversation(row, models):
             continue
         before = fills[-1] if fills else None
         fills.append(
             ContextFill(
                 row.at_us,
-                row_prompt_tokens(row),
+                prompt_tokens_of_request_row(row),
                 row.model,
-                before is not None and count_between(compactions, before.at_us, row.at_us) > 0,
+                before is not None and count_instants_between(compactions, before.at_us, row.at_us) > 0,
                 before is not None and before.model != row.model,
             )
         )
     return fills
 
 
-def count_between(instants_us: Sequence[int], after: int, upto: int) -> int:
+def count_instants_between(instants_us: Sequence[int], after: int, upto: int) -> int:
     return bisect_right(instants_us, upto) - bisect_right(instants_us, after)
 
 
-def row_usage(row: ModelRequestUsage) -> TokenUsage:
+def token_usage_of_request_row(row: ModelRequestUsage) -> TokenUsage:
     """Return one request's usage."""
     written = row.cache_write_5m_tokens + row.cache_write_1h_tokens
     tokens = row.input_tokens + row.output_tokens + row.cache_read_tokens + written
@@ -172,11 +178,11 @@ def row_usage(row: ModelRequestUsage) -> TokenUsage:
     )
 
 
-def row_prompt_tokens(row: ModelRequestUsage) -> int:
+def prompt_tokens_of_request_row(row: ModelRequestUsage) -> int:
     return row.input_tokens + row.cache_read_tokens + row.cache_write_5m_tokens + row.cache_write_1h_tokens
 
 
-def find_context_window(model: str, largest_prompt: int = 0) -> int | None:
+def find_model_context_window_tokens(model: str, largest_prompt: int = 0) -> int | None:
     """Return how many tokens a model's context holds, by the list of prices; None where it does not say.
 
     Claude's models have a long window that must be asked for: it counts where the name says so, or where a prompt was
@@ -185,7 +191,7 @@ def find_context_window(model: str, largest_prompt: int = 0) -> int | None:
     # 24 MB and 0.13 s, only where it is asked
     from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415
 
-    for provider, name in list_price_references(normalize_model_name(model)):
+    for provider, name in price_list_names_for_model(normalize_model_name(model)):
         try:
             found_provider, listed = get_snapshot().find_provider_model(name, None, provider, None)
         except LookupError:

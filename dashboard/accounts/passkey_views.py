@@ -26,7 +26,7 @@ from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import open_to_anyone, require_POST
 from coordinator.identity.passkeys import find_address_problem
 from coordinator.lib.body_limits import SMALL, limit_body
-from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_device_cookie
+from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_sign_in_device_cookie
 from dashboard.frame.form_refusals import show_refusal_as_message
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -41,7 +41,7 @@ Begin = Callable[[str, str, datetime], dict[str, object]]
 @open_to_anyone
 def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to sign somebody in."""
-    return answer_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
+    return answer_with_passkey_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
 
 
 @allow_without_proof
@@ -66,7 +66,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
     proofs.bind_session_to_browser(request.session, secret, now, "passkey")
-    return set_device_cookie(redirect(goal), request, user)
+    return set_sign_in_device_cookie(redirect(goal), request, user)
 
 
 @allow_without_proof
@@ -78,7 +78,7 @@ def start_passkey_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs for the person to confirm that it is them."""
     user = request.user
     assert isinstance(user, User)
-    return answer_options(
+    return answer_with_passkey_options(
         request, request.POST.get(NEW, ""), partial(passkeys.begin_passkey_confirmation, user)
     )
 
@@ -91,7 +91,7 @@ def start_adding_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to make a passkey."""
     user = request.user
     assert isinstance(user, User)
-    return answer_options(request, None, partial(passkeys.begin_adding_passkey, user))
+    return answer_with_passkey_options(request, None, partial(passkeys.begin_adding_passkey, user))
 
 
 @require_POST
@@ -145,7 +145,7 @@ def create_own_recovery_codes(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("accounts:account")
 
 
-def answer_options(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
+def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin: Begin) -> HttpResponse:
     """Answer with the options of a passkey's use, or with why there are none.
 
     Args:

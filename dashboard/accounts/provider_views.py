@@ -116,7 +116,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @never_cache
 @require_sign_in_provider
 @open_to_anyone
-def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
+def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
     if request.method != "POST":
         names = ("code", "state", "iss", "error")
@@ -127,7 +127,7 @@ def return_from_provider(request: HtmxHttpRequest) -> HttpResponse:
             {"sent": parameters, "provider": settings.OIDC_NAME, "action": request.path, "makes_proof": True},
         )
     try:
-        return finish_provider_flow(request, timezone.now())
+        return finish_provider_sign_in_flow(request, timezone.now())
     except SignalboxError as refusal:
         return render_provider_refusal(request, refusal)
 
@@ -154,7 +154,7 @@ def redirect_to_provider(request: HtmxHttpRequest, purpose: Purpose, goal: str, 
     )
 
 
-def finish_provider_flow(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
+def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> HttpResponse:
     """Verify what came back, and do what they set out for."""
     from coordinator.identity.openid import flow  # noqa: PLC0415
     from coordinator.identity.openid.errors import SignInRefused  # noqa: PLC0415

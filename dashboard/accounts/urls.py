@@ -16,7 +16,7 @@ urlpatterns = [
     path("sign-in/provider/again/", provider.start_provider_confirmation, name="provider-again"),
     path("account/provider/", provider.start_provider_connection, name="provider-connect"),
     path("account/provider/leave/", provider.disconnect_from_provider, name="provider-disconnect"),
-    path("sign-in/provider/back/", provider.return_from_provider, name="provider-back"),
+    path("sign-in/provider/back/", provider.receive_redirect_from_provider, name="provider-back"),
     path("sign-in/passkey/", passkeys.sign_in_with_passkey, name="passkey-sign-in"),
     path("sign-in/passkey/options/", passkeys.start_passkey_sign_in, name="passkey-sign-in-options"),
     path("sign-in/again/passkey/", passkeys.start_passkey_confirmation, name="passkey-confirm-options"),
@@ -29,5 +29,5 @@ urlpatterns = [
     path("account/", accounts.show_account, name="account"),
     path("account/sign-out-others/", accounts.sign_out_other_browsers, name="sign-out-others"),
     path("account/password/", accounts.change_own_password, name="password"),
-    path("account/theme/", accounts.save_theme, name="theme"),
+    path("account/theme/", accounts.save_theme_in_cookie, name="theme"),
 ]

@@ -68,7 +68,7 @@ def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
         return render_sign_in_page(request, goal, form=form)
     try:
         if user := sign_in_with_password(request, form):
-            return set_device_cookie(redirect(goal), request, user)
+            return set_sign_in_device_cookie(redirect(goal), request, user)
     except SignalboxError as refusal:
         return render_sign_in_page(request, goal, refusal)
     return render_sign_in_page(request, goal, form=form, status=422)
@@ -109,7 +109,7 @@ def render_sign_in_page(
     return answer
 
 
-def set_device_cookie(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
+def set_sign_in_device_cookie(answer: HttpResponse, request: HttpRequest, user: User) -> HttpResponse:
     """Mark this browser as one that `user` has signed in with (coordinator.actions.people.accounts)."""
     answer.set_cookie(
         settings.DEVICE_COOKIE_NAME,
@@ -231,13 +231,13 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
     update_session_auth_hash(request, request.user)
     done = "set" if is_first else "changed"
     messages.success(request, f"Your password is {done}. Your other sessions have ended.")
-    return set_device_cookie(redirect("accounts:account"), request, request.user)
+    return set_sign_in_device_cookie(redirect("accounts:account"), request, request.user)
 
 
 @allow_without_proof
 @require_POST
 @open_to_anyone
-def save_theme(request: HtmxHttpRequest) -> HttpResponse:
+def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
     """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
     response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
     chosen = THEMES.get(request.POST.get("theme", ""), THEMES["system"])
@@ -263,7 +263,7 @@ def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
             login(request, user, backend=BACKEND)
             request.session.set_expiry(None)
             proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
-            return set_device_cookie(redirect("overview"), request, user)
+            return set_sign_in_device_cookie(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail
     status = 409 if problem else 422 if request.method == "POST" else 200

@@ -15,7 +15,7 @@ from coordinator.identity.actors import Actor
 from coordinator.lib.instants import EPOCH
 from coordinator.models import Agent, AgentPlugin
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period
+from dashboard.admin.filters import build_period_filter_class
 from dashboard.admin.forms import TextColumnField
 from dashboard.admin.rows import OwnedRows, OwnedRowsAdmin, RowForm
 from dashboard.templatetags.signalbox import status, time
@@ -40,10 +40,10 @@ class PluginAssignmentRows(OwnedRows):
     def compute_row_version(self, row: Any) -> str:
         return agents.plugin_assignment_version(row)
 
-    def build_initial_values(self, row: Any) -> dict[str, Any]:
+    def build_initial_values_of_row_form(self, row: Any) -> dict[str, Any]:
         return {"pos_x": row.pos_x, "pos_y": row.pos_y}
 
-    def is_untouched(self, form: Any) -> bool:
+    def is_row_form_unchanged(self, form: Any) -> bool:
         typed = AgentPlugin(pos_x=form.cleaned_data["pos_x"], pos_y=form.cleaned_data["pos_y"])
         return bool(agents.plugin_assignment_version(typed) == form.seen)
 
@@ -111,7 +111,7 @@ class AgentAdmin(OwnedRowsAdmin):
         columns.code_column("default_engine_id", label="engine"),
         columns.text_column("description"),
     )
-    list_filter = ("enabled", filter_by_period("last_seen"))
+    list_filter = ("enabled", build_period_filter_class("last_seen"))
     search_fields = ("id", "name", "description", "default_engine_id")
     list_without = ("metadata",)
     ordering = ("name",)
@@ -136,11 +136,11 @@ class AgentAdmin(OwnedRowsAdmin):
 
     def add_row(self, form: Any, actor: Actor) -> Agent:
         return agents.create_agent(
-            form.cleaned_data["id"], actor=actor, **form.changed_values(agents.EDITABLE)
+            form.cleaned_data["id"], actor=actor, **form.changed_form_values(agents.EDITABLE)
         )
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
-        changes = form.changed_values(agents.EDITABLE)
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
+        changes = form.changed_form_values(agents.EDITABLE)
         agents.update_agent(row.pk, changes, actor=actor, seen_version=form.cleaned_data["version"])
 
     def delete_row(self, row: Any, actor: Actor) -> None:

@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from coordinator.models import AuditLog
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_words
+from dashboard.admin.filters import build_choice_filter_class, build_period_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 RESULTS = ("success", "failure", "allowed", "denied", "expired")
@@ -24,7 +24,7 @@ class AuditLogAdmin(ViewOnlyAdmin):
         columns.text_column("reason"),
         columns.code_column("trace_id", label="trace"),
     )
-    list_filter = (filter_by_words("result", RESULTS), filter_by_period("timestamp"))
+    list_filter = (build_choice_filter_class("result", RESULTS), build_period_filter_class("timestamp"))
     list_without = ("metadata",)
     search_fields = ("event_type", "actor_id", "target_id", "permission", "reason", "trace_id__exact")
     ordering = ("-id",)

@@ -13,7 +13,7 @@ from coordinator.models import ChatAttachment, ChatMessage, StoredFile
 from coordinator.models.chat import ChatSource, FilePlace, StorageType
 from coordinator.secrets.masking import mask_secrets
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_words
+from dashboard.admin.filters import build_choice_filter_class, build_period_filter_class
 from dashboard.admin.options import DeleteOnlyAdmin, ViewOnlyAdmin
 from dashboard.templatetags.signalbox import pretty_json
 
@@ -43,7 +43,10 @@ class ChatMessageAdmin(DeleteOnlyAdmin):
         message_beginning_cell,
         columns.code_column("id"),
     )
-    list_filter = (filter_by_words("source", ChatSource.values), filter_by_period("created_at"))
+    list_filter = (
+        build_choice_filter_class("source", ChatSource.values),
+        build_period_filter_class("created_at"),
+    )
     list_without = ("metadata",)
     search_fields = ("id__exact", "agent__id", "user_id", "content")
     ordering = ("-created_at",)
@@ -70,7 +73,10 @@ class ChatAttachmentAdmin(ViewOnlyAdmin):
         columns.reference_column("message_id", "coordinator_chatmessage"),
         columns.time_column("created_at"),
     )
-    list_filter = (filter_by_words("storage_type", StorageType.values), filter_by_period("created_at"))
+    list_filter = (
+        build_choice_filter_class("storage_type", StorageType.values),
+        build_period_filter_class("created_at"),
+    )
     never_read = ("inline_data",)
     search_fields = ("id__exact", "message__id__exact", "filename", "mime_type")
     ordering = ("-created_at",)
@@ -87,7 +93,7 @@ class StoredFileAdmin(ViewOnlyAdmin):
         columns.text_column("proven", label="type"),
         columns.code_column("sha256"),
     )
-    list_filter = (filter_by_words("place", FilePlace.values),)
+    list_filter = (build_choice_filter_class("place", FilePlace.values),)
     never_read = ("pieces",)
     search_fields = ("attachment__id__exact", "sha256__exact")
     ordering = ("attachment_id",)

@@ -23,7 +23,9 @@ Cell = Callable[[Any], Any]
 SHOWN = 80  # characters of a text in a list
 
 
-def build_column(name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True) -> Cell:
+def build_cell_for_attribute(
+    name: str, draw: Callable[[Any], Any], *, label: str = "", sortable: bool = True
+) -> Cell:
     """Return a cell that draws the attribute `name`; nothing is drawn for NULL."""
 
     def draw_cell(row: Any) -> Any:
@@ -37,13 +39,13 @@ def build_column(name: str, draw: Callable[[Any], Any], *, label: str = "", sort
 
 def text_column(name: str, *, label: str = "", sortable: bool = True, max_characters: int = SHOWN) -> Cell:
     """Draw a text on one line, its beginning if it is long."""
-    return build_column(
+    return build_cell_for_attribute(
         name, lambda value: Truncator(value).chars(max_characters), label=label, sortable=sortable
     )
 
 
 def code_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
-    return build_column(
+    return build_cell_for_attribute(
         name,
         lambda value: format_html("<code>{}</code>", Truncator(value).chars(SHOWN)),
         label=label,
@@ -53,27 +55,31 @@ def code_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
 
 def time_column(name: str, *, label: str = "", sortable: bool = True) -> Cell:
     """Draw a time, relative, exact on hover; a text that is no time as it stands."""
-    return build_column(name, time, label=label, sortable=sortable)
+    return build_cell_for_attribute(name, time, label=label, sortable=sortable)
 
 
 def state_column(name: str, *, label: str = "") -> Cell:
     """Draw a word for a state as everywhere in the product."""
-    return build_column(name, status, label=label)
+    return build_cell_for_attribute(name, status, label=label)
 
 
 def flag_column(name: str, *, label: str = "", yes: str = "active", no: str = "inactive") -> Cell:
     """Draw a boolean by its two words; what is neither (a 2 in a SQLite row) as it stands."""
-    return build_column(name, lambda value: status({True: yes, False: no}.get(value, value)), label=label)
+    return build_cell_for_attribute(
+        name, lambda value: status({True: yes, False: no}.get(value, value)), label=label
+    )
 
 
 def size_column(name: str, *, label: str = "") -> Cell:
     """Draw a number of bytes."""
-    return build_column(name, lambda value: filesize(value) if isinstance(value, int) else value, label=label)
+    return build_cell_for_attribute(
+        name, lambda value: filesize(value) if isinstance(value, int) else value, label=label
+    )
 
 
 def reference_column(name: str, model: str, *, label: str = "") -> Cell:
     """Draw an id as a link to the admin page of the row it names, which need not exist."""
-    return build_column(name, lambda value: link_to_admin_row(model, value), label=label)
+    return build_cell_for_attribute(name, lambda value: link_to_admin_row(model, value), label=label)
 
 
 def link_to_admin_row(model: str, pk: Any) -> Any:
@@ -87,14 +93,16 @@ def link_to_admin_row(model: str, pk: Any) -> Any:
 
 def json_column(name: str) -> Cell:
     """Draw decoded JSON indented; text that is no JSON as it stands."""
-    return build_column(
+    return build_cell_for_attribute(
         name, lambda value: format_html('<pre class="code" tabindex="0">{}</pre>', pretty_json(value))
     )
 
 
 def multiline_column(name: str) -> Cell:
     """Draw a whole text with its line breaks, for a row's own page."""
-    return build_column(name, lambda value: format_html('<span class="stored-text">{}</span>', value))
+    return build_cell_for_attribute(
+        name, lambda value: format_html('<span class="stored-text">{}</span>', value)
+    )
 
 
 def column_for_field(field: models.Field[Any, Any]) -> Cell:

@@ -6,7 +6,7 @@ from django.contrib import admin
 
 from coordinator.models import Change
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_words
+from dashboard.admin.filters import build_choice_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 TOPICS = (
@@ -27,14 +27,17 @@ TOPICS = (
 @admin.register(Change)
 class ChangeAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.build_column("id", str),
+        columns.build_cell_for_attribute("id", str),
         columns.time_column("at", sortable=False),
         columns.text_column("topic", sortable=False),
         columns.text_column("op", sortable=False),
         columns.code_column("key", sortable=False),
         columns.code_column("parent", sortable=False),
     )
-    list_filter = (filter_by_words("topic", TOPICS), filter_by_words("op", ("insert", "update", "delete")))
+    list_filter = (
+        build_choice_filter_class("topic", TOPICS),
+        build_choice_filter_class("op", ("insert", "update", "delete")),
+    )
     search_fields = ("key__exact", "parent__exact")
     search_help_text = "The complete id of a row or its parent."
     sortable_by = ("id",)

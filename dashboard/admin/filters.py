@@ -16,7 +16,7 @@ OTHER = "~other"
 EMPTY = "~empty"
 
 
-def filter_by_words(
+def build_choice_filter_class(
     field: str, known_names: Iterable[str], *, nullable: bool = False, title: str = ""
 ) -> type[SimpleListFilter]:
     """Return a filter by the known words of a column, with "other" for foreign ones."""
@@ -41,7 +41,7 @@ def filter_by_words(
     return WordsFilter
 
 
-def filter_by_presence(field: str, title: str) -> type[SimpleListFilter]:
+def build_presence_filter_class(field: str, title: str) -> type[SimpleListFilter]:
     class PresenceFilter(SimpleListFilter):
         """The rows that have, or have not, a value in the column."""
 
@@ -95,10 +95,10 @@ class PeriodFilter(ListFilter):
 
     def expected_parameters(self) -> list[Any]:
         """Return the names in the query: the span, the first and the last day."""
-        return [self.span_parameter, self.first_day_parameter, self.last_day_parameter]
+        return [self.span_query_parameter_name, self.first_day_parameter, self.last_day_parameter]
 
     @property
-    def span_parameter(self) -> str:
+    def span_query_parameter_name(self) -> str:
         return f"{self.field}_within"
 
     @property
@@ -123,7 +123,7 @@ class PeriodFilter(ListFilter):
         return True
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
-        chosen = self.used_parameters.get(self.span_parameter)
+        chosen = self.used_parameters.get(self.span_query_parameter_name)
         remove = self.expected_parameters()
         yield {
             "selected": not self.used_parameters,
@@ -133,12 +133,12 @@ class PeriodFilter(ListFilter):
         for span, (label, _) in SPANS.items():
             yield {
                 "selected": chosen == span,
-                "query_string": changelist.get_query_string({self.span_parameter: span}, remove),
+                "query_string": changelist.get_query_string({self.span_query_parameter_name: span}, remove),
                 "display": label,
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        span = SPANS.get(str(self.used_parameters.get(self.span_parameter)))
+        span = SPANS.get(str(self.used_parameters.get(self.span_query_parameter_name)))
         if span:
             return queryset.filter(**{f"{self.field}__gte": timezone.now() - span[1]})
         if self.first_day:
@@ -161,6 +161,6 @@ def utc_midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def filter_by_period(name: str, title: str = "") -> type[PeriodFilter]:
+def build_period_filter_class(name: str, title: str = "") -> type[PeriodFilter]:
     """Return a filter by the time column `name`."""
     return type("Period", (PeriodFilter,), {"field": name, "title": title or name.replace("_", " ")})

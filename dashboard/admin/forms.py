@@ -1,7 +1,7 @@
 """Form fields for TEXT and JSON columns, and the form that refuses to save over somebody else's change.
 
 What a person did not touch stays byte for byte: browsers turn line breaks into CRLF and forms turn NULL into an
-empty text, so `changed_values` gives only what differs from what was shown.
+empty text, so `changed_form_values` gives only what differs from what was shown.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class JsonColumnField(forms.CharField):
             python_value = self.to_python(data)
         except ValidationError:
             return True
-        return type(python_value) is not type(initial) or dump_for_comparison(
+        return type(python_value) is not type(initial) or serialize_json_for_comparison(
             python_value
-        ) != dump_for_comparison(initial)
+        ) != serialize_json_for_comparison(initial)
 
 
 class TypedText(str):
@@ -111,7 +111,7 @@ class TypedText(str):
     __slots__ = ()
 
 
-def dump_for_comparison(value: Any) -> str:
+def serialize_json_for_comparison(value: Any) -> str:
     return json.dumps(value)
 
 
@@ -138,7 +138,7 @@ class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
     def _post_clean(self) -> None:
         """Leave the row as it is: the action judges the values, and writes them to the row it has locked."""
 
-    def changed_values(self, names: Iterable[str]) -> dict[str, Any]:
+    def changed_form_values(self, names: Iterable[str]) -> dict[str, Any]:
         """Return the values of those fields that differ from what was shown, or that were never stored."""
         return {
             name: self.cleaned_data[name]
@@ -147,7 +147,7 @@ class StoredForm(forms.ModelForm):  # type: ignore[type-arg]
         }
 
 
-def build_form_field(column: models.Field[Any, Any]) -> forms.Field | None:
+def build_text_or_json_form_field(column: models.Field[Any, Any]) -> forms.Field | None:
     """Return the form field for a TEXT or JSON column, or None for other kinds of columns."""
     if not isinstance(column, models.TextField):
         return None

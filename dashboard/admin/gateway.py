@@ -7,7 +7,7 @@ from django.contrib import admin
 from coordinator.models import GatewayCall, GatewayFigures, GatewayLink, GatewaySession, McpUpstream
 from coordinator.models.gateway import CallState, Sharing, Transport
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_words
+from dashboard.admin.filters import build_choice_filter_class, build_period_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 
@@ -21,7 +21,10 @@ class McpUpstreamAdmin(ViewOnlyAdmin):
         columns.flag_column("enabled", label="state"),
         columns.time_column("changed_at"),
     )
-    list_filter = (filter_by_words("transport", Transport.values), filter_by_words("sharing", Sharing.values))
+    list_filter = (
+        build_choice_filter_class("transport", Transport.values),
+        build_choice_filter_class("sharing", Sharing.values),
+    )
     search_fields = ("server_id", "url")
     ordering = ("server_id",)
 
@@ -34,7 +37,7 @@ class GatewaySessionAdmin(ViewOnlyAdmin):
         columns.text_column("protocol_version"),
         columns.time_column("created_at"),
     )
-    list_filter = (filter_by_period("created_at"),)
+    list_filter = (build_period_filter_class("created_at"),)
     never_read = ("session_id",)
     search_fields = ("agent_id", "door")
     ordering = ("-created_at",)
@@ -59,7 +62,10 @@ class GatewayCallAdmin(ViewOnlyAdmin):
         columns.time_column("started_at"),
         columns.time_column("ended_at"),
     )
-    list_filter = (filter_by_words("state", CallState.values), filter_by_period("created_at"))
+    list_filter = (
+        build_choice_filter_class("state", CallState.values),
+        build_period_filter_class("created_at"),
+    )
     never_read = ("message", "result", "gateway_session")
     search_fields = ("agent_id", "server_id", "tool_name", "request_id")
     ordering = ("-created_at",)
@@ -74,6 +80,6 @@ class GatewayFiguresAdmin(ViewOnlyAdmin):
         columns.state_column("outcome"),
         "calls",
     )
-    list_filter = (filter_by_period("hour"),)
+    list_filter = (build_period_filter_class("hour"),)
     search_fields = ("server_id", "tool_name")
     ordering = ("-hour",)

@@ -67,7 +67,7 @@ class JobAdmin(ViewOnlyAdmin):
     ordering = ("next_at", "id")
     actions = ("run_now", "give_up")  # type: ignore[assignment]
 
-    def audit_target(self, object_id: str) -> str:
+    def audit_log_target_of_row(self, object_id: str) -> str:
         return f"job:{Job.objects.filter(pk=object_id).first() or object_id}"
 
     @admin.display(description="job", ordering="name")
@@ -93,18 +93,20 @@ class JobAdmin(ViewOnlyAdmin):
     @admin.action(description="Run now")
     def run_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Have the chosen jobs done at once; those that are being done are left."""
-        done = self.act_on_each(request, queryset, jobs.run_job_now)
+        done = self.apply_action_to_each_job(request, queryset, jobs.run_job_now)
         if done:
             messages.success(request, f"{done} {'job starts' if done == 1 else 'jobs start'} within seconds.")
 
     @admin.action(description="Give up")
     def give_up(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Give up the chosen messages; other work is done again and again, and nobody gives it up."""
-        done = self.act_on_each(request, queryset, notifications.cancel_notification_delivery)
+        done = self.apply_action_to_each_job(request, queryset, notifications.cancel_notification_delivery)
         if done:
             messages.success(request, f"{done} {'message was' if done == 1 else 'messages were'} given up.")
 
-    def act_on_each(self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]) -> int:
+    def apply_action_to_each_job(
+        self, request: HttpRequest, queryset: QuerySet[Job], act: Callable[..., None]
+    ) -> int:
         """Act on each job and return how many there were; where one is refused, a message says why."""
         done = 0
         for pk in queryset.values_list("pk", flat=True):

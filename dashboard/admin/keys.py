@@ -8,7 +8,7 @@ from django.contrib import admin
 
 from coordinator.models import ApiKey, ConnectCode, RevokedKey, SessionKey, SetupToken
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_presence
+from dashboard.admin.filters import build_period_filter_class, build_presence_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 SHOWN_OF_HASH = 12
@@ -33,9 +33,9 @@ class ApiKeyAdmin(ViewOnlyAdmin):
         columns.time_column("revoked_at"),
     )
     list_filter = (
-        filter_by_presence("revoked_at", "revoked"),
-        filter_by_presence("expires_at", "expiry"),
-        filter_by_period("created_at"),
+        build_presence_filter_class("revoked_at", "revoked"),
+        build_presence_filter_class("expires_at", "expiry"),
+        build_period_filter_class("created_at"),
     )
     never_read = ("key_hash",)
     search_fields = ("name", "prefix", "agent_id", "created_by")
@@ -51,7 +51,7 @@ class SessionKeyAdmin(ViewOnlyAdmin):
         columns.time_column("created_at"),
         columns.time_column("expires_at"),
     )
-    list_filter = (filter_by_period("created_at"),)
+    list_filter = (build_period_filter_class("created_at"),)
     never_read = ("key_hash",)
     search_fields = ("session_id", "agent_id", "runner_id")
     ordering = ("-created_at",)
@@ -65,7 +65,7 @@ def key_hash_cell(row: RevokedKey) -> str:
 @admin.register(RevokedKey)
 class RevokedKeyAdmin(ViewOnlyAdmin):
     list_display = (key_hash_cell, columns.time_column("revoked_at"))
-    list_filter = (filter_by_period("revoked_at"),)
+    list_filter = (build_period_filter_class("revoked_at"),)
     ordering = ("-revoked_at",)
 
 
@@ -77,7 +77,7 @@ def setup_token_cell(row: SetupToken) -> str:
 @admin.register(SetupToken)
 class SetupTokenAdmin(ViewOnlyAdmin):
     list_display = (setup_token_cell, columns.time_column("created_at"), columns.time_column("used_at"))
-    list_filter = (filter_by_presence("used_at", "used"),)
+    list_filter = (build_presence_filter_class("used_at", "used"),)
     ordering = ("-created_at",)
 
 
@@ -92,7 +92,7 @@ class ConnectCodeAdmin(ViewOnlyAdmin):
         columns.time_column("used_at"),
         columns.text_column("used_from"),
     )
-    list_filter = (filter_by_presence("used_at", "use"), filter_by_period("created_at"))
+    list_filter = (build_presence_filter_class("used_at", "use"), build_period_filter_class("created_at"))
     never_read = ("code_hash",)
     search_fields = ("key_name", "agent_id")
     ordering = ("-created_at",)

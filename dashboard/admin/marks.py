@@ -36,14 +36,16 @@ class DangerMarkAdmin(ActionAdmin):
     def compute_row_version(self, row: Any) -> str:
         return marks.compute_danger_mark_version(row)
 
-    def audit_target(self, object_id: str) -> str:
+    def audit_log_target_of_row(self, object_id: str) -> str:
         return f"danger_mark:{object_id}"
 
     def add_row(self, form: Any, actor: Actor) -> DangerMark:
-        return marks.create_danger_mark(form.changed_values(marks.EDITABLE), actor=actor, now=timezone.now())
+        return marks.create_danger_mark(
+            form.changed_form_values(marks.EDITABLE), actor=actor, now=timezone.now()
+        )
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
-        changed = form.changed_values(marks.EDITABLE)
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
+        changed = form.changed_form_values(marks.EDITABLE)
         marks.update_danger_mark(
             row.pk, changed, seen_version=form.cleaned_data["version"], actor=actor, now=timezone.now()
         )

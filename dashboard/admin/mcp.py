@@ -13,7 +13,11 @@ from coordinator.identity.actors import Actor
 from coordinator.models import Grant, McpServer
 from coordinator.models.mcp import DefaultPolicy, EntryType, GrantPermission
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_presence, filter_by_words
+from dashboard.admin.filters import (
+    build_choice_filter_class,
+    build_period_filter_class,
+    build_presence_filter_class,
+)
 from dashboard.admin.forms import StoredForm
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin
 
@@ -50,8 +54,8 @@ class McpServerAdmin(ActionAdmin):
     )
     list_filter = (
         "is_active",
-        filter_by_words("default_policy", DefaultPolicy.values),
-        filter_by_period("created_at"),
+        build_choice_filter_class("default_policy", DefaultPolicy.values),
+        build_period_filter_class("created_at"),
     )
     list_without = ("script_content",)
     search_fields = ("name", "command", "args", "description")
@@ -71,11 +75,11 @@ class McpServerAdmin(ActionAdmin):
 
     def add_row(self, form: Any, actor: Actor) -> McpServer:
         return mcp_servers.create_mcp_server(
-            form.cleaned_data["name"], actor=actor, **form.changed_values(mcp_servers.EDITABLE)
+            form.cleaned_data["name"], actor=actor, **form.changed_form_values(mcp_servers.EDITABLE)
         )
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
-        changes = form.changed_values(mcp_servers.EDITABLE)
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
+        changes = form.changed_form_values(mcp_servers.EDITABLE)
         mcp_servers.update_mcp_server(row.pk, changes, actor=actor, seen_version=form.cleaned_data["version"])
 
     def delete_row(self, row: Any, actor: Actor) -> None:
@@ -91,7 +95,7 @@ CREATED_AT = columns.time_column("created_at")
 @admin.register(Grant)
 class GrantAdmin(ViewOnlyAdmin):
     list_display = (
-        columns.build_column("id", str),
+        columns.build_cell_for_attribute("id", str),
         columns.text_column("entry_type"),
         columns.reference_column("agent_id", "coordinator_agent"),
         columns.reference_column("server_id", "coordinator_mcpserver"),
@@ -102,10 +106,10 @@ class GrantAdmin(ViewOnlyAdmin):
         columns.time_column("expires_at"),
     )
     list_filter = (
-        filter_by_words("entry_type", EntryType.values),
-        filter_by_words("permission", GrantPermission.values),
-        filter_by_period("granted_at"),
-        filter_by_presence("expires_at", "expiry"),
+        build_choice_filter_class("entry_type", EntryType.values),
+        build_choice_filter_class("permission", GrantPermission.values),
+        build_period_filter_class("granted_at"),
+        build_presence_filter_class("expires_at", "expiry"),
     )
     search_fields = ("agent_id", "server_id", "tool_name", "granted_by", "justification")
     ordering = ("-id",)

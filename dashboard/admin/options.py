@@ -20,7 +20,7 @@ from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.models.fields import TimeField
 from dashboard.admin import columns
-from dashboard.admin.forms import StoredForm, build_form_field
+from dashboard.admin.forms import StoredForm, build_text_or_json_form_field
 from dashboard.lists.paginator import CappedPaginator
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ class TableAdmin(ModelAdmin):
     ) -> list[dict[str, dict[str, Any]]]:
         return []
 
-    def audit_target(self, object_id: str) -> str:
+    def audit_log_target_of_row(self, object_id: str) -> str:
         return object_id
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        query = urlencode({"target_id": self.audit_target(unquote(object_id))})
+        query = urlencode({"target_id": self.audit_log_target_of_row(unquote(object_id))})
         return HttpResponseRedirect(f"{reverse('admin:coordinator_auditlog_changelist')}?{query}")
 
 
@@ -143,19 +143,19 @@ class ViewOnlyAdmin(TableAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
 
-    def page_columns(self) -> list[columns.Cell]:
+    def list_row_page_columns(self) -> list[columns.Cell]:
         """Return what a row's own page shows: by default every column that is read."""
         return columns.columns_for_model(self.model, without=self.never_read)
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return self.page_columns()
+        return self.list_row_page_columns()
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return self.page_columns()
+        return self.list_row_page_columns()
 
 
 class ActionAdmin(TableAdmin):
-    """A table that is changed through actions: `add_row`, `change_row`, `delete_row` each call one.
+    """A table that is changed through actions: `add_row`, `change_row_from_admin_form`, `delete_row` each call one.
 
     An action that refuses (SignalboxError) is told on the form, with everything typed still there.
     """
@@ -166,7 +166,7 @@ class ActionAdmin(TableAdmin):
         """Add what the form holds through an action and return the row."""
         raise NotImplementedError
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
         """Change `row` through an action, with the version that its editor has seen."""
         raise NotImplementedError
 
@@ -186,7 +186,7 @@ class ActionAdmin(TableAdmin):
     def formfield_for_dbfield(
         self, db_field: Any, request: HttpRequest | None, **kwargs: Any
     ) -> forms.Field | None:
-        own = build_form_field(db_field)
+        own = build_text_or_json_form_field(db_field)
         return own or super().formfield_for_dbfield(db_field, request, **kwargs)  # type: ignore[arg-type]
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
@@ -220,7 +220,7 @@ class ActionAdmin(TableAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         if change:
-            self.change_row(obj, form, actor_from_request(request))
+            self.change_row_from_admin_form(obj, form, actor_from_request(request))
         else:
             obj.pk = self.add_row(form, actor_from_request(request)).pk
         obj.refresh_from_db()
@@ -251,20 +251,20 @@ class ActionAdmin(TableAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        return self.run_or_redirect_with_message(
+        return self.run_view_or_redirect_with_refusal(
             request,
             lambda: super(ActionAdmin, self).delete_view(request, object_id, extra_context),
             reverse(f"admin:{self.opts.label_lower.replace('.', '_')}_change", args=[object_id]),
         )
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
-        return self.run_or_redirect_with_message(
+        return self.run_view_or_redirect_with_refusal(
             request,
             lambda: super(ActionAdmin, self).changelist_view(request, extra_context),
             request.get_full_path(),
         )
 
-    def run_or_redirect_with_message(
+    def run_view_or_redirect_with_refusal(
         self, request: HttpRequest, view: Callable[[], Any], back: str
     ) -> HttpResponse:
         """Return the view's answer; if an action refuses, lead `back` with its reason as a message."""

@@ -37,7 +37,7 @@ def build_view_only_admin(model: type[models.Model]) -> type[ViewOnlyAdmin]:
     texts = [field.name for field in fields if isinstance(field, models.TextField) and not field.is_relation]
     attributes: dict[str, Any] = {
         "__doc__": model.__doc__,
-        "list_display": tuple(build_list_column(field) for field in fields[:MOST_COLUMNS]),
+        "list_display": tuple(build_list_column_for_field(field) for field in fields[:MOST_COLUMNS]),
         "list_without": tuple(field.name for field in shown_fields if is_large_column(field)),
         "never_read": secret,
         "search_fields": tuple(texts),
@@ -50,6 +50,6 @@ def is_large_column(field: models.Field[Any, Any]) -> bool:
     return isinstance(field, JsonTextField | models.JSONField | models.BinaryField)
 
 
-def build_list_column(field: models.Field[Any, Any]) -> columns.Cell:
+def build_list_column_for_field(field: models.Field[Any, Any]) -> columns.Cell:
     plain = isinstance(field, models.TextField | models.CharField)
     return columns.text_column(field.name) if plain else columns.column_for_field(field)

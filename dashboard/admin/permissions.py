@@ -7,7 +7,7 @@ from django.contrib import admin
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_words
+from dashboard.admin.filters import build_choice_filter_class, build_period_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 
@@ -25,7 +25,10 @@ class PermissionRequestAdmin(ViewOnlyAdmin):
         columns.time_column("approved_at", label="decided"),
         columns.time_column("expires_at"),
     )
-    list_filter = (filter_by_words("status", RequestStatus.values), filter_by_period("created_at"))
+    list_filter = (
+        build_choice_filter_class("status", RequestStatus.values),
+        build_period_filter_class("created_at"),
+    )
     list_without = ("metadata",)
     search_fields = (
         "request_id",

@@ -15,9 +15,9 @@ from coordinator.actions.plugins import plugin_permissions, plugin_values, plugi
 from coordinator.identity.actors import Actor
 from coordinator.models import PluginConfig, PluginSetting, RuntimePlugin, UnreadableText
 from coordinator.models.plugins import PluginPermission
-from coordinator.secrets import MASK, looks_secret, mask_if_secret
+from coordinator.secrets import MASK, is_secret_key_or_url_password, mask_value_of_secret_key
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period
+from dashboard.admin.filters import build_period_filter_class
 from dashboard.admin.forms import PermissionsField, StoredForm, TextColumnField, normalize_line_breaks
 from dashboard.admin.options import ViewOnlyAdmin
 from dashboard.admin.rows import OwnedRows, OwnedRowsAdmin, RowForm
@@ -87,35 +87,35 @@ class PluginValueRows(OwnedRows):
         self.model, self.key_name, self.value_name = values.model, values.key_name, values.value_name
         self.prefix, self.title, self.hint = prefix, title, hint
 
-    def read_row_value(self, row: Any) -> str | None:
+    def unmasked_plugin_value_of_row(self, row: Any) -> str | None:
         value: str | None = getattr(row, self.value_name)
         return value
 
     def compute_row_version(self, row: Any) -> str:
-        return plugin_values.compute_plugin_value_version(self.read_row_value(row))
+        return plugin_values.compute_plugin_value_version(self.unmasked_plugin_value_of_row(row))
 
-    def build_initial_values(self, row: Any) -> dict[str, Any]:
-        value = self.read_row_value(row)
-        shown_value = mask_if_secret(self.read_row_key(row), value)
+    def build_initial_values_of_row_form(self, row: Any) -> dict[str, Any]:
+        value = self.unmasked_plugin_value_of_row(row)
+        shown_value = mask_value_of_secret_key(self.key_of_owned_row(row), value)
         return {"value": shown_value if shown_value is None or len(shown_value) <= LONGEST else ""}
 
     def prepare_row_form(self, form: Any) -> None:
         if not form.is_stored:
             return
-        value = self.read_row_value(form.row) if form.row else None
-        if value is not None and looks_secret(form.stored_key, value):
+        value = self.unmasked_plugin_value_of_row(form.row) if form.row else None
+        if value is not None and is_secret_key_or_url_password(form.stored_key, value):
             form.fields["value"].widget = forms.TextInput({"autocomplete": "off", "spellcheck": "false"})
             form.note = f"A secret: {MASK} keeps what is stored."
         elif value is not None and len(value) > LONGEST:
             del form.fields["value"]
             form.note = f"{len(value):,} characters, too many to edit here."
 
-    def is_untouched(self, form: Any) -> bool:
+    def is_row_form_unchanged(self, form: Any) -> bool:
         if "value" not in form.fields:
             return True
         typed = form.cleaned_data["value"]
-        now = self.read_row_value(form.row) if form.row else None
-        if typed == MASK and looks_secret(form.stored_key, now):
+        now = self.unmasked_plugin_value_of_row(form.row) if form.row else None
+        if typed == MASK and is_secret_key_or_url_password(form.stored_key, now):
             return True
         crlf = typed.replace("\n", "\r\n")
         unchanged_values = [typed, crlf] if typed else [typed, None]
@@ -160,7 +160,7 @@ def permissions_cell(row: PluginSetting) -> Any:
 
 
 @admin.display(description="Other stored permissions")
-def foreign_permissions(row: PluginSetting) -> Any:
+def unrecognized_plugin_permissions(row: PluginSetting) -> Any:
     allowed_permissions = row.allowed_permissions
     if allowed_permissions is None:
         return NOTHING
@@ -192,7 +192,7 @@ class PluginAdmin(OwnedRowsAdmin):
         if obj is None:
             fields: list[Any] = ["plugin_id", "is_active", "allowed_permissions"]
         else:
-            fields = ["is_active", "allowed_permissions", foreign_permissions]
+            fields = ["is_active", "allowed_permissions", unrecognized_plugin_permissions]
             stored = obj.allowed_permissions
             if stored is not None and not isinstance(stored, list):
                 fields.append("replace_unreadable")
@@ -200,7 +200,7 @@ class PluginAdmin(OwnedRowsAdmin):
         return [(None, {"fields": [*fields, "version"]})]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return [foreign_permissions] if obj else []
+        return [unrecognized_plugin_permissions] if obj else []
 
     def compute_row_version(self, row: Any) -> str:
         return plugins.compute_plugin_version(row)
@@ -214,7 +214,7 @@ class PluginAdmin(OwnedRowsAdmin):
             actor=actor,
         )
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
         cleaned_data, reason = form.cleaned_data, form.cleaned_data["reason"] or None
         plugins.lock_plugin(row.pk, cleaned_data["version"])
         plugins.enable_or_disable_plugin(row.pk, cleaned_data["is_active"], actor=actor, reason=reason)
@@ -223,9 +223,13 @@ class PluginAdmin(OwnedRowsAdmin):
                 row.pk, cleaned_data["allowed_permissions"], actor=actor, reason=reason
             )
         elif not form.is_unreadable:
-            self.change_ticked_permissions(row, set(cleaned_data["allowed_permissions"]), actor, reason)
+            self.change_plugin_permissions_to_ticked(
+                row, set(cleaned_data["allowed_permissions"]), actor, reason
+            )
 
-    def change_ticked_permissions(self, row: Any, ticked: set[str], actor: Actor, reason: str | None) -> None:
+    def change_plugin_permissions_to_ticked(
+        self, row: Any, ticked: set[str], actor: Actor, reason: str | None
+    ) -> None:
         held_permissions = {name for name in row.allowed_permissions or [] if isinstance(name, str)}
         for name in PluginPermission.values:
             if name in ticked - held_permissions:
@@ -278,9 +282,9 @@ class RuntimePluginAdmin(ViewOnlyAdmin):
         columns.text_column("description"),
         columns.text_column("created_by"),
         columns.time_column("created_at"),
-        columns.build_column("generation_number", str, label="generation"),
+        columns.build_cell_for_attribute("generation_number", str, label="generation"),
     )
-    list_filter = ("is_active", filter_by_period("created_at"))
+    list_filter = ("is_active", build_period_filter_class("created_at"))
     list_without = ("code_content",)
     search_fields = ("plugin_id", "script_name", "description", "created_by")
     ordering = ("-created_at",)

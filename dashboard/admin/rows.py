@@ -36,7 +36,7 @@ class RowForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stored_key, self.seen = parse_stored_text(self["stored"].value())
+        self.stored_key, self.seen = parse_key_and_version_text(self["stored"].value())
         if self.is_stored:
             del self.fields["key"]
 
@@ -56,12 +56,12 @@ class RowForm(forms.Form):
         return [self[name] for name in self.fields if name not in {"stored", "key", "DELETE"}]
 
 
-def build_stored_text(key: str, version: str) -> str:
+def build_key_and_version_text(key: str, version: str) -> str:
     """Return what `stored` holds: plain ASCII, because browsers rewrite line breaks."""
     return json.dumps([key, version])
 
 
-def parse_stored_text(text: Any) -> tuple[str | None, str | None]:
+def parse_key_and_version_text(text: Any) -> tuple[str | None, str | None]:
     try:
         key, version = json.loads(text or "null")
     except (ValueError, TypeError, RecursionError):
@@ -82,15 +82,16 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
     @cached_property
     def current_rows(self) -> dict[str, Any]:
         if not self.is_bound:
-            return {self.rows.read_row_key(row): row for row in self.page.rows}
-        sent_keys = (self.read_sent_key(number) for number in range(self.total_form_count()))
+            return {self.rows.key_of_owned_row(row): row for row in self.page.rows}
+        sent_keys = (self.submitted_row_key(number) for number in range(self.total_form_count()))
         keys = [key for key in sent_keys if key is not None]
         return {
-            self.rows.read_row_key(row): row for row in self.rows.query_owned_rows_by_key(self.owner, keys)
+            self.rows.key_of_owned_row(row): row
+            for row in self.rows.query_owned_rows_by_key(self.owner, keys)
         }
 
-    def read_sent_key(self, number: int) -> str | None:
-        return parse_stored_text(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
+    def submitted_row_key(self, number: int) -> str | None:
+        return parse_key_and_version_text(self.data.get(f"{self.add_prefix(number)}-stored"))[0]
 
     def _construct_form(self, i: int, **kwargs: Any) -> Any:
         form: Any = super()._construct_form(i, **kwargs)  # type: ignore[misc]
@@ -104,7 +105,7 @@ class RowFormSet(forms.BaseFormSet):  # type: ignore[type-arg]
             self.rows.delete_owned_row(self.owner, form, actor)
         kept_forms = [form for form in self.forms if form not in self.deleted_forms]
         for form in kept_forms:
-            if form.is_stored and not self.rows.is_untouched(form):
+            if form.is_stored and not self.rows.is_row_form_unchanged(form):
                 self.rows.change_owned_row(self.owner, form, actor)
         for form in kept_forms:
             if not form.is_stored and form.has_changed():
@@ -166,19 +167,19 @@ class OwnedRows:
         """Return those of the owner's rows that have one of `keys`."""
         return self.query_owned_rows(owner).filter(**{f"{self.key_name}__in": keys})
 
-    def read_row_key(self, row: Any) -> str:
+    def key_of_owned_row(self, row: Any) -> str:
         return str(getattr(row, self.key_name))
 
     def compute_row_version(self, row: Any) -> str:
         raise NotImplementedError
 
-    def build_initial_values(self, row: Any) -> dict[str, Any]:
+    def build_initial_values_of_row_form(self, row: Any) -> dict[str, Any]:
         raise NotImplementedError
 
     def prepare_row_form(self, form: Any) -> None:
         """Fit a form to its row, if need be."""
 
-    def is_untouched(self, form: Any) -> bool:
+    def is_row_form_unchanged(self, form: Any) -> bool:
         """Say whether a stored row's form came back as it was shown."""
         raise NotImplementedError
 
@@ -191,7 +192,7 @@ class OwnedRows:
     def delete_owned_row(self, owner: Any, form: Any, actor: Actor) -> None:
         raise NotImplementedError
 
-    def load_row_page(self, request: HttpRequest, owner: Any) -> RowPage:
+    def load_owned_row_page(self, request: HttpRequest, owner: Any) -> RowPage:
         beginning = request.GET.get(f"{self.prefix}-begins", "")
         page_number = request.GET.get(f"{self.prefix}-page", "1")
         number = max(int(page_number), 1) if page_number.isdecimal() and len(page_number) < 7 else 1
@@ -213,13 +214,15 @@ class OwnedRows:
             max_num=5 * PAGE,
         )
         kind.rows, kind.owner = self, owner  # type: ignore[attr-defined]
-        page = self.load_row_page(request, owner)
+        page = self.load_owned_row_page(request, owner)
         if request.method == "POST":
             return kind(request.POST, prefix=self.prefix, page=page)  # type: ignore[return-value,call-arg]
         initial = [
             {
-                "stored": build_stored_text(self.read_row_key(row), self.compute_row_version(row)),
-                **self.build_initial_values(row),
+                "stored": build_key_and_version_text(
+                    self.key_of_owned_row(row), self.compute_row_version(row)
+                ),
+                **self.build_initial_values_of_row_form(row),
             }
             for row in page.rows
         ]

@@ -9,7 +9,7 @@ from django.contrib import admin
 from coordinator.models import DismissedSuggestion, EventOrigin, KnownHost, ModelPrice, ToolRule
 from coordinator.models.rules import RuleVerdict
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_presence, filter_by_words
+from dashboard.admin.filters import build_choice_filter_class, build_presence_filter_class
 from dashboard.admin.options import ViewOnlyAdmin
 
 
@@ -23,17 +23,17 @@ class ToolRuleAdmin(ViewOnlyAdmin):
     """The rules for tools in their order: of those that fit a call the first decides."""
 
     list_display = (
-        columns.build_column("position", str, sortable=False),
+        columns.build_cell_for_attribute("position", str, sortable=False),
         columns.state_column("verdict"),
         columns.code_column("tool"),
         columns.code_column("pattern"),
         columns.text_column("reason"),
-        columns.build_column("agents", join_agent_names, sortable=False),
-        columns.build_column("wait_seconds", str, sortable=False),
+        columns.build_cell_for_attribute("agents", join_agent_names, sortable=False),
+        columns.build_cell_for_attribute("wait_seconds", str, sortable=False),
         columns.text_column("changed_by"),
         columns.time_column("changed_at"),
     )
-    list_filter = (filter_by_words("verdict", RuleVerdict.values),)
+    list_filter = (build_choice_filter_class("verdict", RuleVerdict.values),)
     search_fields = ("tool", "pattern", "reason", "changed_by")
     ordering = ("position", "id")
 
@@ -72,10 +72,10 @@ class ModelPriceAdmin(ViewOnlyAdmin):
 
     list_display = (
         columns.code_column("model"),
-        columns.build_column("input", str),
-        columns.build_column("output", str),
-        columns.build_column("cache_read", str),
-        columns.build_column("cache_write", str),
+        columns.build_cell_for_attribute("input", str),
+        columns.build_cell_for_attribute("output", str),
+        columns.build_cell_for_attribute("cache_read", str),
+        columns.build_cell_for_attribute("cache_write", str),
         columns.text_column("changed_by"),
         columns.time_column("changed_at"),
     )
@@ -92,7 +92,7 @@ class EventOriginAdmin(ViewOnlyAdmin):
         columns.reference_column("session_id", "coordinator_session"),
         columns.time_column("until", sortable=False),
     )
-    list_filter = (filter_by_presence("until", "end"),)
+    list_filter = (build_presence_filter_class("until", "end"),)
     search_fields = ("key__exact", "session__session_id__exact")
     search_help_text = "The complete origin or session id."
     sortable_by = ()

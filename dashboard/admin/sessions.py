@@ -13,7 +13,11 @@ from coordinator.models.sessions import RunStatus, SessionStatus
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period, filter_by_presence, filter_by_words
+from dashboard.admin.filters import (
+    build_choice_filter_class,
+    build_period_filter_class,
+    build_presence_filter_class,
+)
 from dashboard.admin.options import ViewOnlyAdmin
 
 EVENT_TYPES = (
@@ -42,9 +46,9 @@ class SessionAdmin(ViewOnlyAdmin):
         columns.time_column("last_resumed_at"),
     )
     list_filter = (
-        filter_by_words("status", SessionStatus.values),
-        filter_by_period("created_at"),
-        filter_by_presence("parent_session", "parent"),
+        build_choice_filter_class("status", SessionStatus.values),
+        build_period_filter_class("created_at"),
+        build_presence_filter_class("parent_session", "parent"),
     )
     search_fields = ("session_id", "agent_name", "project_dir", "hostname", "executor_session_id")
     ordering = ("-created_at",)
@@ -55,7 +59,7 @@ class EventAdmin(ViewOnlyAdmin):
     """Events, newest first. There may be millions, so a search goes by id, session, type or tool, exactly."""
 
     list_display = (
-        columns.build_column("id", str),
+        columns.build_cell_for_attribute("id", str),
         columns.reference_column("session_id", "coordinator_session"),
         columns.text_column("event_type", sortable=False),
         columns.code_column("tool_name", sortable=False),
@@ -63,7 +67,7 @@ class EventAdmin(ViewOnlyAdmin):
         columns.text_column("error", sortable=False),
         columns.text_column("timestamp", sortable=False),
     )
-    list_filter = (filter_by_words("event_type", EVENT_TYPES),)
+    list_filter = (build_choice_filter_class("event_type", EVENT_TYPES),)
     list_without = (*JSON_COLUMNS, "reason")
     sortable_by = ("id",)
     search_fields = ("id",)
@@ -92,13 +96,13 @@ class EventContextAdmin(ViewOnlyAdmin):
         columns.reference_column("run_id", "coordinator_run"),
         columns.code_column("tool_use_id", sortable=False),
         columns.text_column("subagent", sortable=False),
-        columns.build_column("duration_ms", str, sortable=False),
+        columns.build_cell_for_attribute("duration_ms", str, sortable=False),
         columns.text_column("model", sortable=False),
         columns.text_column("source", sortable=False),
         columns.time_column("received_at", sortable=False),
     )
     list_filter = (
-        filter_by_words("source", ("executor", *AGENT_TITLES, "telemetry", "transcript", "other")),
+        build_choice_filter_class("source", ("executor", *AGENT_TITLES, "telemetry", "transcript", "other")),
     )
     search_fields = ("session_id__exact", "tool_use_id__exact", "run_id__exact", "prompt_id__exact")
     search_help_text = "The complete id of a session, tool use, run or prompt."
@@ -121,10 +125,12 @@ class RunAdmin(ViewOnlyAdmin):
         columns.time_column("completed_at"),
     )
     list_filter = (
-        filter_by_words("status", RunStatus.values),
-        filter_by_words("type", ("start_session", "resume_session")),
-        filter_by_words("execution_mode", ("sync", "async_poll", "async_callback"), title="execution mode"),
-        filter_by_period("created_at"),
+        build_choice_filter_class("status", RunStatus.values),
+        build_choice_filter_class("type", ("start_session", "resume_session")),
+        build_choice_filter_class(
+            "execution_mode", ("sync", "async_poll", "async_callback"), title="execution mode"
+        ),
+        build_period_filter_class("created_at"),
     )
     list_without = ("demands",)
     search_fields = ("run_id", "session__session_id", "agent_name", "prompt", "runner_id", "error")

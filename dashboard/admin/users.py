@@ -22,7 +22,7 @@ from coordinator.errors import SignalboxError
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ROLES
 from dashboard.admin import columns
-from dashboard.admin.filters import filter_by_period
+from dashboard.admin.filters import build_period_filter_class
 from dashboard.admin.forms import StoredForm
 from dashboard.admin.options import ActionAdmin, ViewOnlyAdmin, actor_from_request
 from dashboard.people.forms import NO_ROLE, ROLE_CHOICES
@@ -112,7 +112,7 @@ class PersonAdmin(ActionAdmin):
         columns.text_column("last_name"),
         *SEEN,
     )
-    list_filter = ("is_active", "is_superuser", "groups", filter_by_period("last_login"))
+    list_filter = ("is_active", "is_superuser", "groups", build_period_filter_class("last_login"))
     search_fields = ("username", "first_name", "last_name", "email")
     ordering = ("username",)
 
@@ -126,7 +126,7 @@ class PersonAdmin(ActionAdmin):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         return not lookup.startswith("password") and super().lookup_allowed(lookup, value, request)
 
-    def audit_target(self, object_id: str) -> str:
+    def audit_log_target_of_row(self, object_id: str) -> str:
         user = User.objects.filter(pk=object_id).first() if object_id.isdecimal() else None
         return user.get_username() if user else object_id
 
@@ -171,8 +171,8 @@ class PersonAdmin(ActionAdmin):
             actor=actor,
         )
 
-    def change_row(self, row: Any, form: Any, actor: Actor) -> None:
-        changes = form.changed_values(users.EDITABLE)
+    def change_row_from_admin_form(self, row: Any, form: Any, actor: Actor) -> None:
+        changes = form.changed_form_values(users.EDITABLE)
         cleaned_data = form.cleaned_data
         users.update_user(
             row.pk, changes, role=cleaned_data["role"], actor=actor, seen_version=cleaned_data["version"]
@@ -235,5 +235,5 @@ class GroupAdmin(ViewOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).prefetch_related("user_set")
 
-    def page_columns(self) -> list[columns.Cell]:
+    def list_row_page_columns(self) -> list[columns.Cell]:
         return [columns.text_column("name"), group_members_cell]

@@ -36,7 +36,7 @@ def add_agent_view(request: HtmxHttpRequest) -> HttpResponse:
             f"{form.cleaned_data['name']} is added. It is shown as offline until its first heartbeat.",
         )
         return redirect("agents:detail", form.cleaned_data["agent_id"])
-    context = {"form": form, "engines": list_engines()}
+    context = {"form": form, "engines": list_plugins_as_engines()}
     return render(request, "agents/new.html", context, status=422 if form.errors else 200)
 
 
@@ -67,7 +67,7 @@ def create_agent_from_form(request: HtmxHttpRequest, form: NewAgentForm) -> bool
     return True
 
 
-def list_engines() -> list[str]:
+def list_plugins_as_engines() -> list[str]:
     """Return the plugins that are known, to be offered as engines."""
     return list(PluginSetting.objects.order_by("plugin_id").values_list("plugin_id", flat=True))
 
@@ -77,7 +77,7 @@ def list_engines() -> list[str]:
 def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Change an agent; what somebody else changed meanwhile is not overwritten."""
     agent = get_object_or_404(Agent, pk=agent_id)
-    form = AgentForm.from_agent(agent, request.POST or None)
+    form = AgentForm.create_form_from_agent(agent, request.POST or None)
     if request.method == "POST" and form.is_valid():
         version = form.cleaned_data["version"]
         try:
@@ -93,7 +93,7 @@ def edit_agent(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
         else:
             messages.success(request, "Saved.")
             return redirect("agents:detail", agent_id)
-    context = {"form": form, "agent": agent, "engines": list_engines()}
+    context = {"form": form, "agent": agent, "engines": list_plugins_as_engines()}
     return render(request, "agents/edit.html", context, status=422 if form.errors else 200)
 
 
@@ -111,7 +111,7 @@ def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
                 agents.delete_agent_with_data(
                     agent_id,
                     actor=person_actor(request.user),
-                    reason=posted_reason(request),
+                    reason=reason_from_post_data(request),
                     now=timezone.now(),
                 )
             except SignalboxError as refusal:
@@ -129,7 +129,7 @@ def delete_agent_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     return render(request, "agents/delete.html", context, status=422 if failed else 200)
 
 
-def posted_reason(request: HtmxHttpRequest) -> str | None:
+def reason_from_post_data(request: HtmxHttpRequest) -> str | None:
     return request.POST.get("reason", "").strip()[:500] or None
 
 

@@ -35,7 +35,7 @@ class AgentForm(forms.Form):
     version = forms.CharField(required=False, widget=forms.HiddenInput)
 
     @classmethod
-    def from_agent(cls, agent: Agent, data: Any = None) -> AgentForm:
+    def create_form_from_agent(cls, agent: Agent, data: Any = None) -> AgentForm:
         """Return the form filled with what the agent is, or with what was typed instead."""
         initial = {
             "name": agent.name,

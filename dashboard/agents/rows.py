@@ -32,7 +32,7 @@ from coordinator.models.agent_names import (
     list_all_agent_names,
 )
 from coordinator.sessions import titles
-from coordinator.sessions.guarding import describe_mode
+from coordinator.sessions.guarding import describe_permission_mode
 
 RECENT = 8
 UNGUARDED_DAYS = 30
@@ -55,10 +55,10 @@ class AgentRow:
     @property
     def capability_names(self) -> list[str]:
         """What the agent needs, as far as it can be read."""
-        return list_stored_words(self.agent.required_capabilities)
+        return stored_list_as_texts(self.agent.required_capabilities)
 
 
-def list_stored_words(value: Any) -> list[str]:
+def stored_list_as_texts(value: Any) -> list[str]:
     """Return a stored list as words; anything else that is stored stands as one."""
     if value is None or value == "":
         return []
@@ -69,9 +69,9 @@ def load_agent_rows(agents: Iterable[Agent], now: datetime) -> list[AgentRow]:
     """Return agents as rows, with what is counted of all of them in one query a table."""
     agent_list = list(agents)
     ids = [agent.pk for agent in agent_list]
-    plugins = count_by_agent(AgentPlugin.objects.filter(agent__in=ids))
-    messages = count_by_agent(ChatMessage.objects.filter(agent__in=ids))
-    grants = count_by_agent(Grant.objects.not_ended(now).filter(agent_id__in=ids))
+    plugins = count_rows_by_agent(AgentPlugin.objects.filter(agent__in=ids))
+    messages = count_rows_by_agent(ChatMessage.objects.filter(agent__in=ids))
+    grants = count_rows_by_agent(Grant.objects.not_ended(now).filter(agent_id__in=ids))
     return [
         AgentRow(
             agent,
@@ -84,7 +84,7 @@ def load_agent_rows(agents: Iterable[Agent], now: datetime) -> list[AgentRow]:
     ]
 
 
-def count_by_agent(rows: Any) -> dict[str, int]:
+def count_rows_by_agent(rows: Any) -> dict[str, int]:
     return dict(rows.order_by().values_list("agent_id").annotate(number=Count("*")))
 
 
@@ -202,12 +202,14 @@ def list_unguarded_sessions(sessions: QuerySet[Session], now: datetime) -> list[
     since = now - timedelta(days=UNGUARDED_DAYS)
     guards = SessionGuard.objects.filter(session__in=sessions, session__created_at__gte=since)
     rows = list(guards.select_related("session").order_by("-session__created_at", "-pk")[:MOST_GUARDS])
-    listed = [row for row in rows if row.unguarded or describe_mode(row.mode)][:RECENT]
+    listed = [row for row in rows if row.unguarded or describe_permission_mode(row.mode)][:RECENT]
     session_titles = titles.load_session_titles([row.pk for row in listed])
     driven_ids = set(
         DrivenSession.objects.filter(pk__in=[row.pk for row in listed]).values_list("pk", flat=True)
     )
     return [
-        UnguardedSession(row, session_titles.get(row.pk, ""), describe_mode(row.mode), row.pk in driven_ids)
+        UnguardedSession(
+            row, session_titles.get(row.pk, ""), describe_permission_mode(row.mode), row.pk in driven_ids
+        )
         for row in listed
     ]

@@ -25,11 +25,14 @@ from coordinator.policy.suggestions import narrowest
 from coordinator.policy.suggestions.history import (
     RecordedCall,
     WalkTimeLimit,
-    find_subject_field,
-    text_for_patterns,
+    column_value_as_pattern_text,
+    find_tool_input_subject_field,
 )
 from coordinator.policy.suggestions.narrowest import PermanentAnswer
-from coordinator.policy.suggestions.search import compare_with_history, list_nearest_events
+from coordinator.policy.suggestions.search import (
+    compare_rule_with_call_history,
+    list_event_ids_of_similar_calls,
+)
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules import question
 from dashboard.rules import signed_values as carried
@@ -80,7 +83,7 @@ def build_always_allow_offer(
 ) -> tuple[AlwaysAllowOffer, bool]:
     """Return what is offered, and whether there is a wider one beside the narrowest. Raises Conflict."""
     call = build_recorded_call(row)
-    permanent_answers = narrowest.find_permanent_answers(row, call, now)
+    permanent_answers = narrowest.suggest_rules_or_grants_for_request(row, call, now)
     answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
     if answer.rule is not None and answer.rules is not None:
         answer = set_rule_reason(answer, f"Always allowed from request {row.request_id}")
@@ -101,9 +104,11 @@ def find_compared_calls(
     """Return recorded calls that a rule would allow, and the nearest that it would not, among the newest ones."""
     if answer.rule is None:
         return [], []
-    compared = compare_with_history(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
-    nearest = list_nearest_events(compared)
-    calls = {one.event_id: one for one in READER.read_calls_by_id([*compared.examples.values(), *nearest])}
+    compared = compare_rule_with_call_history(answer.rule, call, READER, WalkTimeLimit(FIRST_PIECE))
+    nearest = list_event_ids_of_similar_calls(compared)
+    calls = {
+        one.event_id: one for one in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
+    }
     return (
         [calls[event] for event in compared.examples.values() if event in calls],
         [calls[event] for event in nearest if event in calls],
@@ -123,14 +128,16 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
     context = approvals.request_context(row)
     tool_input = context.tool_input if context else None
     if row.plugin_id == GATEWAY:
-        return narrowest.recorded_call_of_request(row, text_for_patterns(gateway_about(tool_input)), "")
-    tool = text_for_patterns(context.tool_name or "") if context else ""
-    about = text_for_patterns(
+        return narrowest.recorded_call_of_request(
+            row, column_value_as_pattern_text(gateway_about(tool_input)), ""
+        )
+    tool = column_value_as_pattern_text(context.tool_name or "") if context else ""
+    about = column_value_as_pattern_text(
         call_text_in_working_folder(
             find_call_subject(row.plugin_id, tool, tool_input), context.folder if context else None
         )
     )
-    return narrowest.recorded_call_of_request(row, about, find_subject_field(tool_input, about))
+    return narrowest.recorded_call_of_request(row, about, find_tool_input_subject_field(tool_input, about))
 
 
 def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:

@@ -533,7 +533,7 @@ class ApprovalCard:
         """Say whether the person who looks may have a rule or grant answer such a request for good."""
         if not (self.decidable_members and self.can_change_policy):
             return False
-        return self.members[0].required_approver_count < 2 and narrowest.can_have_permanent_answer(
+        return self.members[0].required_approver_count < 2 and narrowest.can_rule_or_grant_answer_request(
             self.first_request
         )
 

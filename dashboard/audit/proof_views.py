@@ -41,7 +41,7 @@ def download_audit_proof(request: HtmxHttpRequest, entry_id: int) -> HttpRespons
 def show_proof_verification(request: HtmxHttpRequest) -> HttpResponse:
     """Show the log's public keys, its newest checkpoint, where it was sent, and how to check a proof."""
     try:
-        deliveries, setting_problem = state.list_deliveries(), ""
+        deliveries, setting_problem = state.list_checkpoint_deliveries(), ""
     except ValueError as problem:
         deliveries, setting_problem = [], str(problem)
     context = {

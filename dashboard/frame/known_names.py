@@ -13,7 +13,7 @@ from django.db.models import Q
 from coordinator.models import Agent, Runner, Session, UsageDay
 from coordinator.policy.limits.budgets import FOLDER_SEPARATORS, strip_separators
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.usage.prices import find_model_price, load_own_prices, normalize_model_name
+from coordinator.usage.prices import find_model_price, load_configured_model_prices, normalize_model_name
 
 MOST_OFFERED = 200
 HIDDEN_WHILE_EMPTY = {
@@ -47,7 +47,7 @@ def is_known_name(kind: str, name: str) -> bool:
         reported = UsageDay.objects.exclude(model="").values_list("model", flat=True).distinct()
         plain_name = normalize_model_name(name)
         return any(normalize_model_name(model) == plain_name for model in reported) or (
-            find_model_price(name, load_own_prices()) is not None
+            find_model_price(name, load_configured_model_prices()) is not None
         )
     return kind != "person" or User.objects.filter(username=name).exists()
 

@@ -19,8 +19,8 @@ from coordinator.policy.deciders import book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests.approvals import requester_name
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
-from coordinator.sessions.board import load_board
-from coordinator.sessions.overview import load_overview
+from coordinator.sessions.board import load_session_board
+from coordinator.sessions.overview import load_dashboard_overview
 from dashboard.approvals.cards import load_request_agents
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
@@ -52,7 +52,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
     book = deciders.load_decider_book(now)
     waiting = load_waiting_for_person(request.user, now, book=book)
     everything = PermissionRequest.objects.awaiting_decision(now).count()
-    overview = load_overview(now, waiting=waiting.requests)
+    overview = load_dashboard_overview(now, waiting=waiting.requests)
     number = overview.waiting_requests
     context = {
         "overview": overview,
@@ -66,7 +66,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
         ),
         "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,
-        "board": load_board(now),
+        "board": load_session_board(now),
         "needs": list_needs(now, is_admin=is_admin),
         "troubles": book.find_rule_problems() if is_admin else [],
         **build_first_steps_context(request, now),

@@ -18,8 +18,8 @@ from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST
 from coordinator.identity.passkeys import find_address_problem
-from dashboard.accounts.passkey_views import answer_options
-from dashboard.accounts.views import BACKEND, set_device_cookie
+from dashboard.accounts.passkey_views import answer_with_passkey_options
+from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.frame.proofs import NEW, allow_without_proof, client_address
 from dashboard.frame.wrong_method import declare_form_page
@@ -59,7 +59,7 @@ def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
         request.POST.get("token", ""),
         request.POST.get("username", ""),
     )
-    return answer_options(request, request.POST.get(NEW, ""), begin)
+    return answer_with_passkey_options(request, request.POST.get(NEW, ""), begin)
 
 
 @allow_without_proof
@@ -92,7 +92,7 @@ def sign_in_joined_person(
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)
     proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), timezone.now(), by)
-    return set_device_cookie(redirect(goal), request, user)
+    return set_sign_in_device_cookie(redirect(goal), request, user)
 
 
 def render_join_page(

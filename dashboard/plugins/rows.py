@@ -21,7 +21,7 @@ from coordinator.models import (
     UnreadableText,
 )
 from coordinator.models.plugins import PluginPermission
-from coordinator.secrets import looks_secret, mask_if_secret
+from coordinator.secrets import is_secret_key_or_url_password, mask_value_of_secret_key
 
 PAGE = 50
 WHAT_THEY_ALLOW = {
@@ -191,7 +191,12 @@ def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", afte
 
 
 def build_plugin_value(key: str, value: str | None, updated_at: Any = None) -> PluginValue:
-    return PluginValue(key, mask_if_secret(key, value), bool(value) and looks_secret(key, value), updated_at)
+    return PluginValue(
+        key,
+        mask_value_of_secret_key(key, value),
+        bool(value) and is_secret_key_or_url_password(key, value),
+        updated_at,
+    )
 
 
 def list_permission_lines(plugin_id: str, setting: PluginSetting | None) -> list[PluginPermissionLine]:

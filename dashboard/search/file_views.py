@@ -42,7 +42,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls that touched the files that `path` means, newest first."""
     query_values = {name: request.GET.get(name, "")[:1000] for name in ("path", "tool", "agent")}
     before = request.GET.get("before", "")
-    named_files = files.find_named_files(query_values["path"])
+    named_files = files.find_touched_files_matching_path(query_values["path"])
     file_touches = files.load_file_touches(
         named_files,
         tool=query_values["tool"],
@@ -69,7 +69,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, "search/_touches.html", context)
     context |= {
         "agents": list_agent_filter_choices(query_values["agent"]),
-        "tools": files.list_called_tools(),
+        "tools": files.list_tools_called_by_sessions(),
         "filter_count": sum(bool(query_values[name]) for name in ("tool", "agent")),
     }
     return render(request, "search/files.html", context)

@@ -16,11 +16,11 @@ from coordinator.models.agent_names import find_linked_agents_of_names, list_age
 from coordinator.search.events import (
     EventHit,
     SearchQuery,
-    count_unindexed_texts,
+    count_events_with_unindexed_text,
     group_hits_by_session,
     search_events,
 )
-from coordinator.search.index import MOST_BEYOND, parse_place
+from coordinator.search.index import MOST_BEYOND, parse_search_position
 from coordinator.search.progress import load_indexing_progress
 from coordinator.sessions import titles
 from coordinator.sessions.timeline import SessionTimeline
@@ -45,7 +45,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         path = question.text.strip().removeprefix(OF_FILE).strip()
         return redirect(f"{reverse('search:files')}?{urlencode({'path': path})}")
     before = request.GET.get("before", "")
-    events = search_events(question, before=parse_place(before))
+    events = search_events(question, before=parse_search_position(before))
     groups = group_hits_by_session(question, events.hits, is_all=not before and events.before is None)
     context: dict[str, Any] = {
         "question": question,
@@ -54,7 +54,7 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
             [*(hit.event.session_id for hit in events.hits), question.session_id]
         ),
         "asked": bool(question.search_terms),
-        "beyond": count_unindexed_texts(question) if question.search_terms else 0,
+        "beyond": count_events_with_unindexed_text(question) if question.search_terms else 0,
         "most_beyond": MOST_BEYOND,
         "deeper": build_query_with(request.GET, deeper="1", before=""),
         "not_deeper": build_query_with(request.GET, deeper="", before=""),

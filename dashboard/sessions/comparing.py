@@ -13,7 +13,7 @@ from coordinator.models import EventContext, Session
 from coordinator.policy.rules.tool_kinds import KINDS
 from coordinator.search.files import load_session_file_counts
 from coordinator.sessions import titles
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import SessionEventCounts, count_session_events
 from coordinator.sessions.timeline.spans import load_session_spans
@@ -57,7 +57,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
     last = EventContext.objects.filter(session_id=session.pk).order_by("-instant_us", "-event_id")
     last_us = last.values_list("instant_us", flat=True).first()
     end_us = instants.to_microseconds(now) if session.status in LIVE else last_us
-    began_us = session_began_us(session)
+    began_us = session_start_microseconds(session)
     loaded = load_session_spans(session, now)
     writers = sorted({tool for tool, _ in counts.tools} & set(KINDS["write"].tools))
     return ComparedSession(
@@ -65,7 +65,7 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
         title,
         build_session_summary(session, counts),
         counts,
-        usage.sum_usages(by_model) if by_model else TokenUsage(),
+        usage.sum_token_usages(by_model) if by_model else TokenUsage(),
         list(by_model),
         timedelta(microseconds=max((end_us or began_us) - began_us, 0)),
         sum_up_time(loaded.spans, loaded.from_us, loaded.to_us) if loaded else [],

@@ -214,7 +214,10 @@ def walk_policy_changes(changes: list[SessionAuditEntry]) -> Iterator[str]:
         about_policy |= Q(event_type__startswith=begin)
     rows = AuditLog.objects.filter(about_policy, pk__lte=changes[-1].row.pk).order_by("pk")[:MOST_ENTRIES]
     ids = [row.pk for row in rows]
-    stored = entries.load_stored_columns(ids)
+    stored = entries.load_audit_row_columns(ids)
     own_by_id = dict(AuditLeaf.objects.filter(pk__in=ids).values_list("pk", "by_signalbox"))
     for pk, columns in sorted(stored.items()):
-        yield entries.build_canonical_entry(columns, by_signalbox=own_by_id.get(pk, False)).decode() + "\n"
+        yield (
+            entries.build_canonical_audit_entry(columns, by_signalbox=own_by_id.get(pk, False)).decode()
+            + "\n"
+        )

@@ -19,7 +19,7 @@ from coordinator.sessions.list_facts import (
     SessionListFacts,
     count_session_waiting_requests,
     load_session_list_facts,
-    session_began_us,
+    session_start_microseconds,
 )
 from coordinator.sessions.statuses import LIVE
 from dashboard.rendering.allowance import with_allowance
@@ -50,7 +50,7 @@ class SessionRow:
         """When it began: no later than its first event. A text where that cannot be read."""
         if not isinstance(self.session.created_at, datetime) or self.facts.first_us is None:
             return self.session.created_at
-        return instants.from_microseconds(session_began_us(self.session, self.facts.first_us))
+        return instants.from_microseconds(session_start_microseconds(self.session, self.facts.first_us))
 
     @property
     def is_live(self) -> bool:

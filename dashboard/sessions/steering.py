@@ -14,7 +14,7 @@ from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import is_countable_amount
+from coordinator.sessions.driving import is_valid_usage_amount
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.title_words import preview_markdown
 from dashboard.sessions.notes import describe_note_delivery
@@ -215,7 +215,7 @@ def context_used_percent(driven: DrivenSession | None) -> int | None:
     """Return how much of the model's context is used, in percent; None where that is hardly any."""
     usage = (driven.usage if driven else None) or {}
     used, size = usage.get("used"), usage.get("size")
-    if not is_countable_amount(used) or not is_countable_amount(size) or size < 1:
+    if not is_valid_usage_amount(used) or not is_valid_usage_amount(size) or size < 1:
         return None
     return min(100, round(100 * used / size)) or None
 
@@ -225,7 +225,7 @@ def reported_cost(driven: DrivenSession | None) -> str:
     usage = (driven.usage if driven else None) or {}
     cost = usage.get("cost")
     amount = cost.get("amount") if isinstance(cost, Mapping) else None
-    if not isinstance(cost, Mapping) or not is_countable_amount(amount) or not amount:
+    if not isinstance(cost, Mapping) or not is_valid_usage_amount(amount) or not amount:
         return ""
     unit = str(cost.get("currency") or "")[:8]
     cost_text = f"{amount:,.{2 if amount >= 0.1 else 4}f}"

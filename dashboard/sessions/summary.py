@@ -93,7 +93,7 @@ def build_session_summary(session: Session, counts: SessionEventCounts) -> Sessi
     return SessionSummary(
         asked=preview_markdown(first_prompt, LONGEST_TEXT),
         asked_event=asked_event,
-        answer=preview_markdown(result.text_or_json, LONGEST_TEXT) if result else "",
+        answer=preview_markdown(result.session_result_text_or_json, LONGEST_TEXT) if result else "",
         end_reason=load_end_reason(session.pk),
         run_error=str(mask_secrets(run.error or ""))[:LONGEST_TEXT] if run else "",
         changes=load_change_summary(session.pk, [tool for tool, _ in counts.tools]),

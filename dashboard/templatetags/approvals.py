@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from coordinator.lib.invisible import UNUSUAL, has_invisible_character, is_invisible_character
 from coordinator.lib.lookalikes import find_lookalikes, has_lookalike_characters, unicode_character_name
 from coordinator.policy.requests.approvals import Validity
-from coordinator.secrets.masking import shorten_masks
+from coordinator.secrets.masking import shorten_mask_digests
 from dashboard.approvals.excerpts import Excerpt
 from dashboard.looks.parts import DisplayPart, Spans
 from dashboard.templatetags.names import agent_link
@@ -41,7 +41,7 @@ def reveal(text: object) -> SafeString:
 
     Letters that look like others are marked and named. Masks of secrets are drawn with the first eight of their digits.
     """
-    escaped = str(escape(shorten_masks(str(text))))
+    escaped = str(escape(shorten_mask_digests(str(text))))
     return SafeString(UNUSUAL.sub(lambda match: draw_invisible_character(match[0]), mark_lookalikes(escaped)))
 
 
@@ -91,7 +91,7 @@ def reveal_markdown(text: str) -> SafeString:
     """Draw a prompt's Markdown; as it stands where something in it could hide, for then every character counts."""
     if has_invisible_character(text) or has_lookalike_characters(text):
         return reveal(text)
-    return markdown.render_markdown(shorten_masks(text))
+    return markdown.render_markdown(shorten_mask_digests(text))
 
 
 def reveal_marked_text(text: str, spans: Spans) -> SafeString:

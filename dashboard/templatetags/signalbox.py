@@ -25,7 +25,7 @@ from coordinator.lib.times import (
     format_exact_time,
     format_relative_time,
 )
-from coordinator.secrets.masking import mask_secrets, shorten_masks
+from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from dashboard.text import json_text
 from dashboard.text.states import find_status_style
 
@@ -231,7 +231,7 @@ def diff_class(sign: str) -> str:
 @register.filter(name="without_secrets")
 def without_secrets_of(text: str | None) -> str:
     """Return a text that is stored as somebody else needs it, as it may be shown: its secrets masked."""
-    return shorten_masks(mask_secrets(text or ""))
+    return shorten_mask_digests(mask_secrets(text or ""))
 
 
 @register.filter

@@ -9,7 +9,7 @@ from datetime import datetime
 from coordinator.lib.times import format_duration, format_exact_time
 from coordinator.models import Session
 from coordinator.sessions import titles
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import ApprovalRow, CallRow, ChildRow, TimelineRow
 from coordinator.sessions.timeline.walking import walk_session_rows
 from dashboard.looks import DisplayPart
@@ -21,7 +21,7 @@ def render_session_markdown(session: Session) -> Iterator[str]:
     yield f"# {join_into_one_line(titles.load_session_title(session.pk) or 'Untitled session')}\n\n"
     yield "".join(f"- {name}: {value}\n" for name, value in generate_session_facts(session))
     allowance = RenderingAllowance()  # for the diffs of the whole document
-    started_at = session_began_us(session)
+    started_at = session_start_microseconds(session)
     for row in walk_session_rows(session):
         for timeline_row in prepare_timeline_rows([row], session, started_at):
             with allowance.share_in_block():

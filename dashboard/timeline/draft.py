@@ -12,7 +12,7 @@ from coordinator.dialects.acp import SPEECH
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import driven_program_name
+from coordinator.sessions.driving import program_name_of_runner_agent
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import CallDisplay, build_call_display
 
@@ -50,7 +50,7 @@ def load_open_calls(session_id: str) -> list[OpenCall]:
     if not waiting:
         return []
     agent = DrivenSession.objects.filter(pk=session_id).values_list("agent", flat=True).first()
-    return [build_open_call(row, driven_program_name(agent)) for row in waiting]
+    return [build_open_call(row, program_name_of_runner_agent(agent)) for row in waiting]
 
 
 def build_open_call(row: DrivenCall, program: str) -> OpenCall:

@@ -15,10 +15,10 @@ from coordinator.runs.stops import can_stop_session, is_session_stopping
 from coordinator.sessions import inactivity, titles
 from coordinator.sessions.guarding import load_guard_report
 from coordinator.sessions.list_facts import (
-    annotate_last_event_instant,
+    annotate_sessions_with_last_event,
     count_masked_secrets,
     count_session_waiting_requests,
-    session_began_us,
+    session_start_microseconds,
 )
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import count_session_events
@@ -41,7 +41,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
     counts = count_session_events(session.pk)
     spent = usage.load_usage_by_model(session.pk)
     last_us = (
-        annotate_last_event_instant(Session.objects.filter(pk=session.pk))
+        annotate_sessions_with_last_event(Session.objects.filter(pk=session.pk))
         .values_list("last_us", flat=True)
         .first()
     )
@@ -69,7 +69,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         "summary": build_session_summary(session, counts),
         "masked": count_masked_secrets(session.pk),
         "spent_by_model": spent,
-        "spent": usage.sum_usages(spent) if spent else None,
+        "spent": usage.sum_token_usages(spent) if spent else None,
         "facets": build_timeline_facets(counts, query),
         "tools": build_tool_facets(counts, query),
         "go": f"{reverse('sessions:go', args=[session.pk])}{query.query_with_event}&",
@@ -86,7 +86,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         "children": session.children.count(),
         "parent": Session.objects.filter(pk=session.parent_session_id).first(),
         "ended": ended,
-        "began": instants.from_microseconds(session_began_us(session))
+        "began": instants.from_microseconds(session_start_microseconds(session))
         if isinstance(session.created_at, datetime)
         else session.created_at,
     }

@@ -16,7 +16,7 @@ from coordinator.sessions.timeline import (
     EventWindow,
     SessionTimeline,
     TimelineFilters,
-    find_row_position,
+    find_timeline_row_position,
 )
 from coordinator.sessions.timeline.reading import CATEGORIES
 
@@ -50,8 +50,8 @@ class TimelineQuery:
             errors=data.get("errors", "") == "1",
             text=data.get("q", "").strip()[:200],
             edge=edge if edge in ("start", "end") else "",  # type: ignore[arg-type]
-            after=EventPosition.parse_position(data.get("after", "")),
-            before=EventPosition.parse_position(data.get("before", "")),
+            after=EventPosition.parse_event_position(data.get("after", "")),
+            before=EventPosition.parse_event_position(data.get("before", "")),
             at=parse_instant_position(data.get("at", "")),
             event_id=int(event) if event.isascii() and event.isdigit() and len(event) < 19 else None,
         )
@@ -163,5 +163,5 @@ def find_reading_position(
     return (
         timeline.find_event_position(event_id)
         if query.has_timeline_filters
-        else find_row_position(timeline, event_id)
+        else find_timeline_row_position(timeline, event_id)
     )

@@ -19,7 +19,7 @@ from coordinator.models import Session
 from coordinator.policy.requests import approvals
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import JSON_COLUMNS
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import (
     ApprovalRow,
     CallRow,
@@ -115,7 +115,7 @@ class TimelineRowDisplay:
     @property
     def event(self) -> TimelineEvent:
         if isinstance(self.row, CallRow):
-            return self.row.naming_event
+            return self.row.event_with_tool_name_and_input
         assert isinstance(self.row, MessageRow | MilestoneRow)
         return self.row.event
 
@@ -142,7 +142,7 @@ class TimelineRowDisplay:
     @cached_property
     def call_display(self) -> CallDisplay:
         assert isinstance(self.row, CallRow)
-        half, end = self.row.naming_event, self.row.end
+        half, end = self.row.event_with_tool_name_and_input, self.row.end
         tool_input = end.tool_input if end and self.was_edited else half.tool_input
         return build_call_display(
             half.tool_name, tool_input, end.tool_output if end else None, end.error if end else None
@@ -177,12 +177,16 @@ class TimelineRowDisplay:
     @property
     def input_id(self) -> int:
         assert isinstance(self.row, CallRow)
-        return self.row.end.id if self.row.end and self.was_edited else self.row.naming_event.id
+        return (
+            self.row.end.id
+            if self.row.end and self.was_edited
+            else self.row.event_with_tool_name_and_input.id
+        )
 
     @property
     def output_id(self) -> int:
         assert isinstance(self.row, CallRow)
-        return (self.row.end or self.row.naming_event).id
+        return (self.row.end or self.row.event_with_tool_name_and_input).id
 
     @property
     def duration_bar_width(self) -> int:
@@ -291,7 +295,10 @@ def build_message_text_block(text: str) -> MessageBlock:
 def prepare_timeline_rows(
     rows: Iterable[TimelineRow], session: Session, began: int | None = None
 ) -> list[TimelineRowDisplay]:
-    """Return rows ready to be drawn; who draws them one by one says when the session began (`session_began_us`)."""
+    """Return rows ready to be drawn.
+
+    Who draws them one by one says when the session began (`session_start_microseconds`).
+    """
     base = reverse("sessions:detail", args=[session.pk])
-    began = session_began_us(session) if began is None else began
+    began = session_start_microseconds(session) if began is None else began
     return [TimelineRowDisplay(row, base, began) for row in rows]

@@ -14,7 +14,7 @@ from django.template.loader import render_to_string
 from coordinator.feed.reader import FeedChange
 from coordinator.live.fragments import Drawing, LiveView
 from coordinator.models import PermissionRequest, Session
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import (
     ApprovalRow,
     ArrivedRows,
@@ -72,14 +72,14 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     if len(event_ids) + len(changed_ids) > MOST_EVENTS:
         return {"too_many": True}
     timeline = SessionTimeline(session_id)
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(event_ids), session)
-    started_at = session_began_us(session)
+    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(event_ids), session)
+    started_at = session_start_microseconds(session)
     rows = [
         *draw_arrived_rows(arrived, session, started_at),
         *draw_unfiltered_rows(load_request_rows(session, request_ids), session, started_at),
     ]
     if changed_ids:
-        changed = build_arrived_rows(timeline, timeline.read_arrived_events(changed_ids), session)
+        changed = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
         rows += [
             arrived_row | {"completes": True}
             for arrived_row in draw_arrived_rows(changed, session, started_at)
@@ -160,7 +160,7 @@ def draw_timeline_row(
     return {
         "html": html[:],  # a plain str: the stream's encoder refuses Django's SafeString
         "category": find_row_category(row),
-        "tool": row.naming_event.tool_name if isinstance(row, CallRow) else None,
+        "tool": row.event_with_tool_name_and_input.tool_name if isinstance(row, CallRow) else None,
         "among_all": among_all,
         "among_errors": among_errors,
     }

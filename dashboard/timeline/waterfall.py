@@ -17,7 +17,7 @@ from django.utils.http import urlencode
 
 from coordinator.lib.times import format_duration
 from coordinator.models import Session
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.timeline import CallRow, SessionTimeline
 from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
 from dashboard.timeline.rows import format_time_offset, prepare_timeline_rows
@@ -170,7 +170,7 @@ def build_waterfall(
     if query.path_only:
         inside = [span for span in inside if (span.kind, span.key) in path]
     drawn = choose_drawn_spans(inside)
-    began_us = session_began_us(session)
+    began_us = session_start_microseconds(session)
     length = to_us - from_us
     is_whole = from_us <= loaded.from_us and to_us >= loaded.to_us
     links = {

@@ -14,11 +14,11 @@ from django.db.models import F, Q
 from coordinator.models import PermissionRequest, Session
 from coordinator.usage.activity import (
     CallTotals,
-    filter_activity,
-    find_uncounted_since,
-    hour_number,
-    hour_start,
-    load_agent_hours,
+    datetime_of_hour_number,
+    filter_activity_hours,
+    find_start_of_counted_hours,
+    hours_since_1970,
+    load_calls_by_agent_and_hour,
     load_calls_by_hour,
     load_calls_by_tool,
 )
@@ -44,21 +44,21 @@ class HourSeries:
 
 def build_activity_context(now: datetime) -> dict[str, Any]:
     """Return the pictures of the last 24 hours: what happened by hour, and which agent called how much."""
-    last = hour_number(now)
+    last = hours_since_1970(now)
     first = last - HOURS + 1
     hours = range(first, last + 1)
-    rows = filter_activity(first, last)
+    rows = filter_activity_hours(first, last)
     counts = {
-        "Sessions": count_sessions_by_hour(hour_start(first)),
+        "Sessions": count_sessions_by_hour(datetime_of_hour_number(first)),
         "Calls": {hour: totals.calls for hour, totals in load_calls_by_hour(rows).items()},
-        **count_requests_by_hour(hour_start(first)),
+        **count_requests_by_hour(datetime_of_hour_number(first)),
     }
-    agents = load_agent_hours(rows)
+    agents = load_calls_by_agent_and_hour(rows)
     labels = [describe_hour(hour) for hour in hours]
     return {
         "series": [build_hour_series(name, by_hour, hours) for name, by_hour in counts.items()],
         "table": [
-            (hour_start(hour), [by_hour.get(hour, 0) for by_hour in counts.values()])
+            (datetime_of_hour_number(hour), [by_hour.get(hour, 0) for by_hour in counts.values()])
             for hour in reversed(hours)
             if any(by_hour.get(hour) for by_hour in counts.values())
         ],
@@ -76,13 +76,13 @@ def build_activity_context(now: datetime) -> dict[str, Any]:
             "call",
         ),
         "more_agents": max(0, len(agents) - MOST_AGENTS),
-        "uncounted": find_uncounted_since(first),
+        "uncounted": find_start_of_counted_hours(first),
     }
 
 
 def describe_hour(hour: int) -> str:
     """Return an hour in the installation's time zone, as a picture names it."""
-    return f"{hour_start(hour).astimezone(settings.LOCAL_ZONE):%a %H:00}"
+    return f"{datetime_of_hour_number(hour).astimezone(settings.LOCAL_ZONE):%a %H:00}"
 
 
 def build_hour_series(name: str, by_hour: Mapping[int, int], hours: range) -> HourSeries:
@@ -99,7 +99,7 @@ def count_sessions_by_hour(start: datetime) -> Counter[int]:
     began = Session.objects.filter(created_at__text__gte=format_utc_prefix(start), created_at__text__lt=":")
     moments = began.order_by().values_list("created_at", flat=True).iterator()
     return Counter(
-        hour_number(moment) for moment in moments if isinstance(moment, datetime) and moment >= start
+        hours_since_1970(moment) for moment in moments if isinstance(moment, datetime) and moment >= start
     )
 
 
@@ -116,7 +116,7 @@ def count_requests_by_hour(start: datetime) -> dict[str, Counter[int]]:
 
 
 def count_by_hour(moments: Iterable[Any]) -> Counter[int]:
-    return Counter(hour_number(moment) for moment in moments if isinstance(moment, datetime))
+    return Counter(hours_since_1970(moment) for moment in moments if isinstance(moment, datetime))
 
 
 def build_agent_week(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[str, Any]:
@@ -124,11 +124,11 @@ def build_agent_week(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[
     name_list = list(names)
     today = now.astimezone(zone).date()
     days = [today - timedelta(days=back) for back in range(WEEK_DAYS)]
-    first = hour_number(datetime.combine(days[-1], datetime.min.time(), zone))
-    rows = filter_activity(first, hour_number(now), name_list)
+    first = hours_since_1970(datetime.combine(days[-1], datetime.min.time(), zone))
+    rows = filter_activity_hours(first, hours_since_1970(now), name_list)
     by_day: dict[Any, Counter[int]] = {day: Counter() for day in days}
     for hour, totals in load_calls_by_hour(rows).items():
-        local = hour_start(hour).astimezone(zone)
+        local = datetime_of_hour_number(hour).astimezone(zone)
         by_day.get(local.date(), Counter[int]())[local.hour] += totals.calls
     tools = load_calls_by_tool(rows)
     return {
@@ -140,7 +140,7 @@ def build_agent_week(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[
         ),
         "zone": str(zone),
         **build_tool_context(tools),
-        "uncounted": find_uncounted_since(first),
+        "uncounted": find_start_of_counted_hours(first),
     }
 
 

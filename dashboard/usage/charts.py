@@ -10,8 +10,13 @@ from django.conf import settings
 from django.db.models import QuerySet
 
 from coordinator.models import UsageDay
-from coordinator.usage.reading import TokenUsage, load_usage_days, sort_usages_by_cost, sum_usages
-from coordinator.usage.turns import ContextFill, SessionUsage, TurnTotals, find_context_window
+from coordinator.usage.reading import (
+    TokenUsage,
+    load_usage_by_day_and_model,
+    sort_usages_by_cost,
+    sum_token_usages,
+)
+from coordinator.usage.turns import ContextFill, SessionUsage, TurnTotals, find_model_context_window_tokens
 from dashboard.looks.charts import MOST_SERIES, StackedChart, build_amount_chart
 from dashboard.usage.query import UsageQuery
 
@@ -80,9 +85,9 @@ def sum_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenU
 def build_small_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
     """Return a chart of the last of these days by model; in tokens where nothing has a price."""
     query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
-    slots = load_usage_days(days.filter(day__gte=query.list_slots(now)[0]))
+    slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_slots(now)[0]))
     by_name = sum_by_name(slots)
-    total = sum_usages(by_name)
+    total = sum_token_usages(by_name)
     if not total.cost:
         query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE), measure="tokens")
     return {"query": query, "total": total, **build_usage_chart(query, slots, by_name, now)}
@@ -91,7 +96,9 @@ def build_small_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]
 def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
     """Return the charts of a session: its tokens by turn, and its context by request."""
     context, turn_totals = session_usage.context, session_usage.turns
-    window = find_context_window(session_usage.last_model, session_usage.largest_context)
+    window = find_model_context_window_tokens(
+        session_usage.last_used_model, session_usage.largest_context_tokens
+    )
     context_chart = build_context_chart(context, window)
     return {
         "turn_chart": build_turn_chart(turn_totals),

@@ -24,9 +24,9 @@ from coordinator.usage import prices as prices_of
 from coordinator.usage import reading as usage
 from coordinator.usage import turns
 from coordinator.usage.activity import (
-    filter_activity,
-    find_uncounted_since,
-    hour_number,
+    filter_activity_hours,
+    find_start_of_counted_hours,
+    hours_since_1970,
     load_calls_by_tool,
 )
 from coordinator.usage.limits import load_limit_states
@@ -119,7 +119,7 @@ def show_tools(request: HtmxHttpRequest) -> HttpResponse:
     """Show each tool's calls, how many failed and how long they took, of all agents or of one."""
     agent, days = request.GET.get("agent", "")[:300], request.GET.get("days", "")
     days = days if days in dict(TOOL_PERIODS) else TOOL_PERIODS[0][0]
-    last = hour_number(timezone.now())
+    last = hours_since_1970(timezone.now())
     first = last - int(days) * 24 + 1
     names = expand_agent_name(agent) if agent else None
     context = {
@@ -127,8 +127,8 @@ def show_tools(request: HtmxHttpRequest) -> HttpResponse:
         "agents": list_agent_filter_choices(agent),
         "days": days,
         "periods": TOOL_PERIODS,
-        "uncounted": find_uncounted_since(first),
-        **build_tool_context(load_calls_by_tool(filter_activity(first, last, names)), MOST_ROWS),
+        "uncounted": find_start_of_counted_hours(first),
+        **build_tool_context(load_calls_by_tool(filter_activity_hours(first, last, names)), MOST_ROWS),
     }
     return render(request, "usage/tools.html", context)
 
@@ -177,7 +177,7 @@ def show_session_usage(request: HtmxHttpRequest, session_id: str) -> HttpRespons
         "earlier_turns": max(0, len(numbered) - MOST_ROWS),
         "subagents": dict(list(subagents.items())[:MOST_ROWS]),
         "subagent_count": len(subagents),
-        "spent_on_subagents": usage.sum_usages(subagents),
+        "spent_on_subagents": usage.sum_token_usages(subagents),
         **build_session_charts(session_usage),
     }
     return render(request, "usage/session.html", build_session_header(session, TimelineQuery()) | context)
@@ -209,7 +209,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
     before = usage.load_period_usage(filter_usage_rows(*query.previous_bounds(now)))
     models = sorted(since.order_by().values_list("model", flat=True).distinct())
     unpriced = usage.load_usage_by_columns(since.filter(cost__isnull=True), "model", "is_fast")
-    own = prices_of.load_own_prices()
+    own = prices_of.load_configured_model_prices()
     context = {
         "query": query,
         "choices": build_choice_links(query, now),
@@ -229,7 +229,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
             for (model, is_fast), used in sorted(unpriced.items())
             if used.total_tokens
         ],
-        "filled": usage.find_fill_progress(),
+        "filled": usage.usage_backfill_progress(),
         "limits": load_limit_states(now),
         "forms": forms_,
         **build_usage_chart(query, slots, by_name, now),
@@ -244,7 +244,9 @@ def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
         "cost": describe_change(period.total.cost, before.total.cost, before.total.cost_label),
         "tokens": describe_change(tokens, tokens_before, f"{tokens_before:,}"),
         "sessions": describe_change(period.sessions, before.sessions, f"{before.sessions:,}"),
-        "session": describe_change(period.session_cost, before.session_cost, before.session_cost_label),
+        "session": describe_change(
+            period.average_session_cost, before.average_session_cost, before.session_cost_label
+        ),
         "cache": f"of the input, {before.total.cache_hit_percent} % before"
         if tokens_before
         else "of the input",
@@ -254,7 +256,7 @@ def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
 
 def load_dearest_with_titles(rows: QuerySet[ModelRequestUsage]) -> list[tuple[str, str, bool, TokenUsage]]:
     """Return the sessions that cost most: id, title, whether the session still exists, and usage."""
-    dearest = usage.load_dearest_sessions(rows, MAX_DEAREST_SESSIONS)
+    dearest = usage.load_usage_of_costliest_sessions(rows, MAX_DEAREST_SESSIONS)
     session_titles = titles.load_session_titles(dearest)
     existing = set(Session.objects.filter(pk__in=dearest).values_list("pk", flat=True))
     return [(name, session_titles.get(name, ""), name in existing, used) for name, used in dearest.items()]

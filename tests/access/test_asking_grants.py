@@ -118,7 +118,7 @@ def test_the_guard_of_the_hooks_asks_and_nobodys_word_is_a_no() -> None:
         "mcp__s__t", "agent.a", NOW
     )
     assert verdict is not None
-    ruling = tool_rules.ruling_for_access_verdict(verdict)
+    ruling = tool_rules.ruling_from_grant_verdict(verdict)
     assert (ruling.decision, ruling.deny_at_deadline) == ("ask", True)
     assert tool_rules.stricter_ruling(ruling, Ruling("allow")).decision == "ask"
     assert tool_rules.stricter_ruling(ruling, Ruling("deny")).decision == "deny"

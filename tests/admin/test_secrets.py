@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.secrets import MASK, is_unchanged_mask, looks_secret, mask_command_arguments, mask_if_secret
+from coordinator.secrets import (
+    MASK,
+    is_secret_key_or_url_password,
+    is_unchanged_mask,
+    mask_command_arguments,
+    mask_value_of_secret_key,
+)
 
 CASES = json.loads((Path(__file__).parents[1] / "data" / "conformance" / "administration.json").read_text())
 KEYS = CASES["secret_masking"]["env_keys"]
@@ -14,14 +20,14 @@ KEYS = CASES["secret_masking"]["env_keys"]
 
 @pytest.mark.parametrize("case", KEYS, ids=lambda case: case["key"])
 def test_recorded_keys(case: dict[str, Any]) -> None:
-    assert looks_secret(case["key"]) is case["expected_masked"]
+    assert is_secret_key_or_url_password(case["key"]) is case["expected_masked"]
 
 
 @pytest.mark.parametrize(
     "key", ["apiKey", "auth.token", "OPENAI_APIKEY", "AUTHTOKEN", "REDIS_URL", "db-pwd", "KEY2"]
 )
 def test_other_spellings_of_secrets(key: str) -> None:
-    assert looks_secret(key)
+    assert is_secret_key_or_url_password(key)
 
 
 @pytest.mark.parametrize(
@@ -40,17 +46,19 @@ def test_other_spellings_of_secrets(key: str) -> None:
     ],
 )
 def test_what_only_resembles_one(key: str) -> None:
-    assert not looks_secret(key)
+    assert not is_secret_key_or_url_password(key)
 
 
 def test_a_value_with_a_password_in_it_is_one_whatever_its_key() -> None:
-    assert mask_if_secret("endpoint", "https://me:hunter2@example.org/x") == MASK
-    assert mask_if_secret("endpoint", "https://example.org:8080/@x") == "https://example.org:8080/@x"
+    assert mask_value_of_secret_key("endpoint", "https://me:hunter2@example.org/x") == MASK
+    assert (
+        mask_value_of_secret_key("endpoint", "https://example.org:8080/@x") == "https://example.org:8080/@x"
+    )
 
 
 def test_nothing_is_shown_for_a_secret_that_is_not_set() -> None:
-    assert mask_if_secret("API_KEY", "") == ""
-    assert mask_if_secret("API_KEY", None) is None
+    assert mask_value_of_secret_key("API_KEY", "") == ""
+    assert mask_value_of_secret_key("API_KEY", None) is None
 
 
 @pytest.mark.parametrize(

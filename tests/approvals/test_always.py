@@ -245,7 +245,7 @@ def test_a_grant_that_asks_is_answered_by_the_grant_of_that_one_tool(signed_in) 
 def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
     row, before = mcp(), timezone.now()
-    [edit] = narrowest.find_permanent_answers(
+    [edit] = narrowest.suggest_rules_or_grants_for_request(
         row, build_always_allow_offer(row, 1, before, wide=False)[0].call, before
     )[0].edits
     assert edit.expires_at == before + timedelta(days=30)

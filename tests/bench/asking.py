@@ -97,9 +97,9 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
     )
 
     saved = load_saved_tool_rules()
-    search = SuggestionSearch.start_search(READER)
+    search = SuggestionSearch.start_suggestion_search(READER)
     while not search.is_done:
-        search.continue_search(READER, saved, NOW, WalkTimeLimit(60))
+        search.continue_suggestion_search(READER, saved, NOW, WalkTimeLimit(60))
     ready_made = [rule for rule in saved if rule.ready_made]
     chosen = search.tried[: MOST_SUGGESTED - len(ready_made)]
     suggested = [one.suggested_rule(0) for one in chosen if not one.is_grant]
@@ -110,7 +110,7 @@ def measure_history(step: int) -> tuple[int, int, float, list[tuple[int, int]]]:
         (len(list_allowed_calls(rules, calls)), len(calls))
         for calls in (learnt, others, read_labelled_calls(DANGEROUS))
     ]
-    return search.calls, len(rules), search.unasked_share(chosen), passing
+    return search.calls, len(rules), search.share_of_calls_allowed(chosen), passing
 
 
 def main() -> None:

@@ -85,7 +85,13 @@ def write_many(first: int, number: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         AuditLog.objects.bulk_create(rows, batch_size=90)
         hashes = [
-            (entries.compute_entry_hash(entries.read_row_columns(one), by_signalbox=True), True, one.pk)
+            (
+                entries.compute_audit_entry_hash(
+                    entries.columns_of_written_audit_row(one), by_signalbox=True
+                ),
+                True,
+                one.pk,
+            )
             for one in rows
         ]
         cursor.executemany(SET_HASH, hashes)
@@ -205,7 +211,8 @@ def main() -> None:
     size = tree.count_log_entries()
     measure_proofs(size)
     report = timed(
-        "checking all of it", lambda: checking.check_entire_log([], keys.load_log_verifiers(), timezone.now())
+        "checking all of it",
+        lambda: checking.check_entire_audit_log([], keys.load_log_verifiers(), timezone.now()),
     )
     assert isinstance(report, checking.LogCheckReport)
     assert (report.entries, report.problems) == (size, []), report.problems[:3]

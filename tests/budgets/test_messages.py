@@ -30,7 +30,8 @@ def budget() -> Budget:
 
 def use(calls: int) -> None:
     UsageDay.objects.create(
-        day=local_date_of_budgets(NOW), session_id=f"ses_{UsageDay.objects.count()}", model="", agent="codex", calls=calls,
+        day=local_date_of_budgets(NOW), session_id=f"ses_{UsageDay.objects.count()}",
+        model="", agent="codex", calls=calls,
         input_tokens=0, output_tokens=0, cache_read_tokens=0, cache_write_tokens=0,
     )  # fmt: skip
 

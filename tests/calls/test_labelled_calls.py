@@ -6,8 +6,8 @@ import pytest
 
 from coordinator.demo.policy import RULES
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_subject_field
-from coordinator.policy.suggestions.narrowest import find_wider_answer
+from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_tool_input_subject_field
+from coordinator.policy.suggestions.narrowest import find_wider_rule_for_call
 from coordinator.policy.suggestions.search import MOST_SUGGESTED, SuggestionSearch
 from dashboard.rules.recorded import READER
 from tests.calls.labelled import (
@@ -29,9 +29,9 @@ def record(calls: list[LabelledCall], times: int) -> None:
 
 
 def suggest_rules() -> list[DecisionRule]:
-    search = SuggestionSearch.start_search(READER)
+    search = SuggestionSearch.start_suggestion_search(READER)
     while not search.is_done:
-        search.continue_search(READER, (), NOW, WalkTimeLimit(60))
+        search.continue_suggestion_search(READER, (), NOW, WalkTimeLimit(60))
     assert len(search.tried) <= MOST_SUGGESTED
     return [one.suggested_rule(place) for place, one in enumerate(search.tried, 1)]
 
@@ -69,8 +69,15 @@ def test_nothing_is_suggested_from_dangerous_calls_alone_that_lets_one_run() -> 
 @pytest.mark.parametrize("call", HARMLESS_CALLS, ids=lambda call: call.shown_text[:60])
 def test_no_wider_answer_to_a_harmless_call_lets_a_dangerous_one_run(call: LabelledCall) -> None:
     recorded = RecordedCall(
-        0, "", call.tool, call.text, find_subject_field(call.input, call.text), "", 0, "claude-code"
+        0,
+        "",
+        call.tool,
+        call.text,
+        find_tool_input_subject_field(call.input, call.text),
+        "",
+        0,
+        "claude-code",
     )
-    wide = find_wider_answer(recorded, (), NOW)
+    wide = find_wider_rule_for_call(recorded, (), NOW)
     if wide is not None and wide.rules is not None:
         assert [one.shown_text for one in list_allowed_calls(wide.rules, DANGEROUS_CALLS)] == []

@@ -43,7 +43,7 @@ def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> 
     text = call_text_in_working_folder(build_call_text_from_input(tool_input, "command"), folder)
     assert isinstance(text, CallText)
     moment = CallMoment("", "Bash", tool_input, NOW, folder=folder)
-    needs = tool_rules.list_history_needs([rule], "Bash", text, None)
+    needs = tool_rules.find_history_needed_by_rules([rule], "Bash", text, None)
     text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
     return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
 
@@ -102,7 +102,7 @@ def test_the_replay_knows_what_was_approved_by_then() -> None:
     answered("approved", "Bash", fetch("a.example"))
     later = called("Bash", fetch("a.example"), at=NOW + timedelta(hours=1))
     judge = RecordedCallJudge([RULE], NOW)
-    newest, oldest = READER.read_calls_by_id([*ids, *later])
+    newest, oldest = READER.load_recorded_calls_by_id([*ids, *later])
     assert judge.decide_recorded_call(newest).decision == OBSERVE
     assert judge.decide_recorded_call(oldest).decision == ASK
 

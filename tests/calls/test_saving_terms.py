@@ -68,7 +68,7 @@ def test_a_call_is_tested_by_what_it_does() -> None:
 
 def test_rules_without_terms_keep_the_version_that_they_had() -> None:
     plain = DecisionRule(1, "Bash", "deny", "x")
-    assert len(tool_rules.list_rule_values(plain)) == 9
+    assert len(tool_rules.decision_rule_as_values(plain)) == 9
     assert tool_rules.tool_rules_version([plain]) != tool_rules.tool_rules_version(
         [DecisionRule(1, "Bash", "deny", "x", runs="ls")]
     )

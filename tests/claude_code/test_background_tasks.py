@@ -59,7 +59,7 @@ def test_live_it_runs_until_its_turn_ends_and_then_has_its_result() -> None:
     assert only_call().call_state == "running"
     tell(*begun, *ended)
     call = only_call()
-    assert (call.call_state, call.naming_event.tool_name) == ("done", "Agent")
+    assert (call.call_state, call.event_with_tool_name_and_input.tool_name) == ("done", "Agent")
     assert call.end is not None
     assert call.end.tool_output is not None
     assert (call.end.tool_output.value, call.duration_ms) == ("Done.", 5459)

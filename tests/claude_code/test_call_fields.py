@@ -169,7 +169,7 @@ def test_a_half_surrogate_in_a_field_is_no_error() -> None:
 )
 def test_a_pattern_speaks_of_lines_only_where_it_is_written_for_them(pattern: str, opens: bool) -> None:
     tool_rules.validate_tool_rule(DecisionRule(1, "Bash", ALLOW, pattern))
-    assert tool_rules.allows_multiline_text(pattern) is opens
+    assert tool_rules.pattern_allows_multiline_text(pattern) is opens
 
 
 def test_a_windows_path_opens_no_second_line() -> None:

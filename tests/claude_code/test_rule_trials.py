@@ -45,7 +45,7 @@ def walked(
     now: list[DecisionRule], then: list[DecisionRule] | None = None, edits: tuple[GrantEdit, ...] = ()
 ) -> tuple[RuleTrial, int]:
     """Walk through the history a stretch at a time, carrying the trial along as JSON; return it and the steps."""
-    trial, steps = RuleTrial.start_trial(reader()), 0
+    trial, steps = RuleTrial.start_rule_trial(reader()), 0
     while not trial.is_done:
         judge = RecordedCallJudge(now, NOW)
         other = (
@@ -53,8 +53,8 @@ def walked(
             if then is None and not edits
             else RecordedCallJudge(now if then is None else then, NOW, edits)
         )
-        trial = RuleTrial.trial_from_values(json.loads(json.dumps(trial.trial_as_values())))
-        trial.continue_trial(reader(), judge, other, spent())
+        trial = RuleTrial.deserialize_rule_trial(json.loads(json.dumps(trial.serialize_rule_trial())))
+        trial.continue_rule_trial(reader(), judge, other, spent())
         steps += 1
     return trial, steps
 
@@ -146,9 +146,9 @@ def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
 def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once() -> None:
     ran(*["git push"] * 120, "make")
     whole, judge = reader(2_000), RecordedCallJudge([NO_PUSH], NOW)
-    trial, counted = RuleTrial.start_trial(whole), []
+    trial, counted = RuleTrial.start_rule_trial(whole), []
     while not trial.is_done:
-        trial.continue_trial(whole, judge, judge, spent())
+        trial.continue_rule_trial(whole, judge, judge, spent())
         counted.append(trial.tally.calls)
     assert (counted, trial.tally.then[:4]) == ([50, 100, 121], [120, 0, 0, 1])
     listed = trials.list_judged_calls(
@@ -162,9 +162,9 @@ def test_a_search_stops_within_a_stretch_and_knows_what_was_refused_behind_it() 
     ids = ran(*["make lint"] * 60, *["ls"] * 60)
     rejected_in_the_terminal(ids[0])
     whole = reader(2_000)
-    search, learnt = SuggestionSearch.start_search(whole), []
+    search, learnt = SuggestionSearch.start_suggestion_search(whole), []
     while not search.is_done:
-        search.continue_search(whole, (), NOW, spent())
+        search.continue_suggestion_search(whole, (), NOW, spent())
         learnt.append(search.calls)
     assert (learnt[:3], search.refused, search.refused_calls) == ([50, 100, 120], [ids[0]], 1)
     assert [(one.runs, one.calls) for one in search.tried] == [("ls -*", 60)]

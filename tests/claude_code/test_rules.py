@@ -69,7 +69,7 @@ def test_what_allows_a_servers_tools_allows_no_other_servers(
     found = [policy.decide_by_tool_rules(rules, tool, "x", None, servers=servers).decision for tool in tools]
     assert found == [of_a, of_a__b]
     call = [PartialCall(tool, "x", agent_known=True, program="") for tool in tools]
-    assert [policy.strictest_possible_ruling(rules, one, servers).decision for one in call] == found
+    assert [policy.strictest_ruling_for_partial_call(rules, one, servers).decision for one in call] == found
     if names == "mcp__a__*":
         alone = policy.decide_by_tool_rules(rules, "mcp__a__b__run", "x", None, servers=["a"])
         assert alone.decision == of_a, "it is a tool of a"
@@ -305,7 +305,7 @@ def test_a_rule_for_a_program_leaves_the_others_and_unknown_ones_alone() -> None
 def test_of_a_call_that_cannot_be_read_a_rule_for_another_program_says_nothing() -> None:
     rules = [DecisionRule(1, "*", "deny", program="codex")]
     found = [
-        policy.strictest_possible_ruling(rules, PartialCall(program=name)).decision
+        policy.strictest_ruling_for_partial_call(rules, PartialCall(program=name)).decision
         for name in ("codex", "gemini", None)
     ]
     assert found == ["deny", "observe", "deny"]

@@ -54,10 +54,12 @@ def spent() -> WalkTimeLimit:
 
 def searched(saved: Sequence[DecisionRule] = ()) -> SuggestionSearch:
     """Search to the end, a stretch at a time, carrying the search along as JSON."""
-    search = SuggestionSearch.start_search(reader())
+    search = SuggestionSearch.start_suggestion_search(reader())
     for _ in range(500):
-        search = SuggestionSearch.search_from_values(json.loads(json.dumps(search.search_as_values())))
-        search.continue_search(reader(), saved, NOW, spent())
+        search = SuggestionSearch.deserialize_suggestion_search(
+            json.loads(json.dumps(search.serialize_suggestion_search()))
+        )
+        search.continue_suggestion_search(reader(), saved, NOW, spent())
         if search.is_done:
             return search
     raise AssertionError("The search does not end.")
@@ -100,7 +102,10 @@ def test_the_narrowest_rules_that_let_the_calls_run_come_with_their_evidence() -
     assert (len(log.examples), log.callers, log.now) == (3, {SHOP: 3}, {"observe": 3})
     assert "other numbers" in log.loosely
     assert log.touches == "in /srv/shop\n!.env*"
-    assert (search.unasked_share(search.tried), search.count_unasked_calls(search.tried)) == (1.0, 8)
+    assert (
+        search.share_of_calls_allowed(search.tried),
+        search.count_calls_allowed_by_suggestions(search.tried),
+    ) == (1.0, 8)
     assert lets_run(search.tried, "Bash", "git log -7")
     assert not lets_run(search.tried, "Bash", "git log -7", by="agent.other")
     assert lets_run(search.tried, "Read", "/srv/shop/c.py")
@@ -133,7 +138,7 @@ def test_what_people_refused_in_the_terminal_is_never_suggested(words: str) -> N
     search = searched()
     assert not lets_run(search.tried, "Bash", "make lint")
     assert lets_run(search.tried, "Bash", "ls")
-    assert (search.refused_calls, search.askable_call_count) == (1, 4)
+    assert (search.refused_calls, search.count_calls_that_may_be_allowed) == (1, 4)
 
 
 def test_what_the_agent_itself_denied_is_no_persons_word() -> None:
@@ -167,7 +172,11 @@ def test_what_a_rule_denies_stays_denied_and_what_one_asks_may_be_let_run() -> N
     assert search.tried == []
     search = searched([saved[1], replace_number(saved[0], 2), saved[2]])
     assert [one.runs for one in search.tried] == ["git status -*"]
-    assert (search.denied, search.askable_call_count, search.tried[0].now) == (2, 2, {"ask rule 2": 2})
+    assert (search.denied, search.count_calls_that_may_be_allowed, search.tried[0].now) == (
+        2,
+        2,
+        {"ask rule 2": 2},
+    )
 
 
 def replace_number(rule: DecisionRule, number: int) -> DecisionRule:
@@ -276,7 +285,10 @@ def test_tools_of_managed_servers_are_granted_to_the_agents_that_called_them() -
     called("mcp__shopdb__read", {"q": 1}, {"q": 2}, by="nobody.known")
     search = searched()
     assert [one.slot for one in search.tried] == [[SHOP, "shopdb", "read"]]
-    assert (search.count_unasked_calls(search.tried), search.askable_call_count) == (2, 4)
+    assert (
+        search.count_calls_allowed_by_suggestions(search.tried),
+        search.count_calls_that_may_be_allowed,
+    ) == (2, 4)
 
 
 def test_the_first_grant_says_that_it_closes_unregistered_servers() -> None:
@@ -300,7 +312,7 @@ def test_no_more_is_suggested_than_reaches_the_goal() -> None:
     ran(*["ls"] * 96, *["make"] * 4)
     search = searched()
     assert [one.runs for one in search.tried] == ["ls -*"]
-    assert search.unasked_share(search.tried) == 0.96
+    assert search.share_of_calls_allowed(search.tried) == 0.96
 
 
 def test_calls_that_run_unasked_already_need_no_rule() -> None:
@@ -312,7 +324,7 @@ def test_calls_that_run_unasked_already_need_no_rule() -> None:
 def test_masked_and_lonely_calls_are_not_suggested() -> None:
     ran(*["curl -H [masked: GitHub token 3f9a1c2e] x"] * 3, "rm -rf a", "rm -rf b")
     search = searched()
-    assert (search.tried, search.count_unasked_calls([])) == ([], 0)
+    assert (search.tried, search.count_calls_allowed_by_suggestions([])) == ([], 0)
 
 
 # --- the pages --------------------------------------------------------------------------------------------
@@ -540,7 +552,7 @@ def test_a_suggestion_shows_the_calls_that_it_would_allow_and_the_nearest_that_i
     by_tool = {one.tool: one for one in search.tried}
     texts = {
         call.event_id: str(call.about)
-        for call in reader().read_calls_by_id(list(Event.objects.values_list("id", flat=True)))
+        for call in reader().load_recorded_calls_by_id(list(Event.objects.values_list("id", flat=True)))
     }
     bash, read = by_tool["Bash"], by_tool["Read"]
     assert {texts[event] for event in bash.examples.values()} == {

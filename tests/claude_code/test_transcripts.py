@@ -63,7 +63,7 @@ def said(claude_id: str, role: str) -> list[str]:
 
 def calls(claude_id: str) -> dict[str, CallRow]:
     return {
-        row.naming_event.tool_use_id: row
+        row.event_with_tool_name_and_input.tool_use_id: row
         for row in walk_session_rows(session(claude_id))
         if isinstance(row, CallRow)
     }

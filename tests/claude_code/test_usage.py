@@ -62,7 +62,7 @@ def test_a_model_is_known_under_its_other_names(name: str) -> None:
 
 def test_a_newer_model_is_not_taken_for_an_older_one() -> None:
     spend("ses_1", "claude-opus-4-99", 10, 5)
-    assert not usage.load_usage_by_session(["ses_1"])["ses_1"].is_priced
+    assert not usage.load_usage_by_session(["ses_1"])["ses_1"].is_all_usage_priced
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_sums_by_model_and_by_agent_agree() -> None:
     models, agents = usage.load_usage_since(NOW - timedelta(hours=1))
     assert list(models) == ["claude-opus-4-6", "claude-haiku-4-5"]
     assert agents["ben"].total_tokens == 27
-    assert usage.sum_usages(models).total_tokens == usage.sum_usages(agents).total_tokens == 42
+    assert usage.sum_token_usages(models).total_tokens == usage.sum_token_usages(agents).total_tokens == 42
 
 
 def test_the_overview_sums_the_tokens_of_a_day_and_what_they_cost() -> None:

@@ -94,18 +94,18 @@ def test_every_agent_program_has_sessions_and_calls_that_rules_can_be_tried_on(
 ) -> None:
     assert set(programs.PROGRAMS) <= set(Session.objects.values_list("executor_profile", flat=True))
     assert set(AT_TERMINALS) == set(programs.PROGRAMS) <= set(AGENT_TITLES)
-    trial = RuleTrial.start_trial(READER)
+    trial = RuleTrial.start_rule_trial(READER)
     judge = RecordedCallJudge(load_saved_tool_rules(), NOW)
-    trial.continue_trial(READER, judge, judge, WalkTimeLimit(60))
+    trial.continue_rule_trial(READER, judge, judge, WalkTimeLimit(60))
     assert trial.is_done
     assert trial.tally.calls > 500
     assert {by for by in trial.tally.by if by.startswith("rule")} >= {"rule 3", "rule 4"}
 
 
 def test_rules_and_grants_can_be_suggested_from_the_week(filled: fill.DemoRowCounts) -> None:
-    search = SuggestionSearch.start_search(READER)
+    search = SuggestionSearch.start_suggestion_search(READER)
     while not search.is_done:
-        search.continue_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
+        search.continue_suggestion_search(READER, load_saved_tool_rules(), NOW, WalkTimeLimit(60))
     assert any(one.is_grant for one in search.tried)
     assert any(one.runs or one.touches for one in search.tried)
     assert search.refused_calls > 0

@@ -85,13 +85,18 @@ def test_a_recorded_turn_makes_its_timeline_and_told_twice_adds_nothing(name: st
     assert tell(fleet, runner, run, told.updates) == len(told.updates) + 1
     shown = calls_of(run.session_id)
     about = [
-        next((str(value) for value in (one.naming_event.tool_input.value or {}).values()), None)
-        if one.naming_event.tool_input and one.naming_event.tool_name != "Think"
+        next(
+            (str(value) for value in (one.event_with_tool_name_and_input.tool_input.value or {}).values()),
+            None,
+        )
+        if one.event_with_tool_name_and_input.tool_input
+        and one.event_with_tool_name_and_input.tool_name != "Think"
         else None
         for one in shown
     ]
     assert [
-        (one.naming_event.tool_name, said, one.call_state) for one, said in zip(shown, about, strict=True)
+        (one.event_with_tool_name_and_input.tool_name, said, one.call_state)
+        for one, said in zip(shown, about, strict=True)
     ] == CALLS[name]
     says = Event.objects.filter(session_id=run.session_id, event_type="message").order_by("id")
     words = [(one.role, "".join(block.get("text", "") for block in one.content)) for one in says]

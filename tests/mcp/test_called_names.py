@@ -102,7 +102,7 @@ def decision(call: str) -> str:
     verdict = tool_rules.load_applicable_grants([(call, "agent.a")], NOW).decide_by_applicable_grants(
         call, "agent.a", NOW
     )
-    return tool_rules.combine_rules_and_grants(tool_rules.NO_OPINION, verdict).decision
+    return tool_rules.stricter_of_ruling_and_grant_verdict(tool_rules.NO_OPINION, verdict).decision
 
 
 @pytest.mark.django_db

@@ -401,7 +401,7 @@ MUTANTS = (
     Mutant(
         "read without its grants",
         "coordinator/mcp/gateway/policy.py",
-        "caller)\n    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))",
+        "caller)\n    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))",
         "caller)\n    return by_rules",
         ("tests/gateway/test_begin.py::test_a_read_is_judged_by_the_server_as_a_whole",),
     ),
@@ -634,7 +634,7 @@ MUTANTS = (
     Mutant(
         "import: secrets of plugins that only their name gives away",
         "coordinator/actions/importing/masks.py",
-        "if not text or not looks_secret(key if isinstance(key, str) else None, text):",
+        "if not text or not is_secret_key_or_url_password(key if isinstance(key, str) else None, text):",
         "if True:",
         ("tests/importing/test_kept_aside.py::test_secrets_among_the_values_of_plugins_are_masked",),
     ),
@@ -1359,8 +1359,8 @@ MUTANTS = (
     Mutant(
         "decide: edit with masks",
         "coordinator/actions/approvals/deciding.py",
-        "if scope is not Scope.CALL and find_masks(",
-        "if False and find_masks(",
+        "if scope is not Scope.CALL and find_masks_in_value(",
+        "if False and find_masks_in_value(",
         (
             "tests/approvals/test_what_was_judged.py::test_an_edited_input_with_masked_secrets_cannot_be_approved_for_longer",
         ),
@@ -1625,7 +1625,7 @@ MUTANTS = (
     Mutant(
         "rule: a repetition that is not reached",
         "coordinator/policy/rules/tool_rules.py",
-        "if repetition is not None and repetition not in get_call_history(text).repetitions:",
+        "if repetition is not None and repetition not in history_of_call_text(text).repetitions:",
         "if False:",
         (
             "tests/calls/test_repetitions.py::test_it_decides_from_the_nth_time_on_and_only_where_the_rest_fits",
@@ -1716,7 +1716,7 @@ MUTANTS = (
     Mutant(
         "ready-made: allows before a rule that asks",
         "coordinator/policy/rules/ready_made.py",
-        "            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_conditional)",
+        "            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_limited_to_some_calls)",
         "            if rule.verdict == RuleVerdict.DENY",
         (
             "tests/calls/test_allowing_rules.py"
@@ -1796,7 +1796,7 @@ MUTANTS = (
     Mutant(
         "guard: a driven agent that approves every call",
         "coordinator/sessions/guarding.py",
-        "            if describe_mode(driven[0]) == APPROVES_ALL\n",
+        "            if describe_permission_mode(driven[0]) == APPROVES_ALL\n",
         "            if False\n",
         (
             "tests/sessions/test_guarding.py"
@@ -1852,7 +1852,7 @@ MUTANTS = (
     Mutant(
         "rule: second line",
         "coordinator/policy/rules/tool_rules.py",
-        'if ("\\n" in allow_text or "\\r" in allow_text) and not allows_multiline_text(self.pattern):',
+        'if ("\\n" in allow_text or "\\r" in allow_text) and not pattern_allows_multiline_text(self.pattern):',
         "if False:",
         ("tests/claude_code/test_rules.py",),
     ),
@@ -1929,7 +1929,7 @@ MUTANTS = (
     Mutant(
         "always allow: never offered",
         "coordinator/policy/suggestions/narrowest.py",
-        "    if description is not None and (reason := find_refusal_reason(description)):\n",
+        "    if description is not None and (reason := reason_against_permanent_allow(description)):\n",
         "    if False:\n",
         ("tests/approvals/test_always.py::test_what_may_do_harm_is_never_offered_for_good",),
     ),

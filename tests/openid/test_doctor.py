@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.operations.doctor import CheckLevel, sign_in
-from coordinator.settings import env_issuer, env_roles
+from coordinator.settings import env_openid_group_roles, env_openid_provider_url
 from tests.openid.provider import Provider
 
 pytestmark = pytest.mark.one_engine
@@ -50,15 +50,15 @@ def test_without_a_provider_there_is_nothing_to_say() -> None:
 def test_an_issuer_that_is_none(monkeypatch: pytest.MonkeyPatch, issuer: str) -> None:
     monkeypatch.setenv("SIGNALBOX_OIDC_ISSUER", issuer)
     with pytest.raises(Exception, match="must be an https:// address"):
-        env_issuer("SIGNALBOX_OIDC_ISSUER")
+        env_openid_provider_url("SIGNALBOX_OIDC_ISSUER")
 
 
 def test_roles_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIGNALBOX_OIDC_ROLES", " /a=b = viewer, ops=admin")
-    assert env_roles("SIGNALBOX_OIDC_ROLES") == {"/a=b": "viewer", "ops": "admin"}
+    assert env_openid_group_roles("SIGNALBOX_OIDC_ROLES") == {"/a=b": "viewer", "ops": "admin"}
     monkeypatch.setenv("SIGNALBOX_OIDC_ROLES", "ops=root")
     with pytest.raises(Exception, match="must hold group=role pairs"):
-        env_roles("SIGNALBOX_OIDC_ROLES")
+        env_openid_group_roles("SIGNALBOX_OIDC_ROLES")
 
 
 def test_passwords_are_not_switched_off_without_another_way() -> None:

@@ -25,7 +25,7 @@ from coordinator.models import (
     Session,
     SessionGuard,
 )
-from coordinator.sessions.board import MOST_ROWS, BoardState, load_board
+from coordinator.sessions.board import MOST_ROWS, BoardState, load_session_board
 from dashboard.overview.needs import list_needs
 from tests.approvals.factories import asked
 from tests.people import signed_in
@@ -57,7 +57,7 @@ class TestBoard:
         add_session("over", "finished")
         asking = add_session("asking")
         asked(session_id=asking.pk, now=NOW)
-        rows = load_board(NOW).rows
+        rows = load_session_board(NOW).rows
         assert {row.session.agent_name: row.state for row in rows} == {
             "asking": BoardState.WAITS_FOR_PERSON,
             "pending": BoardState.WAITS_FOR_RUNNER,
@@ -74,12 +74,12 @@ class TestBoard:
     def test_a_silent_session_is_idle(self, settings):
         add_event(add_session("caller"), "pre_tool", "Bash")
         later = NOW + timedelta(seconds=settings.SESSION_IDLE_AFTER + 1)
-        assert [row.state for row in load_board(later).rows] == [BoardState.IDLE]
+        assert [row.state for row in load_session_board(later).rows] == [BoardState.IDLE]
 
     def test_more_sessions_than_fit_are_counted(self):
         for number in range(MOST_ROWS + 3):
             add_session(f"robot{number}")
-        board = load_board(NOW)
+        board = load_session_board(NOW)
         assert (len(board.rows), board.total, board.hidden_row_count) == (MOST_ROWS, MOST_ROWS + 3, 3)
 
     def test_the_overview_shows_it(self):

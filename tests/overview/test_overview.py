@@ -9,7 +9,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from coordinator.models import Event, EventContext, PermissionContext, PermissionRequest, Run, Runner, Session
 from coordinator.operations.doctor import shared_user
-from coordinator.sessions.overview import load_overview
+from coordinator.sessions.overview import load_dashboard_overview
 from tests.people import signed_in
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -56,7 +56,7 @@ def receive(where: Session, ages: list[timedelta]) -> None:
 def test_sessions_are_counted_by_status_those_at_work_first() -> None:
     for number, status in enumerate(["finished", "running", "odd", "running", "error"]):
         session(number, status)
-    overview = load_overview(NOW)
+    overview = load_dashboard_overview(NOW)
     assert list(overview.sessions_by_status.items()) == [
         ("running", 2),
         ("finished", 1),
@@ -70,7 +70,7 @@ def test_requests_that_wait_are_counted_with_the_oldest() -> None:
     ask(1, age=timedelta(minutes=3))
     ask(2, age=timedelta(minutes=9))
     ask(3, "approved", approved_by="mara", approved_at=NOW)
-    overview = load_overview(NOW)
+    overview = load_dashboard_overview(NOW)
     assert overview.waiting_requests == 2
     assert overview.oldest_request == NOW - timedelta(minutes=9)
     assert [row.request_id for row in overview.waiting] == ["req-2", "req-1"]
@@ -79,7 +79,7 @@ def test_requests_that_wait_are_counted_with_the_oldest() -> None:
 
 def test_a_request_past_its_deadline_no_longer_waits() -> None:
     ask(1, expires_at=NOW - timedelta(seconds=1))
-    assert load_overview(NOW).waiting_requests == 0
+    assert load_dashboard_overview(NOW).waiting_requests == 0
 
 
 def test_runs_are_counted_as_waiting_or_at_work() -> None:
@@ -93,13 +93,13 @@ def test_runs_are_counted_as_waiting_or_at_work() -> None:
             status=status,
             created_at=NOW,
         )
-    overview = load_overview(NOW)
+    overview = load_dashboard_overview(NOW)
     assert (overview.runs_waiting, overview.runs_running) == (2, 2)
 
 
 def test_events_are_counted_by_when_they_were_received() -> None:
     receive(session(1), [timedelta(minutes=59), timedelta(minutes=61), timedelta(hours=25)])
-    overview = load_overview(NOW)
+    overview = load_dashboard_overview(NOW)
     assert (overview.events_last_hour, overview.events_last_day) == (1, 2)
 
 
@@ -108,14 +108,14 @@ def test_a_runner_is_online_while_it_is_heard_of() -> None:
     runner(2, silent=500)
     runner(3, silent=5, gone_at=NOW)
     runner(4, silent=5, deregistered_at=NOW)
-    overview = load_overview(NOW)
+    overview = load_dashboard_overview(NOW)
     assert (overview.runners, overview.runners_online) == (3, 1)
 
 
 def test_lists_are_short_and_newest_sessions_come_first() -> None:
     for number in range(12):
         session(number, age=timedelta(minutes=number))
-    recent = load_overview(NOW).recent_sessions
+    recent = load_dashboard_overview(NOW).recent_sessions
     assert [row.session.session_id for row in recent] == [f"ses_{number:012x}" for number in range(6)]
 
 
@@ -162,7 +162,7 @@ def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
         run_id="run_1", session=session(2), type="start_session", prompt="Say hello", created_at=NOW
     )
     session(3)
-    assert {recent.session.pk: recent.title for recent in load_overview(NOW).recent_sessions} == {
+    assert {recent.session.pk: recent.title for recent in load_dashboard_overview(NOW).recent_sessions} == {
         "ses_000000000001": "Mend the flaky test",
         "ses_000000000002": "Say hello",
         "ses_000000000003": "",
@@ -171,7 +171,7 @@ def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
 
 def test_a_recent_session_that_has_been_silent_is_idle_as_in_the_list_of_sessions() -> None:
     silent, heard = session(1, age=timedelta(hours=2)), session(2)
-    shown = {recent.session.pk: recent.shown_state for recent in load_overview(NOW).recent_sessions}
+    shown = {recent.session.pk: recent.shown_state for recent in load_dashboard_overview(NOW).recent_sessions}
     assert shown == {silent.pk: "idle", heard.pk: "running"}
 
 

@@ -65,9 +65,9 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
     try:
         yield runner
     finally:
-        loop.call_soon_threadsafe(runner.request_stop)
+        loop.call_soon_threadsafe(runner.request_runner_stop)
         thread.join(PATIENCE)
-        guard.close_guard()
+        guard.close_process_guard()
         assert not thread.is_alive()
 
 

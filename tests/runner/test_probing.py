@@ -63,13 +63,13 @@ def probe(work: Path, *commands: tuple[str, ...]) -> RunnerContext:
             missing=[one for one in missing if one["is_configured"]],
         )
         await probing.probe_configured_agents(around)
-        await around.server.close_client()
+        await around.server.close_server_http_client()
         return around
 
     try:
         return asyncio.run(ask())
     finally:
-        guard.close_guard()
+        guard.close_process_guard()
 
 
 def script(
@@ -176,9 +176,9 @@ def test_a_program_that_is_not_there_says_so(work: Path) -> None:
     ],
 )
 def test_odd_answers_are_no_abilities(told: dict[str, Any]) -> None:
-    abilities = probing.read_abilities(told)
+    abilities = probing.parse_agent_abilities(told)
     assert not any(value for value in abilities.values())
-    assert probing.read_version(told) == ""
+    assert probing.reported_agent_version(told) == ""
 
 
 def test_the_list_of_agents_asks_them_too(work: Path) -> None:

@@ -357,5 +357,5 @@ def test_what_an_agent_says_before_it_begins_is_bounded(coordinator: SmallCoordi
     held = held_updates.PendingUpdates(room)
     held.add_pending_update({"sessionUpdate": "plan"})
     assert room._left < OutboxCapacity()._left
-    assert held.release_pending_updates() == [{"sessionUpdate": "plan"}]
+    assert held.take_out_pending_updates() == [{"sessionUpdate": "plan"}]
     assert room._left == OutboxCapacity()._left

@@ -237,5 +237,5 @@ def test_an_agent_is_given_neither_the_key_nor_what_is_signalboxs_own(tmp_path: 
     for path in (key, data / "coordinator.db", tmp_path / "link" / "runner_key", f"{tree}/a", settings):
         with pytest.raises(RunnerRefused, match="not in a directory that this runner is allowed"):
             places.resolve_allowed_file(str(path))
-    assert places.with_directory(tree).resolve_allowed_file(f"{tree}/a") == f"{tree}/a"
+    assert places.with_additional_allowed_directory(tree).resolve_allowed_file(f"{tree}/a") == f"{tree}/a"
     assert places.resolve_allowed_file(str(tmp_path / "a.txt"))

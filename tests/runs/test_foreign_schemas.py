@@ -54,7 +54,7 @@ def test_the_child_finds_what_this_process_finds(order: dict[str, Any]) -> None:
     assert [error["message"] for error in errors] == [
         error["message"] for error in schemas.find_schema_errors(order, flat)
     ]
-    assert parameters.validate_parameters_in_child(order, REFERRING) == errors
+    assert parameters.validate_parameters_in_sandbox(order, REFERRING) == errors
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_only_a_schema_whose_work_is_bounded_is_applied_in_this_process(
     schema: Any, order: dict[str, Any], is_quick: bool
 ) -> None:
     size = len(str(order))
-    assert schemas.is_schema_quick(order, schema, size) is is_quick
+    assert schemas.is_schema_validation_bounded(order, schema, size) is is_quick
 
 
 def test_an_order_does_not_wait_in_line_for_the_child() -> None:
@@ -91,7 +91,7 @@ def test_messages_do_not_repeat_a_whole_value() -> None:
     order = {"a": ["x" * 50_000]}
     for errors in (
         schemas.find_schema_errors(order, ITEM),
-        parameters.validate_parameters_in_child(order, REFERRING),
+        parameters.validate_parameters_in_sandbox(order, REFERRING),
     ):
         assert [len(error["message"]) for error in errors] == [schemas.MAX_MESSAGE_LENGTH + 1]
 

@@ -88,7 +88,7 @@ def test_where_the_system_cannot_refuse_calls_jobs_are_done_without(monkeypatch,
     assert system_calls.is_seccomp_available()
     monkeypatch.setattr(f"coordinator.sandbox.system_calls.{where}", value)
     assert not system_calls.is_seccomp_available()
-    system_calls.refuse_all_but_computing(reading=True)
+    system_calls.allow_only_computing_system_calls(reading=True)
     assert os.stat("/")  # this process still may
 
 

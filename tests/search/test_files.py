@@ -18,7 +18,7 @@ from coordinator.actions.upkeep import pruning
 from coordinator.identity.actors import system_actor
 from coordinator.models import Agent, EventContext, Session, SessionTitle
 from coordinator.search import files
-from coordinator.search.paths import MOST_PATHS, READ_UP_TO, extract_input_paths
+from coordinator.search.paths import MOST_PATHS, READ_UP_TO, extract_paths_from_stored_input
 from coordinator.search.progress import IndexingProgress, load_indexing_progress
 from tests.people import signed_in
 from tests.schema.query_plans import without_statistics
@@ -36,7 +36,8 @@ def session() -> Session:
 
 def touched(text: str, **where: Any) -> list[int]:
     return [
-        touch.event.pk for touch in files.load_file_touches(files.find_named_files(text), **where).touches
+        touch.event.pk
+        for touch in files.load_file_touches(files.find_touched_files_matching_path(text), **where).touches
     ]
 
 
@@ -72,12 +73,12 @@ def kept() -> tuple[int, int]:
     ],
 )  # fmt: skip
 def test_the_paths_that_an_input_names(stored: str | None, paths: list[str]) -> None:
-    assert extract_input_paths(stored, "/srv/app") == paths
+    assert extract_paths_from_stored_input(stored, "/srv/app") == paths
 
 
 def test_no_input_names_too_many_paths() -> None:
     named = ", ".join(f'"/p/{n}"' for n in range(200))
-    assert len(extract_input_paths(f'{{"paths": [{named}]}}', None)) == MOST_PATHS
+    assert len(extract_paths_from_stored_input(f'{{"paths": [{named}]}}', None)) == MOST_PATHS
 
 
 def test_calls_of_all_sessions_are_listed_newest_first(session: Session) -> None:
@@ -139,7 +140,7 @@ def test_a_batch_of_many_calls_looks_their_beginnings_up(session: Session) -> No
 def test_pages_follow_each_other(session: Session) -> None:
     rows = add_events(session, [began("Read", APP) for _ in range(5)])
     index_new()
-    meant = files.find_named_files("app.py")
+    meant = files.find_touched_files_matching_path("app.py")
     first = files.load_file_touches(meant, limit=3)
     second = files.load_file_touches(meant, limit=3, before=first.before)
     listed = [touch.event.pk for touch in (*first.touches, *second.touches)]
@@ -223,7 +224,10 @@ def test_a_failed_call_says_so(session: Session) -> None:
     add_events(session, called("Edit", APP, use="a", error="denied"))
     add_events(session, called("Read", APP, use="b"))
     index_new()
-    assert [touch.failed for touch in files.load_file_touches(files.find_named_files("app.py")).touches] == [
+    assert [
+        touch.failed
+        for touch in files.load_file_touches(files.find_touched_files_matching_path("app.py")).touches
+    ] == [
         False,
         True,
     ]

@@ -419,7 +419,7 @@ def test_no_text_is_too_much_for_an_index(session):
     (row,) = add_events(session, [said("user", f"needle {words}")])
     index_new()
     assert found("needle") == [row.pk]
-    assert search.count_unindexed_texts(SearchQuery("needle")) == 1
+    assert search.count_events_with_unindexed_text(SearchQuery("needle")) == 1
 
 
 def pages_of(text, limit=3, **where):
@@ -509,12 +509,15 @@ def test_the_agent_of_many_sessions_is_found_like_that_of_few(session, monkeypat
 
 def test_a_stretch_of_time_is_asked_for_by_few_words():
     day = 144
-    assert search_text.cover_spans(0, 2) == ["sbxspan0", "sbxspan1"]
-    assert search_text.cover_spans(day * 365 - 1, day * 365 + 1) == ["sbxspan52559", "sbxspan52560"]
+    assert search_text.index_lexemes_covering_time_spans(0, 2) == ["sbxspan0", "sbxspan1"]
+    assert search_text.index_lexemes_covering_time_spans(day * 365 - 1, day * 365 + 1) == [
+        "sbxspan52559",
+        "sbxspan52560",
+    ]
     # From 23:50 on the last day of 1970 until 0:10 on the second day of 1972.
-    covered = search_text.cover_spans(day * 365 - 1, day * (365 * 2 + 1) + 1)
+    covered = search_text.index_lexemes_covering_time_spans(day * 365 - 1, day * (365 * 2 + 1) + 1)
     assert covered == ["sbxtime1971", "sbxtime19720101", "sbxspan52559", f"sbxspan{day * 731}"]
-    assert len(search_text.cover_spans(1, search_text.LAST_SPAN + 1)) < 8_400
+    assert len(search_text.index_lexemes_covering_time_spans(1, search_text.LAST_SPAN + 1)) < 8_400
 
 
 def test_the_command_rebuilds_the_chats_words_too():

@@ -12,9 +12,9 @@ from coordinator.secrets.masking import (
     LEFT_OUT,
     MASK,
     SecretMasker,
-    find_masked_originals,
+    map_masks_to_original_secrets,
     restore_masked_secrets,
-    shorten_masks,
+    shorten_mask_digests,
 )
 from tests.secrets.corpus import HARMLESS, SECRETS, TEXTS, VALUES, filled, secrets_in
 
@@ -77,7 +77,7 @@ def test_people_read_eight_digits_and_older_masks_as_they_were() -> None:
     older = "[masked: token 0123abcd]"
     [mask] = MASK.findall(masked(f"PASSWORD={SECRETS['word']}")[0])
 
-    assert shorten_masks(f"{older} {mask}") == f"{older} {mask[:-25]}]"
+    assert shorten_mask_digests(f"{older} {mask}") == f"{older} {mask[:-25]}]"
     assert MASK.findall(older) == [older]
     assert masked(f"password={older}")[1] == 0
 
@@ -170,7 +170,7 @@ def test_masks_are_exchanged_for_their_own_secrets_again() -> None:
 
     assert SECRETS["word"] not in str(shown)
     assert SECRETS["github"] not in str(shown)
-    given_back = restore_masked_secrets(edited, find_masked_originals(call))
+    given_back = restore_masked_secrets(edited, map_masks_to_original_secrets(call))
     assert given_back == {"command": call["command"].replace("login", "login --quiet")}
 
 

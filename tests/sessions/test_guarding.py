@@ -36,7 +36,7 @@ from coordinator.notifications.messages import build_message_text
 from coordinator.notifications.webhook_messages import build_webhook_payload
 from coordinator.sessions import guarding
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.guarding import GuardReport, describe_mode, load_guard_report
+from coordinator.sessions.guarding import GuardReport, describe_permission_mode, load_guard_report
 from tests.access.cases import add_agents
 from tests.approvals.factories import asked as asked_request
 from tests.people import person, signed_in
@@ -215,9 +215,17 @@ def test_the_mode_is_what_the_newest_hook_says(session: Session) -> None:
     report = load_guard_report(session)
     assert report is not None
     assert (report.mode, report.mode_note) == ("bypassPermissions", guarding.APPROVES_ALL)
-    assert (describe_mode("default"), describe_mode(None), describe_mode("plan")) == ("", "", "")
-    assert describe_mode("full-auto") == describe_mode("YOLO") == guarding.APPROVES_ALL
-    assert describe_mode("acceptEdits") == describe_mode("auto-edit") == guarding.APPROVES_EDITS
+    assert (
+        describe_permission_mode("default"),
+        describe_permission_mode(None),
+        describe_permission_mode("plan"),
+    ) == ("", "", "")
+    assert describe_permission_mode("full-auto") == describe_permission_mode("YOLO") == guarding.APPROVES_ALL
+    assert (
+        describe_permission_mode("acceptEdits")
+        == describe_permission_mode("auto-edit")
+        == guarding.APPROVES_EDITS
+    )
 
 
 def test_only_the_newest_calls_of_a_long_session_are_looked_at(

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from coordinator.models import Run, Session
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from dashboard.timeline.rows import format_time_offset
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, called, make_session, said
@@ -59,10 +59,10 @@ def test_times_count_from_the_first_event_where_it_was_a_little_earlier() -> Non
     assert "31 s" in body
     row = signed_in("admin").get("/ui/sessions/").context["rows"][0]
     assert row.began_at == BEGAN - timedelta(seconds=30)
-    assert session_began_us(session) == session_began_us(session, row.facts.first_us)
+    assert session_start_microseconds(session) == session_start_microseconds(session, row.facts.first_us)
 
 
 def test_an_event_of_long_before_does_not_move_the_beginning() -> None:
     session = told_before(400 * 24 * HOUR)
-    assert session_began_us(session) == session_began_us(make_session("ses_b"))
-    assert format_time_offset(0, session_began_us(session)) == ""
+    assert session_start_microseconds(session) == session_start_microseconds(make_session("ses_b"))
+    assert format_time_offset(0, session_start_microseconds(session)) == ""

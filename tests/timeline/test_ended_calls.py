@@ -48,7 +48,7 @@ def test_the_end_of_its_turn_ends_a_call_on_an_open_page_and_on_a_new_one(
     assert state(session) == "running"
     (late,) = add_events(session, [end | {"at": 9}])
     timeline = SessionTimeline(session.pk)
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([late.id]), session)
+    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id([late.id]), session)
     assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["no result"]
     assert state(session) == "no result"
     body = signed_in("viewer").get("/ui/sessions/ses_a/").content.decode()
@@ -70,4 +70,6 @@ def test_what_happens_beside_a_call_does_not_end_it(session: Session, news: dict
     add_events(session, [CALL])
     (late,) = add_events(session, [news | {"at": 9}])
     timeline = SessionTimeline(session.pk)
-    assert build_arrived_rows(timeline, timeline.read_arrived_events([late.id]), session).completed == []
+    assert (
+        build_arrived_rows(timeline, timeline.read_filtered_events_by_id([late.id]), session).completed == []
+    )

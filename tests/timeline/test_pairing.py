@@ -62,7 +62,9 @@ def test_without_ids_equal_calls_pair_as_brackets_do(session):
             ended("Bash", {"c": 1}, "b"),
         ],
     )
-    assert [(row.naming_event.tool_name, row.end.tool_output.value) for row in calls_of(session)] == [
+    assert [
+        (row.event_with_tool_name_and_input.tool_name, row.end.tool_output.value) for row in calls_of(session)
+    ] == [
         ("Bash", "b"),
         ("Read", "r"),
     ]
@@ -148,7 +150,9 @@ def test_news_tell_new_rows_from_calls_that_are_complete_now(session):
         session, [ended("Bash", {"c": 1}, "done", tool_use_id="a", at=5), said("assistant", "next", at=6)]
     )
     timeline = SessionTimeline(session.pk)
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([row.id for row in late]), session)
+    arrived = build_arrived_rows(
+        timeline, timeline.read_filtered_events_by_id([row.id for row in late]), session
+    )
     assert [row.row_type for row in arrived.new] == ["message"]
     assert [(row.row_type, row.call_state) for row in arrived.completed] == [("call", "done")]
 

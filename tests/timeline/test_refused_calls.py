@@ -88,7 +88,7 @@ def test_the_end_of_a_turn_completes_its_rows_on_an_open_page(session: Session) 
     assert states(session) == ["running"]
     late = add_events(session, [turn_end(at=9)])
     timeline = SessionTimeline(session.pk)
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events([late[0].id]), session)
+    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id([late[0].id]), session)
     assert [row.call_state for row in arrived.completed if isinstance(row, CallRow)] == ["refused"]
 
 

@@ -369,5 +369,5 @@ def test_imported_commands_are_what_rules_are_tried_on(tmp_path: Path) -> None:
     from dashboard.rules.recorded import READER
 
     brought("codex", copied("codex", tmp_path))
-    calls = READER.read_calls(10**9, 0)
+    calls = READER.load_calls_in_event_range(10**9, 0)
     assert {one.about for one in calls if one.tool == "Bash"} == {"ls -la", "cat missing.txt"}

@@ -52,7 +52,7 @@ def findings(*kept: str, now: datetime | None = None) -> list[str]:
     """Return what a check of the whole log finds, in words."""
     return [
         one.text
-        for one in checking.check_entire_log(
+        for one in checking.check_entire_audit_log(
             kept, keys.load_log_verifiers(), now or datetime.now(UTC)
         ).problems
     ]

@@ -28,7 +28,7 @@ def test_nobody_finds_half_a_key(key_file: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_comes_second_takes_the_key_of_the_first(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = NoteSigner.generate_signer("signalbox/first")
+    first = NoteSigner.generate_note_signer("signalbox/first")
     link = os.link
 
     def be_slower(made: Path, to: Path) -> None:

@@ -26,7 +26,9 @@ ROOTS = [
 
 def tree_of(leaves: list[bytes]) -> merkle.Subtree:
     hashes = [merkle.leaf_hash(leaf) for leaf in leaves]
-    return lambda level, position: merkle.fold_hashes(hashes[position << level : (position + 1) << level])
+    return lambda level, position: merkle.hash_complete_subtree_from_parts(
+        hashes[position << level : (position + 1) << level]
+    )
 
 
 def by_definition(leaves: list[bytes]) -> bytes:
@@ -52,10 +54,10 @@ def test_roots_of_all_sizes_are_as_defined_however_they_are_computed() -> None:
     leaves = [bytes([number]) for number in range(70)]
     growing = CompactMerkleTree()
     for size in range(1, 71):
-        growing.add_leaf(merkle.leaf_hash(leaves[size - 1]))
+        growing.add_merkle_leaf_hash(merkle.leaf_hash(leaves[size - 1]))
         assert (
             merkle.compute_tree_root(tree_of(leaves), size)
-            == growing.current_root()
+            == growing.current_merkle_root()
             == by_definition(leaves[:size])
         )
 

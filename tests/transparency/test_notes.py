@@ -15,7 +15,7 @@ from coordinator.transparency.notes import (
     NoteSigner,
     NoteVerifier,
     SignedNote,
-    format_signature_line,
+    format_note_signature_line,
     split_signed_notes,
 )
 
@@ -72,7 +72,7 @@ def test_another_text_is_not_what_was_signed() -> None:
 
 
 def test_signatures_of_strangers_are_passed_over() -> None:
-    stranger = NoteSigner.generate_signer("stranger")
+    stranger = NoteSigner.generate_note_signer("stranger")
     note = SignedNote.parse(stranger.sign_note(GO_TEXT) + GO_LINE)
     key = NoteVerifier.parse(GO_PUBLIC)
     assert note.find_signing_keys([key]) == [key]
@@ -118,16 +118,16 @@ def test_a_witness_signs_the_time_with_the_text() -> None:
     witness = NoteVerifier("witness.example/w1", COSIGNATURE, private.public_key().public_bytes_raw())
     text = LogCheckpoint("log.example", 5, b"\x01" * 32).checkpoint_text
     signed = private.sign(f"cosignature/v1\ntime 1679315147\n{text}".encode())
-    line = format_signature_line(witness, (1679315147).to_bytes(8) + signed)
+    line = format_note_signature_line(witness, (1679315147).to_bytes(8) + signed)
     note = SignedNote.parse(f"{text}\n{line}")
     assert note.find_signing_keys([NoteVerifier.parse(witness.public_key_text)]) == [witness]
-    later = format_signature_line(witness, (1679315148).to_bytes(8) + signed)
+    later = format_note_signature_line(witness, (1679315148).to_bytes(8) + signed)
     with pytest.raises(NoteError):
         SignedNote.parse(f"{text}\n{later}").find_signing_keys([witness])
 
 
 def test_notes_that_stand_one_after_another_are_told_apart() -> None:
-    signer = NoteSigner.generate_signer("a")
+    signer = NoteSigner.generate_note_signer("a")
     notes = [signer.sign_note(LogCheckpoint("a", size, b"\0" * 32).checkpoint_text) for size in (1, 2)]
     assert split_signed_notes("".join(note + "\n" for note in notes)) == notes
     assert split_signed_notes(notes[0]) == notes[:1]
@@ -135,7 +135,7 @@ def test_notes_that_stand_one_after_another_are_told_apart() -> None:
 
 
 def test_a_proof_file_has_the_lines_of_its_standard() -> None:
-    note = NoteSigner.generate_signer("a").sign_note(LogCheckpoint("a", 2, b"\0" * 32).checkpoint_text)
+    note = NoteSigner.generate_note_signer("a").sign_note(LogCheckpoint("a", 2, b"\0" * 32).checkpoint_text)
     text = InclusionProof(1, [b"\x02" * 32], note, b"entry").proof_file_text
     sibling = base64.b64encode(b"\x02" * 32).decode()
     assert text == f"c2sp.org/tlog-proof@v1\nextra ZW50cnk=\nindex 1\n{sibling}\n\n{note}"

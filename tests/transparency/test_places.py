@@ -31,7 +31,7 @@ from coordinator.transparency.notes import (
     LogCheckpoint,
     NoteVerifier,
     SignedNote,
-    format_signature_line,
+    format_note_signature_line,
     split_signed_notes,
 )
 from tests.jobs.processes import kill_worker, worker_process
@@ -75,7 +75,7 @@ class Witness(ThreadingHTTPServer):
             assert hashes == []
         self.known = (checkpoint.size, checkpoint.root)
         signed = self.private.sign(f"cosignature/v1\ntime 1800000000\n{read.text}".encode())
-        return 200, format_signature_line(self.key, (1_800_000_000).to_bytes(8) + signed)
+        return 200, format_note_signature_line(self.key, (1_800_000_000).to_bytes(8) + signed)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -213,7 +213,7 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
     witness.status, hook = 503, places.parse_checkpoint_destination(f"{witness.url}/hook").name
     newest = sealed_and_sent(write)
     assert split_signed_notes((tmp_path / "kept").read_text()) == [newest.note]
-    errors = {place.place: place.error for place in state.list_deliveries()}
+    errors = {place.place: place.error for place in state.list_checkpoint_deliveries()}
     assert errors == {
         f"file:{tmp_path}/kept": None,
         f"file:{tmp_path}/no/folder": "No such file or directory",
@@ -225,7 +225,7 @@ def test_a_place_that_fails_keeps_no_other_from_hearing_and_is_told(
     sealing.seal_and_send_audit_log(timezone.now())
     assert len(witness.received) == received, "it was not given time to come back"
     sealing.seal_and_send_audit_log(timezone.now() + timedelta(seconds=10))
-    errors = {place.place: place.error for place in state.list_deliveries()}
+    errors = {place.place: place.error for place in state.list_checkpoint_deliveries()}
     assert [name for name, error in errors.items() if error is not None] == [f"file:{tmp_path}/no/folder"]
     assert Job.objects.get(name=state.SEND_CHECKPOINT).attempts == 2
 

@@ -34,9 +34,9 @@ def test_a_row_gets_its_number_and_its_hash_in_its_own_transaction(write: Write)
     assert [(leaf.audit_id, leaf.leaf_index, leaf.by_signalbox) for leaf in leaves] == [
         (row.pk, number, True) for number, row in enumerate(rows)
     ]
-    stored = entries.load_stored_columns([row.pk for row in rows])
+    stored = entries.load_audit_row_columns([row.pk for row in rows])
     for leaf in leaves:
-        entry = entries.build_canonical_entry(stored[leaf.audit_id], by_signalbox=True)
+        entry = entries.build_canonical_audit_entry(stored[leaf.audit_id], by_signalbox=True)
         assert bytes(leaf.leaf_hash or b"") == merkle.leaf_hash(entry)
 
 
@@ -58,8 +58,8 @@ def test_a_row_of_another_program_is_taken_in_and_marked(write: Write) -> None:
     assert made.tree_size == 3
     theirs = AuditLeaf.objects.get(leaf_index=1)
     assert not theirs.by_signalbox
-    stored = entries.load_stored_columns([theirs.audit_id])[theirs.audit_id]
-    entry = entries.build_canonical_entry(stored, by_signalbox=False)
+    stored = entries.load_audit_row_columns([theirs.audit_id])[theirs.audit_id]
+    entry = entries.build_canonical_audit_entry(stored, by_signalbox=False)
     assert b'"written_by":"other program"' in entry
     assert b'"metadata_text":"{\\"a\\": 1, \\"a\\": 2' in entry
     assert bytes(theirs.leaf_hash or b"") == merkle.leaf_hash(entry)
@@ -125,7 +125,7 @@ def test_a_new_key_signs_from_then_on_and_old_checkpoints_stay_good(write: Write
 def test_a_key_of_another_log_signs_nothing(write: Write, key_file: Path) -> None:
     write(1)
     seal()
-    key_file.write_text(keys.NoteSigner.generate_signer("signalbox/another").private_key_text)
+    key_file.write_text(keys.NoteSigner.generate_note_signer("signalbox/another").private_key_text)
     write(1)
     with pytest.raises(keys.KeyUnusable, match="is for the log signalbox/another"):
         seal()
@@ -137,9 +137,12 @@ def test_inner_nodes_that_are_kept_are_those_that_follow_from_the_leaves(write: 
     made = seal()
     assert made is not None
     leaves = [bytes(leaf.leaf_hash or b"") for leaf in AuditLeaf.objects.order_by("leaf_index")]
-    tree = lambda level, position: merkle.fold_hashes(leaves[position << level : (position + 1) << level])  # noqa: E731
+
+    def tree(level: int, position: int) -> bytes:
+        return merkle.hash_complete_subtree_from_parts(leaves[position << level : (position + 1) << level])
+
     assert bytes(made.root_hash) == merkle.compute_tree_root(tree, number)
-    assert sealing.tree.LogTree(stores_nodes=False).compute_root_hash(number) == bytes(made.root_hash)
+    assert sealing.tree.LogTree(stores_nodes=False).compute_log_root_hash(number) == bytes(made.root_hash)
 
 
 def test_the_job_seals_what_the_log_has(write: Write) -> None:

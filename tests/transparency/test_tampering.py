@@ -36,9 +36,9 @@ def sql(statement: str, *parameters: object) -> None:
 
 def leaf_made_to_fit(row: AuditLog) -> None:
     """Change the leaf, too, as a thorough forger would."""
-    stored = entries.load_stored_columns([row.pk])[row.pk]
+    stored = entries.load_audit_row_columns([row.pk])[row.pk]
     AuditLeaf.objects.filter(pk=row.pk).update(
-        leaf_hash=entries.compute_entry_hash(stored, by_signalbox=True)
+        leaf_hash=entries.compute_audit_entry_hash(stored, by_signalbox=True)
     )
 
 
@@ -77,7 +77,7 @@ def test_all_nodes_made_to_fit_help_nobody(write: Write) -> None:
     leaf_made_to_fit(rows[3])
     assert proofs.find_log_entry_status(rows[3]).standing is proofs.EntryState.UNPROVED
     AuditNode.objects.all().delete()
-    sealing.tree.store_complete_nodes(300)
+    sealing.tree.store_complete_merkle_nodes(300)
     write(1)
     with pytest.raises(sealing.InconsistentLog, match="not what the last checkpoint says"):
         seal()
@@ -105,9 +105,9 @@ def test_rows_that_were_imported_may_go_before_their_90_days_here(write: Write) 
     sql("INSERT INTO audit_logs (timestamp, event_type, result) VALUES (%s, 'THEIRS', 'success')", TODAY)
     seal()
     AuditLog.objects.filter(event_type="THEIRS").delete()
-    report = checking.check_entire_log([], keys.load_log_verifiers(), datetime.now(UTC))
+    report = checking.check_entire_audit_log([], keys.load_log_verifiers(), datetime.now(UTC))
     assert report.problems == []
-    assert report.remark_texts[0].startswith(
+    assert report.log_check_remark_texts[0].startswith(
         "Entries of other programs whose rows were deleted: 1, the first is entry 2."
     )
 
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_was_edited_is_not_trusted(sealed: list[AuditLog]) -> 
 
 
 def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> None:
-    stranger = sealing.keys.NoteSigner.generate_signer(sealing.keys.find_log_origin())
+    stranger = sealing.keys.NoteSigner.generate_note_signer(sealing.keys.find_log_origin())
     root = merkle.leaf_hash(b"anything")
     forged = stranger.sign_note(sealing.LogCheckpoint(stranger.name, 20, root).checkpoint_text)
     assert findings(forged) == ["No known key of this log has signed given checkpoint 1."]
@@ -213,7 +213,7 @@ def test_a_checkpoint_of_a_stranger_is_not_trusted(sealed: list[AuditLog]) -> No
 def test_a_checkpoint_made_to_fit_is_not_believed_by_an_entry_s_page(sealed: list[AuditLog]) -> None:
     sql("UPDATE audit_logs SET reason = 'Never' WHERE id = %s", sealed[4].pk)
     leaf_made_to_fit(sealed[4])
-    root = sealing.tree.LogTree().compute_root_hash(20)
+    root = sealing.tree.LogTree().compute_log_root_hash(20)
     AuditCheckpoint.objects.filter(tree_size=20).update(root_hash=root)
     found = proofs.find_log_entry_status(sealed[4])
     assert (found.standing, "no key of this log has signed" in found.problem) == (

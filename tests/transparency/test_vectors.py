@@ -30,7 +30,9 @@ def leads_to_root(case: dict[str, Any]) -> bool:
     """Say what the program for strangers makes of an inclusion proof."""
     path = [raw(one) for one in case["proof"]]
     try:
-        found = verify_audit.root_from_path(raw(case["leafHash"]), case["leafIdx"], case["treeSize"], path)
+        found = verify_audit.root_from_inclusion_path(
+            raw(case["leafHash"]), case["leafIdx"], case["treeSize"], path
+        )
     except verify_audit.InvalidEvidence:
         return False
     return found == raw(case["root"])
@@ -90,7 +92,7 @@ def test_what_is_written_the_quick_way_is_written_as_the_library_would() -> None
 
 def test_the_metadata_of_an_entry_stands_in_canonical_form() -> None:
     stored = dump_compact_json({"\u20ac": "x", "cost": 4.5, "\r": [1e30, 0.002]})
-    entry = entries.build_canonical_entry(
+    entry = entries.build_canonical_audit_entry(
         dict.fromkeys(entries.COLUMNS) | {"metadata": stored}, by_signalbox=True
     )
     assert '"metadata":{"\\r":[1e+30,0.002],"cost":4.5,"\u20ac":"x"}'.encode() in entry

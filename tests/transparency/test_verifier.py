@@ -80,7 +80,7 @@ def test_a_proof_with_another_entry_in_it_does_not_hold(write: Write, verify: Ca
     assert (code, "The entry is not in the log that was signed" in said) == (1, True)
     code, said = verify(text.replace("index 3", "index 4"), "--key", key)
     assert code == 1
-    other = keys.NoteSigner.generate_signer(keys.find_log_origin()).public_verifier.public_key_text
+    other = keys.NoteSigner.generate_note_signer(keys.find_log_origin()).public_verifier.public_key_text
     code, said = verify(text, "--key", other)
     assert (code, "The log's key has not signed this checkpoint" in said) == (1, True)
     code, said = verify(text, "--key", key, "--witness", other.replace(keys.find_log_origin(), "w"))
@@ -216,7 +216,7 @@ def witness_line(text: str, name: str, seed: bytes, at: int = 1_800_000_000) -> 
     private = Ed25519PrivateKey.from_private_bytes(seed)
     witness = notes.NoteVerifier(name, notes.COSIGNATURE, private.public_key().public_bytes_raw())
     signature = private.sign(f"cosignature/v1\ntime {at}\n{text}".encode())
-    return witness.public_key_text, notes.format_signature_line(witness, at.to_bytes(8) + signature)
+    return witness.public_key_text, notes.format_note_signature_line(witness, at.to_bytes(8) + signature)
 
 
 def proof_and_text(write: Write) -> tuple[str, str, str]:
@@ -303,6 +303,6 @@ def test_a_witness_s_impossible_time_is_refused_in_a_line(write: Write, verify: 
 
 
 def test_a_log_s_key_is_no_witness_to_send_checkpoints_to() -> None:
-    key = keys.NoteSigner.generate_signer("log.example").public_verifier.public_key_text
+    key = keys.NoteSigner.generate_note_signer("log.example").public_verifier.public_key_text
     with pytest.raises(ValueError, match="This is a log's key"):
         places.parse_checkpoint_destination(f"witness:{key} https://w.example")

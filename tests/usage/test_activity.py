@@ -13,9 +13,9 @@ from coordinator.actions.usage.activity import count_tool_activity_by_hour
 from coordinator.models import ActivityHour, Agent, CountedHour, Event, EventContext, Session
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.usage.activity import (
-    filter_activity,
-    hour_number,
-    load_agent_hours,
+    filter_activity_hours,
+    hours_since_1970,
+    load_calls_by_agent_and_hour,
     load_calls_by_hour,
     load_calls_by_tool,
 )
@@ -49,7 +49,8 @@ def report(
 def counted() -> list[tuple[int, str, str, int, int]]:
     rows = ActivityHour.objects.order_by("hour", "agent_name", "tool_name")
     return [
-        (row.hour - hour_number(NOW), row.agent_name, row.tool_name, row.calls, row.failed) for row in rows
+        (row.hour - hours_since_1970(NOW), row.agent_name, row.tool_name, row.calls, row.failed)
+        for row in rows
     ]
 
 
@@ -99,7 +100,7 @@ class TestCounting:
     def test_an_hour_that_took_long_to_count_rests(self):
         report()
         count_tool_activity_by_hour(NOW)
-        CountedHour.objects.filter(hour=hour_number(NOW)).update(took_ms=10_000)
+        CountedHour.objects.filter(hour=hours_since_1970(NOW)).update(took_ms=10_000)
         report()
         count_tool_activity_by_hour(NOW + timedelta(minutes=3))
         assert counted() == [(0, "robot", "Bash", 1, 0)]
@@ -114,7 +115,7 @@ class TestCounting:
         assert counted() == [(0, "robot", "Bash", 1, 0)]
         count_tool_activity_by_hour(NOW + timedelta(days=36))
         assert counted() == []
-        assert not CountedHour.objects.filter(hour=hour_number(NOW)).exists()
+        assert not CountedHour.objects.filter(hour=hours_since_1970(NOW)).exists()
 
 
 class TestReading:
@@ -123,7 +124,9 @@ class TestReading:
         for name in ("robot", "agent.robot", "stranger"):
             report(agent=name)
         count_tool_activity_by_hour(NOW)
-        rows = load_agent_hours(filter_activity(hour_number(NOW), hour_number(NOW)))
+        rows = load_calls_by_agent_and_hour(
+            filter_activity_hours(hours_since_1970(NOW), hours_since_1970(NOW))
+        )
         assert [(row.agent.agent_name if row.agent else row.name, row.call_count) for row in rows] == [
             ("Robot", 2),
             ("stranger", 1),
@@ -134,12 +137,12 @@ class TestReading:
             report(took=took)
         report()  # nobody said how long it took
         count_tool_activity_by_hour(NOW)
-        hours = (hour_number(NOW - 3 * HOUR), hour_number(NOW))
-        totals = load_calls_by_tool(filter_activity(*hours))["Bash"]
+        hours = (hours_since_1970(NOW - 3 * HOUR), hours_since_1970(NOW))
+        totals = load_calls_by_tool(filter_activity_hours(*hours))["Bash"]
         assert (totals.calls, totals.timed_call_count) == (101, 100)
         assert (totals.p50, totals.p95, totals.p99) == (100, 500, 5_000)
         assert totals.duration_bound(1) == float("inf")
-        assert load_calls_by_hour(filter_activity(*hours))[hours[1]].calls == 101
+        assert load_calls_by_hour(filter_activity_hours(*hours))[hours[1]].calls == 101
 
 
 def text(response: Any) -> str:

@@ -14,7 +14,7 @@ from coordinator.models import Event, ModelRequestUsage, Session, UsageDay, Usag
 from coordinator.policy.limits import budgets
 from coordinator.policy.limits.budgets import BudgetRow
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.usage.reading import find_fill_progress, sum_usage_rows
+from coordinator.usage.reading import sum_usage_rows, usage_backfill_progress
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
     spend(1, 2, 3)
     as_before_the_migration()
     spend(10)
-    assert find_fill_progress() == 0
+    assert usage_backfill_progress() == 0
     steps = 0
     while filling.fill_next_usage_slice(2) is not None:
         spend(100)
@@ -63,7 +63,7 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
         pass
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.requests, usage.output) == (6, 1 + 2 + 3 + 10 + 200)
-    assert find_fill_progress() is None
+    assert usage_backfill_progress() is None
     assert filling.fill_usage_of_earlier_events(NOW) == 0
 
 

@@ -25,7 +25,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.lib import instants
 from coordinator.models import Notification, NotificationTarget, SubscriptionLimit
 from coordinator.notifications.messages import build_message_text
-from coordinator.usage.limit_readings import LimitReading, parse_codex_limits
+from coordinator.usage.limit_readings import LimitReading, parse_codex_rate_limits
 from coordinator.usage.limits import load_limit_states
 from tests.people import person, signed_in
 from tests.served import Served
@@ -63,13 +63,14 @@ def record(*readings: LimitReading, at: datetime = NOW, now: datetime = NOW, hos
 
 def test_codex_s_windows_are_read() -> None:
     assert [
-        (one.window_minutes, one.used_percent, one.resets_at_us) for one in parse_codex_limits(CODEX, NOW)
+        (one.window_minutes, one.used_percent, one.resets_at_us)
+        for one in parse_codex_rate_limits(CODEX, NOW)
     ] == [
         (300, 7.0, 1795618800_000_000),
         (10080, 77.0, 1795910400_000_000),
     ]
     former = {"primary": {"used_percent": 3, "window_minutes": 299, "resets_in_seconds": 60}}
-    (one,) = parse_codex_limits(former, NOW)
+    (one,) = parse_codex_rate_limits(former, NOW)
     assert one.resets_at_us == instants.to_microseconds(NOW + timedelta(seconds=60))
 
 
@@ -90,7 +91,7 @@ def test_codex_s_windows_are_read() -> None:
     ],
 )
 def test_what_cannot_be_read_is_left_out(wrong: Any) -> None:
-    assert parse_codex_limits(wrong, NOW) == []
+    assert parse_codex_rate_limits(wrong, NOW) == []
     assert status_line.extract_subscription_limits({"rate_limits": wrong}) == []
 
 

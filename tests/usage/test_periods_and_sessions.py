@@ -15,8 +15,12 @@ from coordinator.actions.sessions.events import record_events
 from coordinator.lib import instants
 from coordinator.models import Agent, ModelRequestUsage, Session, UsageDay
 from coordinator.sessions.events import NewEvent
-from coordinator.usage.reading import load_dearest_sessions, load_period_usage, load_usage_days
-from coordinator.usage.turns import find_context_window, load_session_usage
+from coordinator.usage.reading import (
+    load_period_usage,
+    load_usage_by_day_and_model,
+    load_usage_of_costliest_sessions,
+)
+from coordinator.usage.turns import find_model_context_window_tokens, load_session_usage
 from dashboard.looks.charts import build_amount_chart, build_heat_map
 from dashboard.usage.charts import describe_change
 from dashboard.usage.query import UsageQuery, filter_usage_rows, load_usage_slots
@@ -82,7 +86,7 @@ def test_the_dearest_sessions_come_first_and_a_deleted_one_has_no_link(
     request_model(NOON, 900_000, session="dear")
     request_model(NOON, 500_000, session="gone")
     ModelRequestUsage.objects.filter(session_id="gone").update(session_id="long gone")
-    assert list(load_dearest_sessions(ModelRequestUsage.objects.all(), 2)) == ["dear", "long gone"]
+    assert list(load_usage_of_costliest_sessions(ModelRequestUsage.objects.all(), 2)) == ["dear", "long gone"]
     page = viewer.get("/ui/costs/?days=7").content.decode()
     assert '/ui/sessions/dear/-/usage/"' in page
     assert "/ui/sessions/long" not in page
@@ -204,7 +208,7 @@ def test_a_session_without_tokens_says_so(viewer: Client) -> None:
     ],
 )
 def test_the_context_window_is_that_of_the_list(model: str, prompt: int, window: int | None) -> None:
-    assert find_context_window(model, prompt) == window
+    assert find_model_context_window_tokens(model, prompt) == window
 
 
 @pytest.mark.parametrize(
@@ -247,7 +251,7 @@ def test_the_sums_of_days_are_those_of_the_requests() -> None:
     request_model(NOON, 7, model="a-model-without-a-price")
     query = UsageQuery(days=7)
     slots = load_usage_slots(query, NOON + timedelta(minutes=1))
-    days = load_usage_days(UsageDay.objects.all())
+    days = load_usage_by_day_and_model(UsageDay.objects.all())
     assert days == {key: replace(used, requests=0) for key, used in slots.items()}
     assert days["2026-11-20", "a-model-without-a-price"].unpriced_tokens == 17
 

@@ -179,7 +179,7 @@ def record_runner_heartbeat(runner_id: str, now: datetime, *, key: KeyIdentity |
 def claim_runner_work(
     runner_id: str, now: datetime, *, key: KeyIdentity | None = None, takes_runs: bool = True
 ) -> dict[str, Any] | None:
-    """Look once for something to tell the runner; None where there is nothing. Raises as `record_runner_contact_by_id` does.
+    """Return the next order for the runner; None where there is none. Raises as `record_runner_contact_by_id` does.
 
     The answer is one of `{"stop_runs": […], "stop_sessions": […]}`, `{"deregistered": True}` and
     `{"run": {…}}`, which is claimed then; one that drives agents is also told `{"cancel_runs": […]}` and

@@ -27,7 +27,7 @@ from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import judged_card_digest, judged_content_for_audit
 from coordinator.policy.requests.questions import remove_secret_answer_texts
 from coordinator.policy.requests.tool_calls import STOPS_TURN
-from coordinator.secrets.masking import find_masks
+from coordinator.secrets.masking import find_masks_in_value
 
 UNANSWERED = "Nothing was approved: this is a question. Open it and answer it, or deny it."
 STOPS_NO_TURN = (
@@ -425,7 +425,7 @@ def compute_approval_reuse_key(row: PermissionRequest, scope: Scope, added: Mapp
     call = rules.request_call_digest(row)
     if "updated_input" in added:
         edited = replace(rules.request_subject(row), tool_input=added["updated_input"])
-        if scope is not Scope.CALL and find_masks([edited.target_resource, edited.tool_input]):
+        if scope is not Scope.CALL and find_masks_in_value([edited.target_resource, edited.tool_input]):
             raise BadRequest(
                 "An edited call that holds masked secrets can only be approved for this one call."
             )

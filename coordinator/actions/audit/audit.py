@@ -51,7 +51,9 @@ def record_audit_entry(
     )
     if not with_leaf:
         return row
-    entry_hash = entries.compute_entry_hash(entries.read_row_columns(row), by_signalbox=True)
+    entry_hash = entries.compute_audit_entry_hash(
+        entries.columns_of_written_audit_row(row), by_signalbox=True
+    )
     with connection.cursor() as cursor:
         cursor.execute(SET_HASH, [entry_hash, True, row.pk])
     return row

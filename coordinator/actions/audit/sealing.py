@@ -70,8 +70,8 @@ def sign_audit_checkpoint(now: datetime) -> AuditCheckpoint | None:
         return None
     signer = keys.load_audit_signer()
     try:
-        tree.store_complete_nodes(size)
-        root = tree.LogTree().compute_root_hash(size)
+        tree.store_complete_merkle_nodes(size)
+        root = tree.LogTree().compute_log_root_hash(size)
     except tree.MissingLeaf as gap:
         raise InconsistentLog(str(gap)) from None
     note = signer.sign_note(LogCheckpoint(signer.name, size, root).checkpoint_text)
@@ -89,7 +89,7 @@ def hash_unsealed_leaves() -> int:
     """Fill in the hashes of up to STEP leaves that have none: rows of other programs; return how many."""
     leaves = AuditLeaf.objects.filter(leaf_hash__isnull=True, leaf_index__isnull=False).order_by("leaf_index")
     bare = list(leaves.values_list("audit_id", flat=True)[:STEP])
-    stored = entries.load_stored_columns(bare)
+    stored = entries.load_audit_row_columns(bare)
     hashes = [(hash_audit_entry(audit_id, stored.get(audit_id)), audit_id) for audit_id in bare]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
@@ -100,8 +100,8 @@ def hash_unsealed_leaves() -> int:
 
 def hash_audit_entry(audit_id: int, columns: Mapping[str, Any] | None) -> bytes:
     if columns is None:
-        return leaf_hash(entries.build_lost_entry(audit_id))
-    return entries.compute_entry_hash(columns, by_signalbox=False)
+        return leaf_hash(entries.build_entry_for_deleted_audit_row(audit_id))
+    return entries.compute_audit_entry_hash(columns, by_signalbox=False)
 
 
 def count_hashed_leaves() -> int:
@@ -124,7 +124,7 @@ def require_log_extends_checkpoint(last: AuditCheckpoint, size: int) -> None:
             "its end, or an older copy of the database was put back. Run `signalbox manage audit verify`."
         )
     try:
-        same = tree.LogTree().compute_root_hash(last.tree_size) == bytes(last.root_hash)
+        same = tree.LogTree().compute_log_root_hash(last.tree_size) == bytes(last.root_hash)
     except tree.MissingLeaf as gap:
         raise InconsistentLog(f"{gap} Run `signalbox manage audit verify`.") from None
     if not same:

@@ -9,7 +9,7 @@ from coordinator.actions.driving import drafts
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import titles
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import is_countable_amount
+from coordinator.sessions.driving import is_valid_usage_amount
 
 MOST_ENTRIES = 500  # of a list that are kept
 
@@ -63,14 +63,16 @@ def store_agent_usage(post: RunnerPost, fields: Mapping[str, Any]) -> None:
 
 
 def clean_usage_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    usage_fields = {name: fields[name] for name in ("used", "size") if is_countable_amount(fields.get(name))}
+    usage_fields = {
+        name: fields[name] for name in ("used", "size") if is_valid_usage_amount(fields.get(name))
+    }
     cost = parse_reported_cost(fields.get("cost"))
     return usage_fields if cost is None else {**usage_fields, "cost": cost}
 
 
 def parse_reported_cost(reported: Any) -> dict[str, Any] | None:
     """Return a cost as it is kept; None where it names no amount that anything can cost."""
-    if not isinstance(reported, Mapping) or not is_countable_amount(reported.get("amount")):
+    if not isinstance(reported, Mapping) or not is_valid_usage_amount(reported.get("amount")):
         return None
     unit = reported.get("currency")
     return {"amount": reported["amount"], **({"currency": unit[:8]} if isinstance(unit, str) else {})}

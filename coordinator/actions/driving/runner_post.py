@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.actions.sessions import events
 from coordinator.lib import instants
 from coordinator.models import DrivenSession
-from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate, driven_program_name
+from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate, program_name_of_runner_agent
 from coordinator.sessions.events import DedupedEvent, RecordedEvent
 
 
@@ -38,7 +38,7 @@ class RunnerPost:
     @property
     def agent_program(self) -> str:
         """The agent's program, as rules and looks know it."""
-        return driven_program_name(self.driven.agent)
+        return program_name_of_runner_agent(self.driven.agent)
 
     def begin_runner_update(self, update: DrivenAgentUpdate) -> None:
         """Turn to the next update."""

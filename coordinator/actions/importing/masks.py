@@ -19,7 +19,7 @@ from coordinator.importing.foreign import Row
 from coordinator.importing.values import find_model_name
 from coordinator.models.fields import dump_compact_json
 from coordinator.runs.statuses import OPEN
-from coordinator.secrets import is_placeholder, looks_secret
+from coordinator.secrets import is_runner_variable_placeholder, is_secret_key_or_url_password
 from coordinator.secrets import masked_columns as secret_columns
 from coordinator.secrets.masking import MASK, SecretMasker
 
@@ -68,12 +68,17 @@ def mask_row_text(table: str, row: Mapping[str, Any], name: str, mask: SecretMas
     """Return the text of a row's column without secrets, and without all of it where its name says it is one."""
     text: str = row[name]
     masked_text = mask_imported_text(text, mask, of_chat=table == "chat_messages" and name == "content")
-    if masked_text != text or table not in NAMED_VALUES or is_placeholder(text) or MASK.fullmatch(text):
+    if (
+        masked_text != text
+        or table not in NAMED_VALUES
+        or is_runner_variable_placeholder(text)
+        or MASK.fullmatch(text)
+    ):
         return masked_text
     key = row.get(NAMED_VALUES[table][0])
-    if not text or not looks_secret(key if isinstance(key, str) else None, text):
+    if not text or not is_secret_key_or_url_password(key if isinstance(key, str) else None, text):
         return text
-    return mask.mask_whole_text(text, "value")
+    return mask.mask_entire_text_as_secret(text, "value")
 
 
 def mask_imported_text(text: str, mask: SecretMasker, *, of_chat: bool) -> str:

@@ -156,7 +156,7 @@ def rotate_credential_key(*, actor: Actor, now: datetime) -> int:
     audit.record_audit_entry(
         "CREDENTIALS_RESEALED", actor=actor, target=None, result="success", metadata=metadata, now=now
     )
-    keyring.remove_older_keys()
+    keyring.remove_older_keyring_keys()
     return count
 
 

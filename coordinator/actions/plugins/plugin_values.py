@@ -15,7 +15,7 @@ from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.lib import versions
 from coordinator.models import PluginConfig, PluginData
-from coordinator.secrets import MASK, is_unchanged_mask, looks_secret
+from coordinator.secrets import MASK, is_secret_key_or_url_password, is_unchanged_mask
 
 Row = TypeVar("Row", PluginConfig, PluginData)
 
@@ -45,7 +45,7 @@ class PluginValueTable(Generic[Row]):
         Raises UnprocessableRequest for an empty key or the mask of no secret, Conflict for one that is there.
         """
         changed_columns.require_valid_id(key, "A value")
-        if value == MASK and looks_secret(key):
+        if value == MASK and is_secret_key_or_url_password(key):
             raise UnprocessableRequest(
                 f"{MASK} stands for a stored secret, and none is stored for {key!r} yet. Enter the secret itself."
             )

@@ -178,7 +178,7 @@ def notify_parent_session(run: Run, now: datetime) -> None:
     succeeded = run.status == Run.Status.COMPLETED
     if succeeded:
         result = load_session_result(run.session_id)
-        text = result.text_or_json if result else callbacks.NO_RESULT
+        text = result.session_result_text_or_json if result else callbacks.NO_RESULT
     else:
         text = callbacks.STOPPED_BY_HAND if run.status == Run.Status.STOPPED else run.error or "Unknown error"
     parent = Session.objects.select_for_update(no_key=True).filter(pk=run.parent_session_id).first()

@@ -15,7 +15,7 @@ from coordinator.actions.search.progress import (
 )
 from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
-from coordinator.search.paths import READ_UP_TO, extract_input_paths
+from coordinator.search.paths import READ_UP_TO, extract_paths_from_stored_input
 
 STEP = 500  # events a transaction
 REACH = 300  # events before an end among which its beginning is looked for, where no id says which it is
@@ -50,7 +50,7 @@ class TouchingCall(NamedTuple):
 
     @property
     def touched_paths(self) -> list[str]:
-        return extract_input_paths(
+        return extract_paths_from_stored_input(
             self.named_path if isinstance(self.named_path, str) else None, self.directory
         )
 

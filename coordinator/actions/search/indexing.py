@@ -32,7 +32,7 @@ from coordinator.actions.search.progress import (
 from coordinator.engine import full_text
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.feed import reader as feed
-from coordinator.search.text import BEYOND_WORD, TEXTS, EventFacts, IndexableWords, index_words_of_texts
+from coordinator.search.text import BEYOND_WORD, TEXTS, EventFacts, IndexableWords, extract_indexable_lexemes
 
 READ_AT_ONCE = 50  # events whose texts are in memory at once
 STEP = 400  # events a transaction, so that other writers wait for moments only: 40 ms of them are its writing
@@ -196,7 +196,7 @@ def index_events(events: Sequence[int]) -> int:
     """Index these events. Reading and cutting into words is done before the transaction: that is what takes long."""
     batch = IndexBatch()
     for facts, texts in read_events_to_index(events):
-        batch.add_event(facts, index_words_of_texts(texts))
+        batch.add_event(facts, extract_indexable_lexemes(texts))
         if batch.characters > MOST_CHARACTERS:
             batch.write_to_index()
             batch = IndexBatch()
@@ -215,10 +215,10 @@ class IndexBatch:
 
     def add_event(self, facts: EventFacts, indexable: IndexableWords) -> None:
         self.words.update(indexable.words)
-        labels = facts.event_fact_words() + [BEYOND_WORD] * indexable.is_beyond
+        labels = facts.index_lexemes_for_event_facts() + [BEYOND_WORD] * indexable.is_beyond
         document = " ".join(indexable.words + labels)
         self.documents.append((facts.event_id, document))
-        self.spans[facts.time_span] += 1
+        self.spans[facts.event_time_span_number] += 1
         self.characters += len(document)
 
     def write_to_index(self) -> None:

@@ -94,7 +94,7 @@ def reopen_or_create_session(executor_id: str, location: SessionLocation, now: d
 def find_or_create_telemetry_session(
     executor_id: str, location: SessionLocation, first: datetime, last: datetime, now: datetime
 ) -> KnownSession:
-    """Return the session of which telemetry tells what happened from `first` to `last`, as `find_or_create_reported_session`.
+    """Find or create the session whose telemetry reports what happened from `first` to `last`.
 
     One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something
     happened after that. What is told late of the time before does not make it run.

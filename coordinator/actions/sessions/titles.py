@@ -21,7 +21,7 @@ from coordinator.feed import reader as feed
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
 from coordinator.models import Event, SessionTitle
-from coordinator.secrets.masking import mask_secrets, shorten_masks
+from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from coordinator.sessions import titles
 from coordinator.sessions.title_words import READ_UP_TO, shorten_title_line
 from coordinator.sessions.titles import TitleGuess
@@ -38,7 +38,7 @@ def save_person_title(session_id: str, typed: str, *, actor: Actor, now: datetim
 
     Raises NotFound, and UnprocessableRequest for a title that is too long.
     """
-    title = shorten_title_line(shorten_masks(mask_secrets(typed)), longest=MOST_TYPED + 1)
+    title = shorten_title_line(shorten_mask_digests(mask_secrets(typed)), longest=MOST_TYPED + 1)
     if len(title) > MOST_TYPED:
         raise UnprocessableRequest(f"A title may have at most {MOST_TYPED} characters.")
     with transaction.atomic():
@@ -136,7 +136,7 @@ def find_titles_in_start_events(session_ids: list[str]) -> dict[str, str]:
 def clean_reported_titles(reported_titles: Mapping[str, str]) -> dict[str, str]:
     """Return titles as they are kept: on one line, masked, of bounded length; none that are empty."""
     titles = {
-        session_id: shorten_title_line(shorten_masks(mask_secrets(text[:READ_UP_TO])))
+        session_id: shorten_title_line(shorten_mask_digests(mask_secrets(text[:READ_UP_TO])))
         for session_id, text in reported_titles.items()
     }
     return {one: title for one, title in titles.items() if title}

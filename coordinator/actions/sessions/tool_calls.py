@@ -33,8 +33,8 @@ from coordinator.policy.requests.tool_calls import CAN_STOP_TURN, Settled, ToolC
 from coordinator.policy.requests.verdicts import export_permission_request
 from coordinator.policy.rules.tool_rules import Ruling
 from coordinator.secrets.masking import (
-    find_masked_originals,
-    find_masks,
+    find_masks_in_value,
+    map_masks_to_original_secrets,
     mask_secrets,
     restore_masked_secrets,
 )
@@ -457,7 +457,7 @@ def collect_approval_additions(additions: ApprovalAdditions, row: PermissionRequ
     if edited_input is not None and rules.canonical_json_bytes(edited_input) != rules.canonical_json_bytes(
         asked_for
     ):
-        if find_masks(edited_input) - find_masks(asked_for):
+        if find_masks_in_value(edited_input) - find_masks_in_value(asked_for):
             raise UnprocessableRequest(
                 "A masked secret was changed or does not belong to this call. Leave it unchanged or remove it."
             )
@@ -520,11 +520,12 @@ def restore_masked_answer_secrets(answer: Settled, call_request: ToolCallRequest
     if not added:
         return answer
     added = restore_masked_secrets(
-        added, find_masked_originals(call_request.tool_input, list(call_request.offered))
+        added, map_masks_to_original_secrets(call_request.tool_input, list(call_request.offered))
     )
     return (
         None
-        if find_masks(added) - find_masks([call_request.tool_input, list(call_request.offered)])
+        if find_masks_in_value(added)
+        - find_masks_in_value([call_request.tool_input, list(call_request.offered)])
         else answer | {"answer": added}
     )
 

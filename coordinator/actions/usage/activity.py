@@ -15,7 +15,7 @@ from django.db import connection, transaction
 
 from coordinator.models import ActivityHour, CountedHour
 from coordinator.models.gateway import BY_GATEWAY
-from coordinator.usage.activity import BOUNDS, DURATIONS, HOUR, hour_number, hour_start
+from coordinator.usage.activity import BOUNDS, DURATIONS, HOUR, datetime_of_hour_number, hours_since_1970
 
 COUNTED_BACK = timedelta(days=14)  # of what was there before the first count
 KEPT_FOR = timedelta(days=35)
@@ -45,7 +45,7 @@ GROUP BY 1, 2, 3, 4, 5
 def count_tool_activity_by_hour(now: datetime) -> int:
     """Count the hours that are due, for a few seconds at most; return how many."""
     deadline = time.monotonic() + MOST_TIME
-    current, first = hour_number(now), hour_number(now - COUNTED_BACK)
+    current, first = hours_since_1970(now), hours_since_1970(now - COUNTED_BACK)
     counted = {row.hour: row for row in CountedHour.objects.filter(hour__gte=first)}
     number = 0
     for hour in range(current, first - 1, -1):
@@ -55,7 +55,7 @@ def count_tool_activity_by_hour(now: datetime) -> int:
             number += 1
             if time.monotonic() > deadline:
                 break
-    forgotten = hour_number(now - KEPT_FOR)
+    forgotten = hours_since_1970(now - KEPT_FOR)
     ActivityHour.objects.filter(hour__lt=forgotten).delete()
     CountedHour.objects.filter(hour__lt=forgotten).delete()
     return number
@@ -65,7 +65,7 @@ def is_hour_recount_due(row: CountedHour, now: datetime) -> bool:
     """Say whether an hour that was counted is to be counted again."""
     if not isinstance(row.counted_at, datetime):
         return True
-    is_settled = row.counted_at >= hour_start(row.hour + 1) + SETTLED_AFTER
+    is_settled = row.counted_at >= datetime_of_hour_number(row.hour + 1) + SETTLED_AFTER
     is_rested = now - row.counted_at >= timedelta(milliseconds=LONGEST_SHARE * row.took_ms)
     return not is_settled and is_rested
 

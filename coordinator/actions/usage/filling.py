@@ -78,7 +78,7 @@ def add_usage_rows_of_events(after: int, upto: int) -> int:
         event_rows = cursor.fetchall()
     if not event_rows:
         return 0
-    own = prices.load_own_prices()
+    own = prices.load_configured_model_prices()
     rows = [
         recording.build_priced_usage_row(
             request_key=recording.event_request_key(event_id),
@@ -114,7 +114,7 @@ def add_events_to_usage_days(after: int, upto: int) -> None:
 
 def price_unpriced_usage(now: datetime) -> int:  # noqa: ARG001 - the shape of a job
     """Price requests that had no price, where there is one now; return how many."""
-    own, priced = prices.load_own_prices(), 0
+    own, priced = prices.load_configured_model_prices(), 0
     unpriced = ModelRequestUsage.objects.filter(cost__isnull=True)
     for model in list(unpriced.order_by().values_list("model", flat=True).distinct()):
         last = 0

@@ -35,7 +35,7 @@ from coordinator.usage.amounts import (
     UNKNOWN_MODEL,
     RequestAmounts,
     UsageDetail,
-    build_request_amounts,
+    build_model_request_amounts,
 )
 from coordinator.usage.prices import TokenPrice
 from coordinator.usage.reading import SESSION_OWNER
@@ -102,7 +102,7 @@ def record_usage_of_events(written: Sequence[WrittenEvent]) -> None:
             day = local_day_of_request(capped_event_time_us(written_event.context))
             sums.setdefault((written_event.context[_SESSION], day, ""), zero_usage_day_sums())[0] += 1
         if written_event.context[_OUTPUT] is not None:  # 0 at least, where others are reported
-            own = prices.load_own_prices() if own is None else own
+            own = prices.load_configured_model_prices() if own is None else own
             row = build_usage_row(written_event, own)
             requests.setdefault(row.request_key, (written_event, row))
     if requests:
@@ -197,7 +197,9 @@ def build_priced_usage_row(
 ) -> ModelRequestUsage:
     """Return a priced row that is not written yet."""
     name = (model or UNKNOWN_MODEL)[:LONGEST_NAME]
-    amounts = infer_one_hour_cache_tokens(name, build_request_amounts(tokens, detail), own, at_us, detail)
+    amounts = infer_one_hour_cache_tokens(
+        name, build_model_request_amounts(tokens, detail), own, at_us, detail
+    )
     return ModelRequestUsage(
         request_key=request_key,
         event_id=event_id,
@@ -298,7 +300,7 @@ def build_usage_report_of_event(
     keys = [key for name in names for key in (name, origins.scope_origin_key(session, name))]
     return UsageReport(
         tuple(dict.fromkeys(keys)),
-        build_request_amounts({name: getattr(item, name) for name in _TOKENS}, detail),
+        build_model_request_amounts({name: getattr(item, name) for name in _TOKENS}, detail),
         detail,
     )
 
@@ -326,7 +328,7 @@ def update_recorded_usage(reports: Sequence[UsageReport]) -> int:
         after = merge_usage_amounts(before, report.amounts)
         if after == before:
             continue
-        own = prices.load_own_prices() if own is None else own
+        own = prices.load_configured_model_prices() if own is None else own
         replace_usage_row_amounts(row, after, report.detail, own)
         changed += 1
     return changed

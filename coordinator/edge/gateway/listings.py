@@ -184,7 +184,7 @@ class AgentToolListings:
         rules, policy = await self.load_current_policy(exchange)
         names = {tool: build_tool_name(exchange.server.name, tool) for tool in exchange.server.tools}
         by_rule = any(
-            rule.verdict == ASK and any(map(rule.names_rule_tool, names.values())) for rule in rules
+            rule.verdict == ASK and any(map(rule.rule_applies_to_tool, names.values())) for rule in rules
         )
         verdicts = policy.decide_tools_of_server(
             exchange.agent_id, exchange.server.name, names, timezone.now()

@@ -32,7 +32,7 @@ from coordinator.mcp.protocol.claims import NO_CLAIM
 from coordinator.mcp.servers.names import unwrap_gateway_call_name
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, RecordedEvent
-from coordinator.sessions.reports import call_start_origin
+from coordinator.sessions.reports import call_start_deduplication_origin
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class CallRecords:
         if record.reported_call is None:
             return NewEvent(**values)
         begins = (
-            call_start_origin(record.timeline_call_id, arguments),
+            call_start_deduplication_origin(record.timeline_call_id, arguments),
         )  # which its agent's hook may report any moment
         own = f"gateway:{record.call_id}:begin"
         return DedupedEvent(**values, origin=own, claims=begins, unless=begins)

@@ -52,7 +52,7 @@ from coordinator.policy.rules.tool_rules import (
     PartialCall,
     Ruling,
     stricter_ruling,
-    strictest_possible_ruling,
+    strictest_ruling_for_partial_call,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.reports import KnownSession, SessionLocation
@@ -316,7 +316,7 @@ class HookEndpoint:
             any_line = PartialCall(shell.tool, None, agent_id, agent_known=True, program=program)
             # A line that nobody knows is not counted as a repetition of another one.
             counting = [rule for rule in rules or () if not rule.repeats]
-            line_ruling = UNREAD if rules is None else strictest_possible_ruling(counting, any_line)
+            line_ruling = UNREAD if rules is None else strictest_ruling_for_partial_call(counting, any_line)
             if line_ruling.decision in {ASK, DENY}:
                 line_reason = f"{shell.problem} {MAY_HOLD_LINES} {line_ruling.reason}"
                 is_certain = line_ruling.deny_at_deadline or line_ruling.decision == DENY

@@ -168,7 +168,7 @@ class PolicyRulings:
         """Return the call's text with what rules ask about the time before it, and what to do where that is unread."""
         if find_moment is None or not isinstance(about, CallText) or not snapshot.has_history_rules:
             return about, NO_OPINION
-        needs = tool_rules.list_history_needs(
+        needs = tool_rules.find_history_needed_by_rules(
             snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
         )
         return await self.load_needed_history(needs, about, find_moment) if needs else (about, NO_OPINION)
@@ -195,7 +195,7 @@ class PolicyRulings:
         """Return the strictest that policy may say of a call, without the database and without waiting."""
         if self._snapshot is None:
             return UNREAD
-        ruling = tool_rules.strictest_possible_ruling(
+        ruling = tool_rules.strictest_ruling_for_partial_call(
             self._snapshot.rules, call, self._snapshot.managed.servers
         )
         for brake in self._snapshot.brakes:
@@ -311,7 +311,7 @@ class PolicyRulings:
             log.warning("The grants cannot be read, so a call is denied: %s", str(problem).strip())
             return GRANTS_UNREAD
         verdict = managed_servers.decide_call_by_grants(policy, tool, agent_id, timezone.now())
-        return tool_rules.ruling_for_access_verdict(verdict) if verdict else NO_OPINION
+        return tool_rules.ruling_from_grant_verdict(verdict) if verdict else NO_OPINION
 
     async def merge_server_policies(self, server_tools: Sequence[ServerTool], agent_id: str) -> AccessPolicy:
         """Return the rows of all servers that a call may mean."""

@@ -78,12 +78,12 @@ class Command(BaseCommand):
             checkpoint_notes = [note for file in options["checkpoint"] for note in read_signed_notes(file)]
         except notes.NoteError as problem:
             raise CommandError(str(problem)) from None
-        report = checking.check_entire_log(checkpoint_notes, trusted, timezone.now())
+        report = checking.check_entire_audit_log(checkpoint_notes, trusted, timezone.now())
         self.stdout.write(
             f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
             f"{report.checkpoints:,} checkpoints."
         )
-        for remark in report.remark_texts:
+        for remark in report.log_check_remark_texts:
             self.stdout.write(remark)
         if not report.problems:
             self.stdout.write("Nothing was changed.")
@@ -176,7 +176,7 @@ def require_newest_checkpoint() -> AuditCheckpoint:
 
 def write_audit_export(file: TextIO, checkpoint: AuditCheckpoint) -> int:
     count = -1  # the first line is about the file
-    for line in exporting.generate_export_lines(checkpoint, keys.load_log_verifiers()):
+    for line in exporting.generate_log_export_lines(checkpoint, keys.load_log_verifiers()):
         file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
         count += 1
         if count and count % 10_000 == 0 and sys.stderr.isatty():

@@ -68,7 +68,7 @@ def judge_gateway_call(
         )
     ruling = tool_rules.stricter_ruling(
         judge_by_rules(rules, server, name, describe_arguments(arguments), caller),
-        tool_rules.ruling_for_access_verdict(verdict),
+        tool_rules.ruling_from_grant_verdict(verdict),
     )
     if is_changed_definition_unaccepted(server, verdict, known_tool):
         return tool_rules.stricter_ruling(ruling, Ruling(DENY, NOT_ACCEPTED, "gateway"))
@@ -92,7 +92,7 @@ def judge_non_tool_gateway_request(
     if server.is_off:
         return Ruling(DENY, f"The MCP server {server.name} {server.failure}.", "gateway")
     by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
-    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
+    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))
 
 
 def judge_server_request(
@@ -115,7 +115,7 @@ def judge_server_request(
     by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
     if verdict.is_by_default or method == ELICITATION:
         return by_rules
-    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_for_access_verdict(verdict))
+    return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))
 
 
 def judge_server_request_from_database(
@@ -135,7 +135,7 @@ def gateway_call_history_needs(
     needs, text = HistoryNeeds(), describe_arguments(arguments)
     for program in list_possible_programs(rules, caller):
         needs = needs.merge_needs(
-            tool_rules.list_history_needs(
+            tool_rules.find_history_needed_by_rules(
                 rules,
                 build_tool_name(server.name, tool),
                 text,
@@ -202,12 +202,12 @@ def can_agent_see_tool(
     rules: Sequence[DecisionRule], verdict: Verdict, caller: GatewayCaller, server: str, tool: str
 ) -> bool:
     """Say whether the agent may call the tool, or ask for it, with any arguments at all."""
-    if tool_rules.ruling_for_access_verdict(verdict).decision == DENY:
+    if tool_rules.ruling_from_grant_verdict(verdict).decision == DENY:
         return False
     naming_rules = [
         rule
         for rule in rules
-        if rule.names_rule_tool(build_tool_name(server, tool), build_tool_name(server, ""))
+        if rule.rule_applies_to_tool(build_tool_name(server, tool), build_tool_name(server, ""))
     ]
     return all(
         can_program_see_tool(naming_rules, caller.agent_id, program)
@@ -223,7 +223,7 @@ def can_program_see_tool(rules: Sequence[DecisionRule], agent_id: str, program: 
             continue
         if rule.verdict != DENY:
             return True
-        if not rule.is_conditional:
+        if not rule.is_limited_to_some_calls:
             return False
     return True
 

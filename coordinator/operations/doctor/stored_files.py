@@ -66,10 +66,12 @@ def check_missing_or_damaged_files(report: FileCheckReport) -> CheckResult | Non
     if report.silent:
         return failed_check(NAME, report.silent[0], BUCKET_REMEDY)
     if report.damaged:
-        problem_text = f"{len(report.damaged)} files no longer have their length: {join_names_up_to_limit(report.damaged)}."
+        names = join_names_up_to_limit(report.damaged)
+        problem_text = f"{len(report.damaged)} files no longer have their length: {names}."
         return failed_check(NAME, problem_text, LIST_THEM)
     if report.missing:
-        problem_text = f"{len(report.missing)} messages refer to missing files: {join_names_up_to_limit(report.missing)}."
+        names = join_names_up_to_limit(report.missing)
+        problem_text = f"{len(report.missing)} messages refer to missing files: {names}."
         return failed_check(NAME, problem_text, LIST_THEM)
     return None
 

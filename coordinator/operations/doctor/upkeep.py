@@ -261,7 +261,9 @@ def check_audit_log(now: datetime) -> Iterator[CheckResult]:
         yield passed_check("audit log", f"{state.sealed_count} of {state.size} entries are sealed")
     try:
         failing = [
-            delivery.place for delivery in transparency.list_deliveries() if delivery.error is not None
+            delivery.place
+            for delivery in transparency.list_checkpoint_deliveries()
+            if delivery.error is not None
         ]
     except ValueError as problem:
         yield failed_check("audit checkpoints", str(problem), "Correct the setting and restart.")

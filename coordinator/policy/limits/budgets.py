@@ -22,7 +22,7 @@ from coordinator.lib import instants
 from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWriter, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.rules.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter_ruling
-from coordinator.sessions.driving import driven_program_name
+from coordinator.sessions.driving import program_name_of_runner_agent
 from coordinator.usage import prices
 from coordinator.usage.prices import KINDS, normalize_model_name
 
@@ -352,7 +352,7 @@ def sum_costs_by_columns(rows: QuerySet[UsageDay], *names: str) -> dict[tuple[An
         cost, unpriced = float(row["sum_cost"]), int(row["sum_unpriced"])
         tokens = {kind: int(row[f"sum_{kind}"]) for kind in KINDS}
         if any(tokens.values()):
-            own = prices.load_own_prices() if own is None else own
+            own = prices.load_configured_model_prices() if own is None else own
             price = prices.find_model_price(row["model"], own)
             cost += price.cost_of_tokens(tokens) if price is not None else 0.0
             unpriced += sum(tokens.values()) if price is None else 0
@@ -424,7 +424,7 @@ def session_agent_names(session_id: str) -> list[str | None]:
     if name_row is None:
         return []
     *names, driven = name_row
-    return [*names, driven_program_name(driven)] if driven else names
+    return [*names, program_name_of_runner_agent(driven)] if driven else names
 
 
 def ruling_for_spent_budget(reached: BudgetState) -> Ruling:

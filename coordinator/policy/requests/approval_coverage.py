@@ -23,7 +23,7 @@ from coordinator.policy.requests.approvals import (
     request_context,
     request_subject,
 )
-from coordinator.secrets.masking import find_masks
+from coordinator.secrets.masking import find_masks_in_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def find_legacy_approval(
 
 def has_masked_secrets(row: PermissionRequest) -> bool:
     subject = request_subject(row)
-    return bool(find_masks([subject.target_resource, subject.tool_input]))
+    return bool(find_masks_in_value([subject.target_resource, subject.tool_input]))
 
 
 def find_approval_by_other_program(subject: PermissionSubject, now: datetime) -> PermissionRequest | None:

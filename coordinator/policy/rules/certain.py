@@ -33,7 +33,7 @@ def list_tools_blocked_while_offline(
         if does_rule_block_while_offline(rule):
             lines.append((HOLD, expand_rule_tool_names(rule)))
         elif (
-            not rule.is_conditional
+            not rule.is_limited_to_some_calls
             and not tool_kinds.find_unknown_tool_kinds(rule.tool)
             and not wildcard_covers_other_servers(rule.tool, servers)
         ):
@@ -52,5 +52,5 @@ def expand_rule_tool_names(rule: DecisionRule) -> str:
 
 def does_rule_block_while_offline(rule: DecisionRule) -> bool:
     if rule.verdict == RuleVerdict.DENY:
-        return rule.deny_at_deadline or not rule.is_conditional
+        return rule.deny_at_deadline or not rule.is_limited_to_some_calls
     return rule.verdict == RuleVerdict.ASK and rule.deny_at_deadline

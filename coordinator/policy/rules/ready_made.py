@@ -266,7 +266,8 @@ def find_position_for_allow_rule(rules: Sequence[DecisionRule]) -> int:
         (
             place
             for place, rule in enumerate(rules, 1)
-            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_conditional)
+            if rule.verdict == RuleVerdict.DENY
+            or (rule.verdict == RuleVerdict.ASK and rule.is_limited_to_some_calls)
         ),
         default=0,
     )

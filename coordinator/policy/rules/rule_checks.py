@@ -22,7 +22,7 @@ from coordinator.policy.rules.tool_rules import (
     DecisionRule,
     compile_rule_pattern,
     matches_tool_name,
-    may_run_commands,
+    tool_may_run_commands,
 )
 
 # What may stand behind a command that a pattern was written for, and what it does there.
@@ -73,7 +73,7 @@ def explain_too_wide_allow_pattern(rule: DecisionRule) -> str:
         rule.verdict != ALLOW
         or not rule.pattern
         or rule.has_terms
-        or not any(map(may_run_commands, list_tools(rule)))
+        or not any(map(tool_may_run_commands, list_tools(rule)))
     ):
         return ""
     try:
@@ -153,7 +153,7 @@ def decides_all_calls_of(other: DecisionRule, rule: DecisionRule) -> bool:
     if is_same_kind and all(getattr(other, name) == getattr(rule, name) for name in names):
         return True
     # What lets a call go on without a pattern still leaves out calls that lift a guard of their agent.
-    return not other.is_conditional and other.verdict in {DENY, ASK}
+    return not other.is_limited_to_some_calls and other.verdict in {DENY, ASK}
 
 
 def names_all_tools_of(other: DecisionRule, rule: DecisionRule) -> bool:

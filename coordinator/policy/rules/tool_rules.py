@@ -107,7 +107,7 @@ class DecisionRule:
         return bool(self.runs.strip() or self.touches.strip() or self.reaches.strip())
 
     @property
-    def is_conditional(self) -> bool:
+    def is_limited_to_some_calls(self) -> bool:
         """Whether the rule is about some calls of its tools, not all."""
         return bool(self.pattern or self.repeats) or self.has_terms
 
@@ -124,7 +124,7 @@ class DecisionRule:
         return terms.parse_rule_terms(self.runs, self.touches, self.reaches)
 
     @property
-    def parsed_repetition(self) -> Repetition | None:
+    def parsed_repetition_condition(self) -> Repetition | None:
         """The repetition that the rule is about, None for any other rule. Raises UnprocessableRequest."""
         return parse_repetition_condition(self.repeats)
 
@@ -139,15 +139,15 @@ class DecisionRule:
             return False
         if self.program and program != self.program:
             return False
-        return self.names_rule_tool(tool, server) and self.matches_call_text(text, tool)
+        return self.rule_applies_to_tool(tool, server) and self.matches_call_text(text, tool)
 
-    def names_rule_tool(self, tool: str, server: str = "") -> bool:
+    def rule_applies_to_tool(self, tool: str, server: str = "") -> bool:
         """Say whether the rule names this tool. What lets a call go on names none of a server it does not speak of."""
         lets_go_on = self.verdict in {ALLOW, OBSERVE}
         if not lets_go_on and tool_kinds.find_unknown_tool_kinds(self.tool):
             return True  # a later version or another program wrote it: whatever it means, it may be this tool
         return matches_tool_name(self.tool, tool) and (
-            not lets_go_on or names_server_of_tool(self.tool, tool, server)
+            not lets_go_on or rule_names_include_tool_server(self.tool, tool, server)
         )
 
     def can_match_partial_call(self, call: PartialCall, server: str = "") -> bool:
@@ -158,7 +158,7 @@ class DecisionRule:
             return False
         if self.program and call.program not in {None, self.program}:
             return False
-        if call.tool is not None and not self.names_rule_tool(call.tool, server):
+        if call.tool is not None and not self.rule_applies_to_tool(call.tool, server):
             return False
         # How often a call was made before is not known here.
         uncounted = replace(self, repeats="") if self.repeats else self
@@ -166,8 +166,8 @@ class DecisionRule:
 
     def matches_call_text(self, text: str, tool: str) -> bool:
         """Say whether the rule's pattern and its terms fit a call of a tool, and a repetition is reached with it."""
-        repetition = self.parsed_repetition
-        if repetition is not None and repetition not in get_call_history(text).repetitions:
+        repetition = self.parsed_repetition_condition
+        if repetition is not None and repetition not in history_of_call_text(text).repetitions:
             return False
         if self.verdict == ALLOW:
             return self.allow_pattern_matches(text) and (not self.has_terms or self.covers_call(text, tool))
@@ -175,7 +175,7 @@ class DecisionRule:
             # What lets a call go on looks at the text that names it alone.
             is_named = not self.pattern or pattern_found_in_text(str(text), self.pattern)
             return is_named and (not self.has_terms or self.covers_call(text, tool))
-        return bool(self.restricts_call(text, tool).match)
+        return bool(self.match_restricting_rule_to_call(text, tool).match)
 
     def covers_call(self, text: str, tool: str) -> bool:
         """Say whether every part of a call is covered by the rule's terms."""
@@ -186,18 +186,18 @@ class DecisionRule:
             real is None or terms.covers_call(self.parsed_terms, real)
         )
 
-    def restricts_call(self, text: str, tool: str) -> TermsMatch:
+    def match_restricting_rule_to_call(self, text: str, tool: str) -> TermsMatch:
         """Return whether the rule, which denies or asks, matches a call, and which parts of it.
 
         MAYBE: it counts as a match because a part cannot be read.
         """
-        by_pattern = self.match_restricting_pattern(text, tool)
+        by_pattern = self.match_restricting_pattern_to_call(text, tool)
         if not self.has_terms or not by_pattern.match:
             return by_pattern
         by_terms = UNDESCRIBED
         if isinstance(text, CallText):
             calls = [text.describe_call(tool), text.describe_call_on_real_paths(tool)]
-            hosts = get_call_history(text).known_hosts
+            hosts = history_of_call_text(text).known_hosts
             by_terms = max(
                 (
                     terms.match_restricting_terms_to_call(self.parsed_terms, call, hosts)
@@ -210,7 +210,7 @@ class DecisionRule:
             return TermsMatch(Match.NO)
         return min(by_terms, by_pattern, key=lambda found: found.match)
 
-    def match_restricting_pattern(self, text: str, tool: str) -> TermsMatch:
+    def match_restricting_pattern_to_call(self, text: str, tool: str) -> TermsMatch:
         """Return whether the pattern of a rule that denies or asks is found in a call."""
         if not self.pattern:
             return TermsMatch(Match.YES)
@@ -218,7 +218,7 @@ class DecisionRule:
             pattern_found_in_text(searched_text, self.pattern) for searched_text in texts_for_deny_rules(text)
         ):
             return TermsMatch(Match.YES)
-        if not isinstance(text, CallText) or not may_run_commands(tool):
+        if not isinstance(text, CallText) or not tool_may_run_commands(tool):
             return TermsMatch(Match.NO)
         description = text.describe_call(tool)
         for command in description.command_texts:
@@ -233,7 +233,7 @@ class DecisionRule:
         if not does_allow_pattern_name_all_fields(text, self.pattern):
             return False
         allow_text = text_for_allow_rules(text)
-        if ("\n" in allow_text or "\r" in allow_text) and not allows_multiline_text(self.pattern):
+        if ("\n" in allow_text or "\r" in allow_text) and not pattern_allows_multiline_text(self.pattern):
             return False  # `ls [^;]*` is written for one line, and would match a command on the next
         expression = compile_rule_pattern(self.pattern, True)
         if not expression.fullmatch(allow_text):
@@ -287,12 +287,12 @@ class PartialCall:
     program: str | None = None
 
     @property
-    def is_call_complete(self) -> bool:
+    def has_readable_tool_and_text(self) -> bool:
         known_parts = self.tool, self.text, self.program
         return None not in known_parts and self.agent_known
 
 
-def may_run_commands(tool: str) -> bool:
+def tool_may_run_commands(tool: str) -> bool:
     """Say whether calls of a tool may run commands, as far as its name is known."""
     tool_fields = TOOLS.get(tool)
     return tool_fields is None or tool_fields.is_command
@@ -322,7 +322,7 @@ def validate_tool_rule(rule: DecisionRule) -> None:
     if rule.unreadable not in terms.UNREADABLE_CHOICES:
         raise UnprocessableRequest(f"Rule {rule.number}: {rule.unreadable[:100]!r} is not known.")
     try:
-        parsed, repetition = rule.parsed_terms, rule.parsed_repetition
+        parsed, repetition = rule.parsed_terms, rule.parsed_repetition_condition
     except UnprocessableRequest as problem:
         raise UnprocessableRequest(f"Rule {rule.number}: {problem.detail}") from None
     if parsed.lifts_guards and rule.verdict in {ALLOW, OBSERVE}:
@@ -348,7 +348,7 @@ def validate_tool_rule(rule: DecisionRule) -> None:
 
 
 @lru_cache(maxsize=1024)
-def allows_multiline_text(pattern: str) -> bool:
+def pattern_allows_multiline_text(pattern: str) -> bool:
     """Say whether an allow pattern is written for texts of several lines: it has a `\\n` to be met, or the flag `s`.
 
     Not the second half of an escaped backslash (`C:\\\\notes`), nor a `\\n` that a class shuts out (`[^\\n]`).
@@ -385,7 +385,7 @@ def compile_tool_name_pattern(names: str) -> re.Pattern[str]:
     return re.compile("|".join(name_patterns) or r"(?!)")
 
 
-def names_server_of_tool(names: str, tool: str, server: str) -> bool:
+def rule_names_include_tool_server(names: str, tool: str, server: str) -> bool:
     """Say whether one of the names that fit the tool speaks of its server, or of several at once (`mcp__*`, `*`)."""
     if not server:
         return True
@@ -412,10 +412,10 @@ def matches_tool_name(names: str, tool: str) -> bool:
 
 def load_saved_tool_rules() -> tuple[DecisionRule, ...]:
     rows = ToolRule.objects.order_by("position", "id")
-    return tuple(convert_tool_rule(row, number) for number, row in enumerate(rows, 1))
+    return tuple(decision_rule_from_row(row, number) for number, row in enumerate(rows, 1))
 
 
-def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
+def decision_rule_from_row(row: ToolRule, number: int) -> DecisionRule:
     """Return one saved rule as it decides. Agents that cannot be read are nobody's."""
     agents = row.agents
     if agents is not None:
@@ -443,7 +443,7 @@ def convert_tool_rule(row: ToolRule, number: int) -> DecisionRule:
     )
 
 
-def list_rule_values(rule: DecisionRule) -> list[Any]:
+def decision_rule_as_values(rule: DecisionRule) -> list[Any]:
     """Return what a rule says. One without terms has the values that it had before rules had any."""
     values = [getattr(rule, name) for name in DecisionRule.__slots__ if name not in TERM_FIELDS]
     terms_of_rule = {name: value for name in sorted(TERM_FIELDS) if (value := getattr(rule, name))}
@@ -452,11 +452,11 @@ def list_rule_values(rule: DecisionRule) -> list[Any]:
 
 def tool_rules_version(rules: Iterable[DecisionRule]) -> str:
     """Return a short text that two lists of rules share exactly when they are the same."""
-    packed = json.dumps([list_rule_values(rule) for rule in rules])
+    packed = json.dumps([decision_rule_as_values(rule) for rule in rules])
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def list_history_needs(
+def find_history_needed_by_rules(
     rules: Sequence[DecisionRule],
     tool: str,
     text: str,
@@ -469,7 +469,7 @@ def list_history_needs(
     server, needs = find_server_prefix_of_call(tool, servers), HistoryNeeds()
     for rule in rules:
         try:
-            repetition = rule.parsed_repetition
+            repetition = rule.parsed_repetition_condition
             uncounted = replace(rule, repeats="") if repetition is not None else rule
             if not uncounted.matches_call(tool, text, agent_id, program, server):
                 continue
@@ -491,7 +491,7 @@ def has_history_rules(rules: Iterable[DecisionRule]) -> bool:
     return any(not rule.is_off and (rule.repeats or NEW_HOSTS in rule.reaches) for rule in rules)
 
 
-def get_call_history(text: str) -> CallHistory:
+def history_of_call_text(text: str) -> CallHistory:
     return (text.history if isinstance(text, CallText) else None) or NO_HISTORY
 
 
@@ -514,31 +514,31 @@ def decide_by_tool_rules(
         try:
             fits = rule.matches_call(tool, text, agent_id, program, server)
             if fits:
-                return ruling_for_rule(rule, explain_rule_match(rule, tool, text))
+                return ruling_of_matching_rule(rule, explain_match_by_unreadable_part(rule, tool, text))
         except (re2.error, UnprocessableRequest):
             return ruling_for_unreadable_rule(rule)
     return NO_OPINION
 
 
-def find_matched_parts(rule: DecisionRule, tool: str, text: str) -> tuple[str, ...]:
+def list_call_parts_matched_by_rule(rule: DecisionRule, tool: str, text: str) -> tuple[str, ...]:
     """Return the parts of a call for which a rule that denies or asks matches it, where the rule says what calls do."""
     if rule.verdict not in {DENY, ASK}:
         return ()
     try:
-        return rule.restricts_call(text, tool).parts[:MOST_PARTS_SHOWN]
+        return rule.match_restricting_rule_to_call(text, tool).parts[:MOST_PARTS_SHOWN]
     except (re2.error, UnprocessableRequest):
         return ()
 
 
-def explain_rule_match(rule: DecisionRule, tool: str, text: str) -> str:
+def explain_match_by_unreadable_part(rule: DecisionRule, tool: str, text: str) -> str:
     """Return which part of a call cannot be read, where the rule matches it for that; "" else."""
     if rule.verdict not in {DENY, ASK}:
         return ""
-    if (repetition := rule.parsed_repetition) is not None:
+    if (repetition := rule.parsed_repetition_condition) is not None:
         return f"This is the {repetition}."
     if not (rule.has_terms or rule.matches_unreadable):
         return ""
-    restriction = rule.restricts_call(text, tool)
+    restriction = rule.match_restricting_rule_to_call(text, tool)
     if restriction.match != Match.MAYBE:
         return ""
     shown_matches = [
@@ -553,7 +553,7 @@ def ruling_for_unreadable_rule(rule: DecisionRule) -> Ruling:
     return Ruling(ASK, "The rule cannot be read.", f"rule {rule.number}", ground=rule)
 
 
-def ruling_for_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
+def ruling_of_matching_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
     """Return what a rule that fits says. `explanation` is added to its reason."""
     if rule.verdict not in RuleVerdict.values:
         return ruling_for_unreadable_rule(rule)
@@ -563,7 +563,7 @@ def ruling_for_rule(rule: DecisionRule, explanation: str = "") -> Ruling:
     return Ruling(rule.verdict, reason, by, rule.wait_seconds, rule.deny_at_deadline, rule, rule.stops_turn)
 
 
-def strictest_possible_ruling(
+def strictest_ruling_for_partial_call(
     rules: Sequence[DecisionRule], call: PartialCall, servers: Iterable[str] = ()
 ) -> Ruling:
     """Return the strictest that the rules may say of a call of which not all is known."""
@@ -574,13 +574,13 @@ def strictest_possible_ruling(
         except (re2.error, UnprocessableRequest):
             return stricter_ruling(worst, ruling_for_unreadable_rule(rule))
         if fits:
-            worst = stricter_ruling(worst, ruling_for_rule(rule))
-            if call.is_call_complete:
+            worst = stricter_ruling(worst, ruling_of_matching_rule(rule))
+            if call.has_readable_tool_and_text:
                 break  # of the rules that fit, the first decides
     return worst
 
 
-def ruling_for_access_verdict(verdict: Verdict) -> Ruling:
+def ruling_from_grant_verdict(verdict: Verdict) -> Ruling:
     """Return what the grants say of an MCP tool. Only a grant allows or asks."""
     if verdict.source == UNKNOWN_SERVER:
         return Ruling(DENY, f"{verdict.reason} Servers that are not registered are denied.", "grants")
@@ -627,6 +627,6 @@ def load_applicable_grants(calls: Iterable[tuple[str, str]], now: datetime) -> A
     )
 
 
-def combine_rules_and_grants(ruling: Ruling, verdict: Verdict | None) -> Ruling:
+def stricter_of_ruling_and_grant_verdict(ruling: Ruling, verdict: Verdict | None) -> Ruling:
     """Return the stricter of what the rules and the grants say, as the endpoint does."""
-    return stricter_ruling(ruling, ruling_for_access_verdict(verdict) if verdict else NO_OPINION)
+    return stricter_ruling(ruling, ruling_from_grant_verdict(verdict) if verdict else NO_OPINION)

@@ -104,34 +104,34 @@ class CallTerms:
     inside: list[str] = field(default_factory=list)
 
     @classmethod
-    def terms_from_values(cls, values: Any) -> CallTerms:
+    def deserialize_call_terms(cls, values: Any) -> CallTerms:
         return cls(*values)
 
-    def terms_as_values(self) -> list[Any]:
+    def serialize_call_terms(self) -> list[Any]:
         return [self.commands, self.touches, self.reaches, self.folders, self.inside]
 
-    def merge_terms(self, other: CallTerms) -> None:
+    def merge_call_terms(self, other: CallTerms) -> None:
         """Take in what covers another call."""
         for words, options in other.commands.items():
-            add_missing(self.commands.setdefault(words, []), options)
-        add_missing(self.touches, other.touches)
-        add_missing(self.reaches, other.reaches)
-        add_missing(self.folders, other.folders)
-        add_missing(self.inside, other.inside)
+            append_missing_items(self.commands.setdefault(words, []), options)
+        append_missing_items(self.touches, other.touches)
+        append_missing_items(self.reaches, other.reaches)
+        append_missing_items(self.folders, other.folders)
+        append_missing_items(self.inside, other.inside)
 
     @property
-    def is_too_varied(self) -> bool:
+    def are_call_terms_too_varied(self) -> bool:
         return (
             len(self.folders) > MOST_FOLDERS
             or len(self.touches) > MOST_TOUCHED
             or len(self.commands) > MOST_LINES
-            or any(len(line) > LONGEST_LINE for line in (*self.list_runs(), *self.list_touches()))
+            or any(len(line) > LONGEST_LINE for line in (*self.list_runs(), *self.list_path_term_lines()))
         )
 
     def list_runs(self) -> list[str]:
         return [" ".join([words, *sorted(options)]) for words, options in sorted(self.commands.items())]
 
-    def list_touches(self) -> list[str]:
+    def list_path_term_lines(self) -> list[str]:
         lines = [f"{IN_FOLDER}{folder}" for folder in sorted(self.folders)]
         positive = sorted(line for line in self.touches if not line.startswith("!"))
         excluded = {line for line in self.touches if line.startswith("!")}
@@ -141,10 +141,12 @@ class CallTerms:
             excluded -= {ENVIRONMENT_FILES}
         return [*lines, *positive, *sorted(excluded)]
 
-    def parse_terms(self) -> RuleTerms:
+    def parse_call_terms_as_rule_terms(self) -> RuleTerms:
         """Return the terms as rules read them. Raises UnprocessableRequest."""
         return parse_rule_terms(
-            "\n".join(self.list_runs()), "\n".join(self.list_touches()), "\n".join(sorted(self.reaches))
+            "\n".join(self.list_runs()),
+            "\n".join(self.list_path_term_lines()),
+            "\n".join(sorted(self.reaches)),
         )
 
 
@@ -156,14 +158,14 @@ class GeneralizedCall:
     terms: CallTerms
 
 
-def add_missing(listed: list[str], more: Iterable[str]) -> None:
+def append_missing_items(listed: list[str], more: Iterable[str]) -> None:
     listed.extend(line for line in more if line not in listed)
 
 
 # --- what is never allowed --------------------------------------------------------------------------------
 
 
-def find_refusal_reason(call: CallDescription) -> str:
+def reason_against_permanent_allow(call: CallDescription) -> str:
     """Return why no offer ever allows such a call for good, as a phrase; "" where one may."""
     if call.unreadable:
         return f"it cannot be read: {call.unreadable[0]}"
@@ -177,22 +179,22 @@ def find_refusal_reason(call: CallDescription) -> str:
     return ""
 
 
-def may_be_learnt(call: CallDescription) -> bool:
+def can_suggest_rule_from_call(call: CallDescription) -> bool:
     """Say whether suggestions may be made from a call: it is readable, and does nothing that is always asked."""
     return (
-        not find_refusal_reason(call)
+        not reason_against_permanent_allow(call)
         and not any(command.has_code for command in call.commands)
         and match_restricting_terms_to_call(NEVER_LEARNT, call).match == Match.NO
         and match_restricting_terms_to_call(DELETES_OUTSIDE, call).match == Match.NO
-        and all(is_learnable_command(command) for command in call.commands)
+        and all(can_suggest_allowing_command(command) for command in call.commands)
     )
 
 
-def is_learnable_command(command: SimpleCommand) -> bool:
+def can_suggest_allowing_command(command: SimpleCommand) -> bool:
     """Say whether a command is of a kind that suggestions may allow, with its own words at least."""
     if command.is_transparent or not command.words:
-        return are_variables_harmless(command)
-    return classify_command(command) != ""
+        return are_command_variables_harmless(command)
+    return command_generalization_kind(command) != ""
 
 
 # --- generalising -----------------------------------------------------------------------------------------
@@ -204,51 +206,55 @@ def generalize_call(tool: str, call: CallDescription, *, is_chosen: bool = False
 
     `is_chosen`: a person looks at this one call, and may choose a folder or a host that nothing is learnt about.
     """
-    if not call.is_known_tool or call.unknown_fields or not may_be_learnt(call):
+    if not call.is_known_tool or call.unknown_fields or not can_suggest_rule_from_call(call):
         return None
     if call.folder is None or is_windows_path(call.folder):
         return None
     terms = CallTerms(folders=[replace_home_with_tilde(call.folder)])
-    touches = list(iterate_touched_lines(call, call.folder, is_chosen=is_chosen))
+    touches = list(iterate_path_rule_lines(call, call.folder, is_chosen=is_chosen))
     terms.touches = list(dict.fromkeys(line for line in touches if line))
-    terms.inside = sorted({use.use for use in call.paths if is_inside_plainly(use, call.folder)})
+    terms.inside = sorted({use.use for use in call.paths if is_path_in_working_directory(use, call.folder)})
     terms.reaches = sorted({address.host or "" for address in call.addresses})
     has_known_parts = None not in touches and all(
-        is_known_host(tool, host, is_chosen=is_chosen) for host in terms.reaches
+        is_host_allowed_in_suggestion(tool, host, is_chosen=is_chosen) for host in terms.reaches
     )
-    if not has_known_parts or not add_commands(terms, call, call.folder) or not covers_safely(terms, call):
+    if (
+        not has_known_parts
+        or not add_command_terms_of_call(terms, call, call.folder)
+        or not are_terms_valid_and_cover_call(terms, call)
+    ):
         return None
-    return GeneralizedCall(build_call_key(terms), terms)
+    return GeneralizedCall(build_generalization_key(terms), terms)
 
 
-def add_commands(terms: CallTerms, call: CallDescription, folder: str) -> bool:
+def add_command_terms_of_call(terms: CallTerms, call: CallDescription, folder: str) -> bool:
     """Add the lines of all commands of a call; say whether each of them has one."""
     variables: list[str] = []
     for command in call.commands:
         if not command.words or (command.program == "cd" and not command.assignments):
             continue
         if command.is_transparent and command.has_standard_program:
-            variables += list_variables(command)
+            variables += list_command_variables(command)
             continue
         words, options = describe_command(command.without_wrapped_command(), folder)
         if not words:
             return False
-        add_missing(terms.commands.setdefault(" ".join([*variables, words]), []), options)
+        append_missing_items(terms.commands.setdefault(" ".join([*variables, words]), []), options)
         variables = []
     return True
 
 
-def covers_safely(terms: CallTerms, call: CallDescription) -> bool:
+def are_terms_valid_and_cover_call(terms: CallTerms, call: CallDescription) -> bool:
     """Say whether terms can be written as lines of a rule, and cover the call that they were made from."""
     try:
-        return covers_call(terms.parse_terms(), call)
+        return covers_call(terms.parse_call_terms_as_rule_terms(), call)
     except UnprocessableRequest:
         return False
 
 
-def build_call_key(terms: CallTerms) -> str:
+def build_generalization_key(terms: CallTerms) -> str:
     """Return what calls must have in common to be covered together: what they do beside looking, and where outside."""
-    doing = {name for words in terms.commands if (name := name_activity(words))}
+    doing = {name for words in terms.commands if (name := name_command_activity(words))}
     base = tuple(f"{folder.rstrip('/')}/" for folder in terms.folders)
     outside = {
         line
@@ -259,19 +265,19 @@ def build_call_key(terms: CallTerms) -> str:
 
 
 @lru_cache(maxsize=4096)
-def name_activity(line: str) -> str:
+def name_command_activity(line: str) -> str:
     """Return what a command does, so that commands that do alike are suggested together; "" for looking."""
     words = [word for word in line.split() if "=" not in word]
     program, operands = words[0].rpartition("/")[2], [word for word in words[1:] if not word.startswith("-")]
-    if find_head(program, operands, command_words.READING | command_words.STARTING):
+    if find_recognized_command_prefix(program, operands, command_words.READING | command_words.STARTING):
         return ""
-    head = find_head(program, operands, command_words.CHECKING)
+    head = find_recognized_command_prefix(program, operands, command_words.CHECKING)
     if head in command_words.CHANGING:
         return "changing"
     return "checking" if head else program
 
 
-def is_known_host(tool: str, host: str, *, is_chosen: bool) -> bool:
+def is_host_allowed_in_suggestion(tool: str, host: str, *, is_chosen: bool) -> bool:
     """Say whether a host may be reached: by commands this machine alone, and else what all the world reads."""
     if TOOLS[tool].is_command:
         return host in command_words.LOCAL_HOSTS
@@ -281,17 +287,17 @@ def is_known_host(tool: str, host: str, *, is_chosen: bool) -> bool:
 # --- paths ------------------------------------------------------------------------------------------------
 
 
-def iterate_touched_lines(call: CallDescription, folder: str, *, is_chosen: bool) -> Iterator[str | None]:
+def iterate_path_rule_lines(call: CallDescription, folder: str, *, is_chosen: bool) -> Iterator[str | None]:
     """Yield the lines that cover the paths of a call: "" for what needs none, None for what no line may cover."""
     is_writing = any(use.use not in {READ, LIST, TOUCH} and not use.is_redirection for use in call.paths)
     if call.paths:
         yield HIDDEN_FILES if is_writing else ENVIRONMENT_FILES
     for use in call.paths:
-        if not is_inside_plainly(use, folder):
-            yield build_touched_line(use, folder, is_chosen=is_chosen)
+        if not is_path_in_working_directory(use, folder):
+            yield build_path_rule_line(use, folder, is_chosen=is_chosen)
 
 
-def is_inside_plainly(use: PathUse, folder: str) -> bool:
+def is_path_in_working_directory(use: PathUse, folder: str) -> bool:
     """Say whether a path lies in the working directory, and is not what the shell writes into."""
     return (
         use.path is not None
@@ -300,7 +306,7 @@ def is_inside_plainly(use: PathUse, folder: str) -> bool:
     )
 
 
-def build_touched_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | None:
+def build_path_rule_line(use: PathUse, folder: str, *, is_chosen: bool) -> str | None:
     """Return the narrowest line for a path and other files in its folder; None for a path that may not be allowed."""
     if use.path is None or use.use not in {READ, LIST, WRITE}:
         return None  # what is done with it is not known, so a line for it would let it be written as well
@@ -330,14 +336,14 @@ def is_hidden(path: str, folder: str) -> bool:
 
 def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str]]:
     """Return the words and the options of a line that covers a command; no words where none may."""
-    head = classify_command(command)
+    head = command_generalization_kind(command)
     if (
         not head
         or not all(map(is_shell_word_unambiguous, command.words))
-        or not is_program_of_project(command, folder)
+        or not is_system_or_project_program(command, folder)
     ):
         return "", []
-    variables = list_variables(command)
+    variables = list_command_variables(command)
     parsed = command.parsed_arguments
     passed_options = list_options_passed_after_dashes((command.program or "").lower(), parsed)
     texts = [
@@ -365,12 +371,12 @@ def describe_command(command: SimpleCommand, folder: str) -> tuple[str, list[str
     return " ".join([*variables, head]), [replace_numbers_with_hash_sign(option) for option in options]
 
 
-def list_variables(command: SimpleCommand) -> list[str]:
+def list_command_variables(command: SimpleCommand) -> list[str]:
     """Return the variables that are set for a command, as a line says it, without those that change nothing."""
     return [f"{name}={word.text}" for name, word in command.assignments if name not in SAFE_VARIABLES]
 
 
-def is_program_of_project(command: SimpleCommand, folder: str) -> bool:
+def is_system_or_project_program(command: SimpleCommand, folder: str) -> bool:
     """Say whether a program is one of the system, or lies in the folder in which the call is made."""
     path = resolve_absolute_path(command.folder, command.words[0].text or "", command.words[0].is_home)
     return command.has_standard_program or (
@@ -391,7 +397,7 @@ def list_literal_options(command: SimpleCommand, texts: list[str]) -> list[str]:
     )
 
 
-def classify_command(command: SimpleCommand) -> str:
+def command_generalization_kind(command: SimpleCommand) -> str:
     """Return how a command may be generalised.
 
     Its program and sub-command where other words may follow, NO_OTHER_WORD where exactly its own may, "" for a command
@@ -399,10 +405,10 @@ def classify_command(command: SimpleCommand) -> str:
     """
     own_command = command.without_wrapped_command()
     program = own_command.program
-    if not program or command.unreadable or command.has_code or not are_variables_harmless(command):
+    if not program or command.unreadable or command.has_code or not are_command_variables_harmless(command):
         return ""
     operands = [item.word.text or "" for item in own_command.parsed_arguments.list_operands()]
-    head = find_head(program, operands, command_words.READING | command_words.CHECKING)
+    head = find_recognized_command_prefix(program, operands, command_words.READING | command_words.CHECKING)
     dangerous = command_words.DANGEROUS_OPTIONS.get(head, frozenset())
     parsed = own_command.parsed_arguments
     passed_options = list_options_passed_after_dashes(program.lower(), parsed)
@@ -415,14 +421,16 @@ def classify_command(command: SimpleCommand) -> str:
     if program == "cd":
         return program
     if not own_command.has_standard_program:
-        return classify_own_program(own_command, head)
+        return project_program_generalization_kind(own_command, head)
     if command.is_wrapper:
-        head = find_head(program, operands, command_words.STARTING)
-        return head if has_harmless_start(own_command) else ""
-    return classify_system_program(own_command, program, operands, head)
+        head = find_recognized_command_prefix(program, operands, command_words.STARTING)
+        return head if has_harmless_launcher_options(own_command) else ""
+    return system_program_generalization_kind(own_command, program, operands, head)
 
 
-def classify_system_program(command: SimpleCommand, program: str, operands: list[str], head: str) -> str:
+def system_program_generalization_kind(
+    command: SimpleCommand, program: str, operands: list[str], head: str
+) -> str:
     """Return how a program of the system may be generalised. `head`: with the sub-command, where it reads or checks."""
     if program == "sed":
         return (
@@ -430,11 +438,13 @@ def classify_system_program(command: SimpleCommand, program: str, operands: list
         )
     if head:
         return "" if program in command_words.TAKES_NO_OPERAND and operands else head
-    is_exact = find_head(program, operands, command_words.EXACTLY) or is_script_start(program, operands)
+    is_exact = find_recognized_command_prefix(
+        program, operands, command_words.EXACTLY
+    ) or is_interpreter_with_script_file(program, operands)
     return NO_OTHER_WORD if is_exact and not any(map(is_harmful_word, operands)) else ""
 
 
-def classify_own_program(command: SimpleCommand, head: str) -> str:
+def project_program_generalization_kind(command: SimpleCommand, head: str) -> str:
     """Return how a program of the project may be generalised: a tool that is installed there, or a script."""
     written, program = command.words[0].text or "", command.program or ""
     is_installed = written.rpartition("/")[0].rpartition("/")[2] in {"bin", ".bin"}
@@ -444,7 +454,7 @@ def classify_own_program(command: SimpleCommand, head: str) -> str:
     return "" if is_named_like_known or is_harmful_word(program) else NO_OTHER_WORD
 
 
-def is_script_start(program: str, operands: list[str]) -> bool:
+def is_interpreter_with_script_file(program: str, operands: list[str]) -> bool:
     """Say whether an interpreter is given a file, which lies in the project where its path is covered."""
     return command_words.SCRIPT_PROGRAMS.fullmatch(program) is not None and bool(operands)
 
@@ -454,7 +464,7 @@ def is_harmful_word(word: str) -> bool:
     return command_words.HARMFUL_WORDS.search(word) is not None
 
 
-def find_head(program: str, operands: list[str], known_heads: frozenset[str]) -> str:
+def find_recognized_command_prefix(program: str, operands: list[str], known_heads: frozenset[str]) -> str:
     """Return the program with as many of the words behind it as make it one of those known; "" where it is none."""
     for length in (3, 2, 1, 0):
         head = " ".join([program, *operands[:length]])
@@ -463,7 +473,7 @@ def find_head(program: str, operands: list[str], known_heads: frozenset[str]) ->
     return ""
 
 
-def are_variables_harmless(command: SimpleCommand) -> bool:
+def are_command_variables_harmless(command: SimpleCommand) -> bool:
     """Say whether no variable that is set for a command may start another program."""
     return all(
         word.text is not None
@@ -472,7 +482,7 @@ def are_variables_harmless(command: SimpleCommand) -> bool:
     )
 
 
-def has_harmless_start(command: SimpleCommand) -> bool:
+def has_harmless_launcher_options(command: SimpleCommand) -> bool:
     """Say whether a program that starts another is given no options but those that change nothing about that."""
     return all(
         (item.word.text or "").partition("=")[0] in command_words.STARTING_OPTIONS

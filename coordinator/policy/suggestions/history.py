@@ -110,12 +110,12 @@ class CallHistoryReader:
         # Two queries: SQLite finds both ends in one statement by walking through all of the index.
         return ids.order_by("id").first() or 0, ids.order_by("-id").first() or 0
 
-    def event_stretch_floor(self, before: int) -> int:
+    def event_batch_lower_id(self, before: int) -> int:
         """Return the id down to which a stretch before `before` goes."""
         ids = Event.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
         return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
 
-    def read_calls(self, before: int, floor: int) -> list[RecordedCall]:
+    def load_calls_in_event_range(self, before: int, floor: int) -> list[RecordedCall]:
         """Return the calls among the events from `floor` up to `before`, newest first."""
         rows = Event.objects.filter(
             id__lt=before,
@@ -128,17 +128,17 @@ class CallHistoryReader:
 
     def parse_recorded_call(self, row: Sequence[Any]) -> RecordedCall:
         event_id, session, tool, stored_input, agent, source, at, profile, folder = row
-        name = text_for_patterns(tool)
-        about = text_for_patterns(
+        name = column_value_as_pattern_text(tool)
+        about = column_value_as_pattern_text(
             call_text_in_working_folder(self.subject(source, name, stored_input), folder)
         )
         return RecordedCall(
             event_id,
-            text_for_patterns(session),
+            column_value_as_pattern_text(session),
             name,
             about,
-            find_subject_field(stored_input, about),
-            text_for_patterns(agent or NOBODY),
+            find_tool_input_subject_field(stored_input, about),
+            column_value_as_pattern_text(agent or NOBODY),
             at if isinstance(at, int) else 0,
             # A transcript is of the program that its session names.
             next((name for name in (source, profile) if name in AGENT_TITLES), ""),
@@ -165,7 +165,7 @@ class CallHistoryReader:
         rows = starts.values_list("id", "context__session_id", "context__tool_use_id")
         return [event_id for event_id, *pair in rows if tuple(pair) in told_of]
 
-    def read_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
+    def load_recorded_calls_by_id(self, ids: Sequence[int]) -> list[RecordedCall]:
         """Return the calls of these ids, newest first."""
         rows = Event.objects.filter(id__in=ids, event_type="pre_tool", tool_name__isnull=False)
         return [self.parse_recorded_call(row) for row in rows.order_by("-id").values_list(*COLUMNS)]
@@ -198,27 +198,27 @@ class CallHistoryReader:
         allowed = row.status == RequestStatus.APPROVED and context.revoked_at is None
         if allowed and approved_edited_input(row) is not None:
             return None
-        tool = text_for_patterns(context.tool_name)
-        about = text_for_patterns(
+        tool = column_value_as_pattern_text(context.tool_name)
+        about = column_value_as_pattern_text(
             call_text_in_working_folder(self.subject(row.plugin_id, tool, context.tool_input), context.folder)
         )
-        agent = text_for_patterns(context.agent_id or NOBODY)
+        agent = column_value_as_pattern_text(context.agent_id or NOBODY)
         return AnsweredRequest(row.request_id, tool, about, agent, allowed, row.plugin_id)
 
-    def request_stretch_floor(self, before: int) -> int:
+    def request_batch_lower_id(self, before: int) -> int:
         """Return the id of a request down to which a stretch before `before` goes."""
         ids = PermissionRequest.objects.filter(id__lt=before).order_by("-id").values_list("id", flat=True)
         return next(iter(ids[self.stretch - 1 : self.stretch]), 0)
 
 
-def text_for_patterns(value: Any) -> str:
+def column_value_as_pattern_text(value: Any) -> str:
     """Return a column's value as a text that every engine of patterns takes, whatever a foreign program wrote."""
     if isinstance(value, CallText):
         return value.copy_without_surrogates()
     return replace_surrogates(value if isinstance(value, str) else str(value))
 
 
-def find_subject_field(tool_input: Any, about: str) -> str:
+def find_tool_input_subject_field(tool_input: Any, about: str) -> str:
     """Return the field of a call's input that holds what the call is about; nothing where none does."""
     if not isinstance(tool_input, dict) or isinstance(tool_input, UnreadableText):
         return ""
@@ -237,7 +237,7 @@ class WalkTimeLimit:
         self._began = self.clock()
 
     @property
-    def is_time_spent(self) -> bool:
+    def is_walk_time_used_up(self) -> bool:
         return self.clock() - self._began >= self.seconds
 
 
@@ -250,7 +250,7 @@ class HistoryStep:
     calls: list[RecordedCall]
 
 
-def iterate_history_steps(
+def iterate_call_history_batches(
     reader: CallHistoryReader, before: int, budget: WalkTimeLimit
 ) -> Iterator[HistoryStep]:
     """Yield steps of at most STEP calls, from `before` back, until the budget is spent; the first always.
@@ -258,13 +258,13 @@ def iterate_history_steps(
     Whoever goes on later begins before the `floor` of the last one.
     """
     while True:
-        floor = reader.event_stretch_floor(before)
-        calls = reader.read_calls(before, floor)
+        floor = reader.event_batch_lower_id(before)
+        calls = reader.load_calls_in_event_range(before, floor)
         while True:
             some, calls = calls[:STEP], calls[STEP:]
             reached = some[-1].event_id if calls else floor
             yield HistoryStep(before, reached, some)
-            if not reached or budget.is_time_spent:
+            if not reached or budget.is_walk_time_used_up:
                 return
             before = reached
             if not calls:

@@ -25,7 +25,7 @@ from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, LONGEST_PATTERN, DecisionRule
-from coordinator.policy.suggestions.generalizing import find_refusal_reason, generalize_call
+from coordinator.policy.suggestions.generalizing import generalize_call, reason_against_permanent_allow
 from coordinator.policy.suggestions.history import RecordedCall
 from coordinator.policy.suggestions.search import (
     IN_TERMS,
@@ -34,7 +34,7 @@ from coordinator.policy.suggestions.search import (
     insert_rules_after_denials,
 )
 from coordinator.policy.suggestions.trials import RecordedCallJudge
-from coordinator.secrets.masking import find_masks
+from coordinator.secrets.masking import find_masks_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
 NO_TEXT = "^$"  # fits calls of which rules see no text
@@ -76,11 +76,11 @@ def recorded_call_of_request(row: PermissionRequest, about: str, field: str) -> 
     return RecordedCall(0, "", tool, about, field, agent, 0, program)
 
 
-def find_permanent_answers(
+def suggest_rules_or_grants_for_request(
     row: PermissionRequest, call: RecordedCall, now: datetime
 ) -> list[PermanentAnswer]:
     """Return the narrowest answer, then a wider one where there is one. Raises Conflict, saying why there is none."""
-    require_answerable_request(row, call)
+    require_rule_or_grant_can_answer(row, call)
     if deciders.load_decider_book(now).required_approval_count(row) > 1:
         raise Conflict(OF_TWO)
     access_request = parse_access_request(row)
@@ -95,24 +95,26 @@ def find_permanent_answers(
             )
         ]
     description = describe_recorded_call(call)
-    if description is not None and (reason := find_refusal_reason(description)):
+    if description is not None and (reason := reason_against_permanent_allow(description)):
         raise Conflict(TOO_DANGEROUS.format(reason))
     saved = tool_rules.load_saved_tool_rules()
-    narrow = find_narrowest_answer(call, saved, build_grant_for_call(row, call, now), now)
-    wide = find_wider_answer(call, saved, now) if narrow.rule is not None and not narrow.edits else None
+    narrow = find_narrowest_rule_or_grant(call, saved, build_grant_for_call(row, call, now), now)
+    wide = (
+        find_wider_rule_for_call(call, saved, now) if narrow.rule is not None and not narrow.edits else None
+    )
     return [narrow, wide] if wide is not None else [narrow]
 
 
-def can_have_permanent_answer(row: PermissionRequest) -> bool:
+def can_rule_or_grant_answer_request(row: PermissionRequest) -> bool:
     """Say whether a rule or grant may answer such requests, as far as the request alone tells."""
     try:
-        require_answerable_request(row, recorded_call_of_request(row, "", ""))
+        require_rule_or_grant_can_answer(row, recorded_call_of_request(row, "", ""))
     except Conflict:
         return False
     return True
 
 
-def require_answerable_request(row: PermissionRequest, call: RecordedCall) -> None:
+def require_rule_or_grant_can_answer(row: PermissionRequest, call: RecordedCall) -> None:
     context = approvals.request_context(row)
     if approvals.required_approver_count(row) > 1:
         raise Conflict(OF_TWO)
@@ -124,11 +126,11 @@ def require_answerable_request(row: PermissionRequest, call: RecordedCall) -> No
         raise Conflict(NO_CALL)
     if question_requests.is_question_request(row):
         raise Conflict(OF_QUESTION)
-    if find_masks([row.target_resource, context.tool_input]):
+    if find_masks_in_value([row.target_resource, context.tool_input]):
         raise Conflict(MASKED)
 
 
-def find_narrowest_answer(
+def find_narrowest_rule_or_grant(
     call: RecordedCall, saved: Sequence[DecisionRule], grant: GrantEdit | None, now: datetime
 ) -> PermanentAnswer:
     pattern = escape_pattern_text(text_for_allow_rules(call.about)) or NO_TEXT
@@ -146,7 +148,9 @@ def find_narrowest_answer(
         permanent_answers += [
             replace(one, edits=(grant,)) for one in permanent_answers if one.rules is not None
         ]
-    answer = next((one for one in permanent_answers if answer_allows_call(one, call, saved, now)), None)
+    answer = next(
+        (one for one in permanent_answers if suggested_answer_allows_call(one, call, saved, now)), None
+    )
     if answer is None:
         raise Conflict(ANOTHER_ANSWERS if lists else TOO_LONG)
     return answer
@@ -190,7 +194,7 @@ def rule_fits_call(rule: DecisionRule, call: RecordedCall) -> bool:
     )
 
 
-def answer_allows_call(
+def suggested_answer_allows_call(
     answer: PermanentAnswer, call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> bool:
     judge = RecordedCallJudge(saved if answer.rules is None else answer.rules, now, answer.edits)
@@ -211,7 +215,7 @@ def build_grant_for_call(row: PermissionRequest, call: RecordedCall, now: dateti
     return GrantEdit(call.agent, server, name, GRANTED, default_grant_end(now)) if name is not None else None
 
 
-def find_wider_answer(
+def find_wider_rule_for_call(
     call: RecordedCall, saved: Sequence[DecisionRule], now: datetime
 ) -> PermanentAnswer | None:
     """Return the rule for calls that do the same, behind every rule that denies; None where there is none."""
@@ -223,9 +227,9 @@ def find_wider_answer(
     rule = replace(
         build_allow_rule(call, ""),
         runs="\n".join(terms.list_runs()),
-        touches="\n".join(terms.list_touches()),
+        touches="\n".join(terms.list_path_term_lines()),
         reaches="\n".join(sorted(terms.reaches)),
     )
     rules = insert_rules_after_denials(saved, [rule])
     answer = PermanentAnswer(find_equal_rule(rules, rule), tuple(rules), wider=IN_TERMS)
-    return answer if answer_allows_call(answer, call, saved, now) else None
+    return answer if suggested_answer_allows_call(answer, call, saved, now) else None

@@ -33,9 +33,9 @@ from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, DecisionRule
 from coordinator.policy.suggestions.generalizing import (
     CallTerms,
-    add_missing,
-    find_refusal_reason,
+    append_missing_items,
     generalize_call,
+    reason_against_permanent_allow,
 )
 from coordinator.policy.suggestions.history import (
     BIGGEST_ID,
@@ -43,9 +43,9 @@ from coordinator.policy.suggestions.history import (
     CallHistoryReader,
     RecordedCall,
     WalkTimeLimit,
-    iterate_history_steps,
+    iterate_call_history_batches,
 )
-from coordinator.policy.suggestions.trials import RecordedCallJudge, walked_share
+from coordinator.policy.suggestions.trials import RecordedCallJudge, processed_share_of_id_range
 
 GOAL = 0.95  # of the calls that nobody refused
 FEWEST = 2  # calls that a suggestion would have let run
@@ -91,21 +91,21 @@ class CallGroup:
     programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def group_from_values(cls, values: Any) -> CallGroup:
+    def deserialize_call_group(cls, values: Any) -> CallGroup:
         calls, terms, agents, programs = values
-        return cls(calls, CallTerms.terms_from_values(terms), agents, programs)
+        return cls(calls, CallTerms.deserialize_call_terms(terms), agents, programs)
 
-    def group_as_values(self) -> list[Any]:
-        return [self.calls, self.terms.terms_as_values(), self.agents, self.programs]
+    def serialize_call_group(self) -> list[Any]:
+        return [self.calls, self.terms.serialize_call_terms(), self.agents, self.programs]
 
     @property
-    def common_program(self) -> str:
+    def common_agent_program(self) -> str:
         """The agent program that made all of the calls; "" where several did, or nobody knows."""
         return next(iter(self.programs)) if len(self.programs) == 1 else ""
 
     def add_call_to_group(self, call: RecordedCall, terms: CallTerms) -> None:
         self.calls += 1
-        self.terms.merge_terms(terms)
+        self.terms.merge_call_terms(terms)
         if call.agent in self.agents or len(self.agents) < MOST_AGENTS:
             self.agents[call.agent] = self.agents.get(call.agent, 0) + 1
         self.programs[call.program] = self.programs.get(call.program, 0) + 1
@@ -151,7 +151,7 @@ class RuleSuggestion:
         """What the suggestion is about, in short: whoever dismisses it dismisses every later one about the same."""
         return blake2b(self.key.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
-    def suggestion_as_values(self) -> list[Any]:
+    def serialize_rule_suggestion(self) -> list[Any]:
         return [getattr(self, name) for name in RuleSuggestion.__slots__]
 
     @property
@@ -181,7 +181,7 @@ class RuleSuggestion:
         agent, server, tool = self.slot
         return GrantEdit(agent, server, tool, GRANTED, default_grant_end(now), reason, seen_version)
 
-    def matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
+    def suggestion_matches_tool_call(self, tool: str, about: str, managed: ManagedServers) -> bool:
         """Say whether it matches this call, whoever makes it with whichever program."""
         if self.slot is not None:
             return (self.slot[1], self.slot[2]) in managed.find_server_tools_of_call(tool)
@@ -189,7 +189,7 @@ class RuleSuggestion:
             tool, about, None, server=find_server_prefix_of_call(tool, managed.servers)
         )
 
-    def is_for_caller(self, agent: str, program: str) -> bool:
+    def suggestion_applies_to_caller(self, agent: str, program: str) -> bool:
         if self.slot is not None:
             return self.slot[0] == agent
         return (self.agents is None or agent in self.agents) and self.program in {"", program}
@@ -203,7 +203,7 @@ class RuleSuggestion:
             and (self.approved > 0 or not (self.closed or self.asked))
         )
 
-    def count_matching_call(self, call: RecordedCall, decision: str, by: str) -> None:
+    def count_call_allowed_by_suggestion(self, call: RecordedCall, decision: str, by: str) -> None:
         """Take in a call that it would have let run."""
         self.calls += 1
         self.callers[call.agent] = self.callers.get(call.agent, 0) + 1
@@ -215,7 +215,7 @@ class RuleSuggestion:
         self.newest_us = max(self.newest_us, call.at_us)
         self.oldest_us = min(self.oldest_us or call.at_us, call.at_us)
 
-    def note_near_call(self, call: RecordedCall, nearness: float) -> None:
+    def add_similar_unallowed_call(self, call: RecordedCall, nearness: float) -> None:
         """Keep a call that it would not have allowed, if it is one of those that are most like what it allows."""
         digest = digest_call_text(call)
         if digest in self.nearest:
@@ -224,7 +224,7 @@ class RuleSuggestion:
         if len(self.nearest) > MOST_EXAMPLES:
             del self.nearest[min(self.nearest, key=lambda name: self.nearest[name][0])]
 
-    def measure_nearness(self, call: RecordedCall) -> float:
+    def similarity_to_allowed_calls(self, call: RecordedCall) -> float:
         """Return how much a call is like those that it allows, from 0: the same tool, folder, programs, hosts."""
         if not tool_rules.matches_tool_name(self.tool, call.tool):
             return 0.0
@@ -254,30 +254,30 @@ class RuleSuggestion:
         return 0.1 + 2 * shared + is_here + is_same_site
 
 
-def compare_with_history(
+def compare_rule_with_call_history(
     rule: DecisionRule, call: RecordedCall, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> RuleSuggestion:
     """Return a rule for calls like one, with recorded calls that it allows and the nearest that it does not.
 
     The newest recorded calls are looked at, as far as the budget goes.
     """
-    compared = build_like_call(rule, call)
-    note_compared_calls(compared, rule, reader, budget)
+    compared = build_suggestion_resembling_call(rule, call)
+    count_history_calls_for_rule(compared, rule, reader, budget)
     return compared
 
 
-def compare_ready_made_rule(
+def compare_preset_rule_with_history(
     rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> RuleSuggestion:
     """Return a rule with recorded calls that it allows, of different programs, and the nearest that it does not."""
     compared = RuleSuggestion(rule.tool, runs=rule.runs, touches=rule.touches, reaches=rule.reaches)
-    varied = note_compared_calls(compared, rule, reader, budget)
+    varied = count_history_calls_for_rule(compared, rule, reader, budget)
     examples = {digest_call_text(call): call.event_id for call in varied} | compared.examples
     compared.examples = dict(list(examples.items())[:MOST_EXAMPLES])
     return compared
 
 
-def build_like_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
+def build_suggestion_resembling_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
     """Return what other calls are compared with: the programs and the folder of one call."""
     description = describe_recorded_call(call)
     programs = (
@@ -292,20 +292,20 @@ def build_like_call(rule: DecisionRule, call: RecordedCall) -> RuleSuggestion:
     )
 
 
-def note_compared_calls(
+def count_history_calls_for_rule(
     compared: RuleSuggestion, rule: DecisionRule, reader: CallHistoryReader, budget: WalkTimeLimit
 ) -> list[RecordedCall]:
     """Note recorded calls in what they are compared with; return one that the rule allows of each kind of call."""
     varied: dict[tuple[str, ...], RecordedCall] = {}
-    for step in iterate_history_steps(reader, BIGGEST_ID, budget):
+    for step in iterate_call_history_batches(reader, BIGGEST_ID, budget):
         for recorded in step.calls:
             if rule.matches_call(recorded.tool, recorded.about, recorded.agent or None, recorded.program):
-                compared.count_matching_call(recorded, "", "")
+                compared.count_call_allowed_by_suggestion(recorded, "", "")
                 description = describe_recorded_call(recorded)
                 commands = description.commands if description else ()
                 varied.setdefault((recorded.tool, *(command.program or "" for command in commands)), recorded)
-            elif nearness := compared.measure_nearness(recorded):
-                compared.note_near_call(recorded, nearness)
+            elif nearness := compared.similarity_to_allowed_calls(recorded):
+                compared.add_similar_unallowed_call(recorded, nearness)
     return list(varied.values())
 
 
@@ -318,7 +318,7 @@ def describe_recorded_call(call: RecordedCall) -> CallDescription | None:
     return call.about.describe_call(call.tool) if isinstance(call.about, CallText) else None
 
 
-def list_nearest_events(suggestion: RuleSuggestion) -> list[int]:
+def list_event_ids_of_similar_calls(suggestion: RuleSuggestion) -> list[int]:
     """Return the events of the calls that are most like what is suggested and not allowed by it, the nearest first."""
     return [int(event) for _, event in sorted(suggestion.nearest.values(), reverse=True)]
 
@@ -327,12 +327,12 @@ def insert_rules_after_denials(
     saved: Sequence[DecisionRule], added: Sequence[DecisionRule]
 ) -> list[DecisionRule]:
     """Return the saved rules with some that allow: behind the last that denies, so that no denial is weakened."""
-    behind = count_rules_through_denials(saved)
+    behind = count_rules_up_to_last_denial(saved)
     rules = [*saved[:behind], *added, *saved[behind:]]
     return [replace(rule, number=number) for number, rule in enumerate(rules, 1)]
 
 
-def count_rules_through_denials(saved: Sequence[DecisionRule]) -> int:
+def count_rules_up_to_last_denial(saved: Sequence[DecisionRule]) -> int:
     """Return how many of the saved rules stand before the place where one that allows may be added."""
     return max((place for place, rule in enumerate(saved, 1) if rule.verdict == DENY), default=0)
 
@@ -364,42 +364,43 @@ class SuggestionSearch:
     tried: list[RuleSuggestion] = field(default_factory=list)
 
     @classmethod
-    def start_search(cls, reader: CallHistoryReader) -> SuggestionSearch:
+    def start_suggestion_search(cls, reader: CallHistoryReader) -> SuggestionSearch:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1)
 
     @classmethod
-    def search_from_values(cls, values: Any) -> SuggestionSearch:
+    def deserialize_suggestion_search(cls, values: Any) -> SuggestionSearch:
         """Return the search that `as_values` told of. Raises ValueError or TypeError for anything else."""
         *plain, groups, tried = values
         search = cls(*plain)
         search.groups = {
-            key: CallGroup.group_from_values(suggestion_values) for key, suggestion_values in groups.items()
+            key: CallGroup.deserialize_call_group(suggestion_values)
+            for key, suggestion_values in groups.items()
         }
         search.tried = [RuleSuggestion(*one) for one in tried]
         return search
 
-    def search_as_values(self) -> list[Any]:
+    def serialize_suggestion_search(self) -> list[Any]:
         """Return the search as JSON can carry it."""
         plain = [getattr(self, name) for name in SuggestionSearch.__slots__[:-2]]
-        groups = {key: group.group_as_values() for key, group in self.groups.items()}
-        return [*plain, groups, [suggestion.suggestion_as_values() for suggestion in self.tried]]
+        groups = {key: group.serialize_call_group() for key, group in self.groups.items()}
+        return [*plain, groups, [suggestion.serialize_rule_suggestion() for suggestion in self.tried]]
 
     @property
     def is_done(self) -> bool:
         return self.phase == DONE
 
     @property
-    def search_progress(self) -> float:
+    def suggestion_search_progress(self) -> float:
         """How much of the work is done, from 0 to 1; the answers are few beside the calls."""
-        walked = walked_share(self.first, self.last, self.before)
+        walked = processed_share_of_id_range(self.first, self.last, self.before)
         return {LEARN: 0.0, PROVE: 0.5, ANSWERS: 0.97, DONE: 1.0}[self.phase] + (
             walked / 2 if self.phase == LEARN else walked * 0.47 if self.phase == PROVE else 0.0
         )
 
     # --- walking ------------------------------------------------------------------------------------------
 
-    def continue_search(
+    def continue_suggestion_search(
         self, reader: CallHistoryReader, saved: Sequence[DecisionRule], now: datetime, budget: WalkTimeLimit
     ) -> None:
         """Search on from where it stopped until the budget is spent."""
@@ -410,28 +411,30 @@ class SuggestionSearch:
             elif self.phase == PROVE:
                 self.try_suggestions_on_calls(reader, judge, saved, now, budget)
             else:
-                self.compare_with_answers(reader, judge.managed, budget)
-            if budget.is_time_spent:
+                self.compare_suggestions_with_answers(reader, judge.managed, budget)
+            if budget.is_walk_time_used_up:
                 return
 
     def group_recorded_calls(
         self, reader: CallHistoryReader, judge: RecordedCallJudge, budget: WalkTimeLimit
     ) -> None:
         agent_rows, refused = set(Agent.objects.values_list("pk", flat=True)), set(self.refused)
-        for step in iterate_history_steps(reader, self.before, budget):
+        for step in iterate_call_history_batches(reader, self.before, budget):
             refused_call_ids = reader.find_refused_call_ids(
                 step.before, step.floor
             )  # newest first: a result stands before its call
-            self.record_refused_ids(reader, refused_call_ids)
+            self.record_refused_call_ids(reader, refused_call_ids)
             refused.update(refused_call_ids)
             judge.load_grants_for_calls(step.calls)
             for call in step.calls:
                 self.sort_call_into_group(call, judge, agent_rows, was_refused=call.event_id in refused)
             self.before = step.floor
         if len(self.groups) > MOST_GROUPS:
-            self.drop_rare_groups()
+            self.drop_rare_call_groups()
         if not self.before:
-            self.tried = build_suggestions(self.groups, self.find_refused_calls(reader), judge)
+            self.tried = build_suggestions_from_call_groups(
+                self.groups, self.find_refused_calls(reader), judge
+            )
             self.groups = {}
             self.phase, self.before = PROVE, self.last + 1
 
@@ -465,25 +468,25 @@ class SuggestionSearch:
             return
         self.groups.setdefault(key, CallGroup()).add_call_to_group(call, terms)
 
-    def drop_rare_groups(self) -> None:
+    def drop_rare_call_groups(self) -> None:
         common_groups = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
         self.varied += sum(group.calls for _, group in common_groups[MOST_GROUPS // 2 :])
         self.groups = dict(common_groups[: MOST_GROUPS // 2])
 
-    def record_refused_ids(self, reader: CallHistoryReader, ids: Sequence[int]) -> None:
+    def record_refused_call_ids(self, reader: CallHistoryReader, ids: Sequence[int]) -> None:
         free_count = MOST_REFUSED - len(self.refused)
         self.refused.extend(ids[: max(free_count, 0)])
         if beyond := ids[max(free_count, 0) :]:
             self.overlooked = sorted(
-                {*self.overlooked, *(call.tool for call in reader.read_calls_by_id(beyond))}
+                {*self.overlooked, *(call.tool for call in reader.load_recorded_calls_by_id(beyond))}
             )
 
     def find_refused_calls(self, reader: CallHistoryReader) -> list[tuple[str, str]]:
         """Return tool and text of calls that people refused, as far as they are compared beforehand."""
         refused_calls = [
-            (call.tool, call.about) for call in reader.read_calls_by_id(self.refused[:MOST_COMPARED])
+            (call.tool, call.about) for call in reader.load_recorded_calls_by_id(self.refused[:MOST_COMPARED])
         ]
-        newest = reader.read_answered_requests(BIGGEST_ID, reader.request_stretch_floor(BIGGEST_ID))
+        newest = reader.read_answered_requests(BIGGEST_ID, reader.request_batch_lower_id(BIGGEST_ID))
         return [
             *refused_calls,
             *((newest_call.tool, newest_call.about) for newest_call in newest if not newest_call.allowed),
@@ -502,7 +505,7 @@ class SuggestionSearch:
         together = insert_rules_after_denials(saved, [one.suggested_rule(0) for one in suggested])
         by_rule = {
             f"rule {place}": one
-            for place, one in enumerate(suggested, count_rules_through_denials(saved) + 1)
+            for place, one in enumerate(suggested, count_rules_up_to_last_denial(saved) + 1)
         }
         by_slot = {
             tuple(suggestion.slot): suggestion for suggestion in self.tried if suggestion.slot is not None
@@ -513,7 +516,7 @@ class SuggestionSearch:
             [suggestion.suggested_grant_edit(now) for suggestion in self.tried if suggestion.is_grant],
         )
         refused, compared = set(self.refused), set[str]()
-        for step in iterate_history_steps(reader, self.before, budget):
+        for step in iterate_call_history_batches(reader, self.before, budget):
             judge.load_grants_for_calls(step.calls)
             then.load_grants_for_calls(step.calls)
             for call in step.calls:
@@ -524,28 +527,28 @@ class SuggestionSearch:
                 credited = credit_allowing_suggestion(call, judge, then, by_rule, by_slot)
                 if (digest := digest_call_text(call)) not in compared:
                     compared.add(digest)
-                    note_near_calls(suggested, call, credited)
+                    add_similar_call_to_suggestions(suggested, call, credited)
             self.before = step.floor
         if not self.before:
             self.phase, self.before = ANSWERS, BIGGEST_ID
 
     def count_refusal_for_suggestions(self, tool: str, about: str, managed: ManagedServers) -> None:
         for suggestion in self.tried:
-            suggestion.refused += suggestion.matches_tool_call(tool, about, managed)
+            suggestion.refused += suggestion.suggestion_matches_tool_call(tool, about, managed)
 
-    def compare_with_answers(
+    def compare_suggestions_with_answers(
         self, reader: CallHistoryReader, managed: ManagedServers, budget: WalkTimeLimit
     ) -> None:
         """Count what people said of calls that the suggestions fit."""
         while True:
-            floor = reader.request_stretch_floor(self.before)
+            floor = reader.request_batch_lower_id(self.before)
             for answer in reader.read_answered_requests(self.before, floor):
                 self.count_answer_for_suggestions(answer, managed)
             self.before = floor
             if not floor:
                 self.choose_best_suggestions()
                 return
-            if budget.is_time_spent:
+            if budget.is_walk_time_used_up:
                 return
 
     def count_answer_for_suggestions(self, answer: AnsweredRequest, managed: ManagedServers) -> None:
@@ -553,9 +556,9 @@ class SuggestionSearch:
             self.count_refusal_for_suggestions(answer.tool, answer.about, managed)
             return
         for suggestion in self.tried:
-            suggestion.approved += suggestion.is_for_caller(
+            suggestion.approved += suggestion.suggestion_applies_to_caller(
                 answer.agent, answer.program
-            ) and suggestion.matches_tool_call(answer.tool, answer.about, managed)
+            ) and suggestion.suggestion_matches_tool_call(answer.tool, answer.about, managed)
 
     def choose_best_suggestions(self) -> None:
         """Keep as few of what is sound as reach the goal, the most useful first."""
@@ -567,24 +570,28 @@ class SuggestionSearch:
         sound.sort(key=lambda one: (-one.calls, one.tool, one.pattern, one.runs))
         self.openable = sum(one.closed for one in sound)
         chosen: list[RuleSuggestion] = []
-        while sound and len(chosen) < MOST_SUGGESTED and self.unasked_share(chosen) < GOAL:
+        while sound and len(chosen) < MOST_SUGGESTED and self.share_of_calls_allowed(chosen) < GOAL:
             chosen.append(sound.pop(0))
         self.tried, self.phase = chosen, DONE
 
     # --- what came of it ----------------------------------------------------------------------------------
 
     @property
-    def askable_call_count(self) -> int:
+    def count_calls_that_may_be_allowed(self) -> int:
         """How many calls are to run unasked as far as possible: all but those that policy or a person refuses."""
         return self.calls - self.denied - self.refused_calls + self.openable
 
-    def count_unasked_calls(self, chosen: Sequence[RuleSuggestion]) -> int:
+    def count_calls_allowed_by_suggestions(self, chosen: Sequence[RuleSuggestion]) -> int:
         """How many of them would have run unasked with these."""
         return self.allowed + sum(suggestion.calls for suggestion in chosen)
 
-    def unasked_share(self, chosen: Sequence[RuleSuggestion]) -> float:
+    def share_of_calls_allowed(self, chosen: Sequence[RuleSuggestion]) -> float:
         """Which share of them that is, from 0 to 1."""
-        return self.count_unasked_calls(chosen) / self.askable_call_count if self.askable_call_count else 1.0
+        return (
+            self.count_calls_allowed_by_suggestions(chosen) / self.count_calls_that_may_be_allowed
+            if self.count_calls_that_may_be_allowed
+            else 1.0
+        )
 
 
 def call_group_key(
@@ -594,33 +601,33 @@ def call_group_key(
     server_tools = managed.find_server_tools_of_call(call.tool)
     if server_tools:
         server, tool = server_tools[0]
-        return join_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()
+        return join_group_key_parts("grant", call.tool, call.agent, server, tool), CallTerms()
     scope = "" if is_registered else call.program
     if call.tool in HARMLESS_TOOLS:
-        return join_key_parts("any", call.tool, scope), CallTerms()
+        return join_group_key_parts("any", call.tool, scope), CallTerms()
     description = describe_recorded_call(call)
     if description is None or not _NAMES_ONE.fullmatch(call.tool):
         return None, CallTerms()
     generalized = generalize_call(call.tool, description)
     if generalized is not None:
-        return join_key_parts("terms", call.tool, scope, generalized.key), generalized.terms
-    if may_be_exact(call, description):
-        return join_key_parts("exact", call.tool, scope, text_for_allow_rules(call.about)), CallTerms()
+        return join_group_key_parts("terms", call.tool, scope, generalized.key), generalized.terms
+    if can_suggest_exact_call(call, description):
+        return join_group_key_parts("exact", call.tool, scope, text_for_allow_rules(call.about)), CallTerms()
     return None, CallTerms()
 
 
-def may_be_exact(call: RecordedCall, description: CallDescription) -> bool:
+def can_suggest_exact_call(call: RecordedCall, description: CallDescription) -> bool:
     """Say whether a call may be suggested word for word: one of a tool of which nobody knows what it does."""
     text = text_for_allow_rules(call.about)
     is_short = len(text) <= LONGEST_EXACT and "\n" not in text and MASK not in text
-    return call.tool not in TOOLS and is_short and not find_refusal_reason(description)
+    return call.tool not in TOOLS and is_short and not reason_against_permanent_allow(description)
 
 
-def join_key_parts(*parts: str) -> str:
+def join_group_key_parts(*parts: str) -> str:
     return "\x1f".join(part.replace("\x1f", " ") for part in parts)
 
 
-def build_suggestions(
+def build_suggestions_from_call_groups(
     groups: dict[str, CallGroup], refusals: Iterable[tuple[str, str]], judge: RecordedCallJudge
 ) -> list[RuleSuggestion]:
     """Return what follows from the largest groups, without what fits a refused call."""
@@ -637,14 +644,16 @@ def build_suggestions(
             continue
         for tool, texts in refused.items():
             for about in texts:
-                if suggestion is not None and suggestion.matches_tool_call(tool, about, judge.managed):
-                    suggestion = exclude_refused_call(key, group, suggestion, tool, about)
+                if suggestion is not None and suggestion.suggestion_matches_tool_call(
+                    tool, about, judge.managed
+                ):
+                    suggestion = rebuild_suggestion_without_call(key, group, suggestion, tool, about)
         if suggestion is not None and is_suggested_rule_valid(suggestion):
             suggestions.append(suggestion)
     return suggestions
 
 
-def exclude_refused_call(
+def rebuild_suggestion_without_call(
     key: str, group: CallGroup, suggestion: RuleSuggestion, tool: str, about: str
 ) -> RuleSuggestion | None:
     """Return a suggestion without the commands or files of a call that a person refused; None where that fails."""
@@ -659,7 +668,7 @@ def exclude_refused_call(
             return None
     else:
         refused_paths = [replace_home_with_tilde(use.path) for use in description.paths if use.path]
-        add_missing(group.terms.touches, [f"!{path}" for path in refused_paths])
+        append_missing_items(group.terms.touches, [f"!{path}" for path in refused_paths])
     left = build_group_suggestion(key, group, is_strict=True)
     if left is None or replace(left.suggested_rule(0), agents=None, program="").matches_call(
         tool, about, None
@@ -688,19 +697,19 @@ def build_group_suggestion(key: str, group: CallGroup, is_strict: bool) -> RuleS
             tool, slot=[agent, server, name], loosely=ONE_TOOL if is_strict else ONE_TOOL + CLOSES, key=key
         )
     agents = None if rest[0] else sorted(group.agents)
-    program = rest[0] or group.common_program
+    program = rest[0] or group.common_agent_program
     if kind == "any":
         return RuleSuggestion(tool, agents=agents, program=program, loosely=WHATEVER_INPUT, key=key)
     if kind == "exact":
         return RuleSuggestion(
             tool, escape_pattern_text(rest[1]), agents=agents, program=program, loosely=WORD_FOR_WORD, key=key
         )
-    if group.terms.is_too_varied:
+    if group.terms.are_call_terms_too_varied:
         return None
     return RuleSuggestion(
         tool,
         runs="\n".join(group.terms.list_runs()),
-        touches="\n".join(group.terms.list_touches()),
+        touches="\n".join(group.terms.list_path_term_lines()),
         reaches="\n".join(sorted(group.terms.reaches)),
         agents=agents,
         program=program,
@@ -714,19 +723,19 @@ def escape_pattern_text(text: str) -> str:
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", text).replace("\n", r"\n")
 
 
-def note_near_calls(
+def add_similar_call_to_suggestions(
     suggested: Sequence[RuleSuggestion], call: RecordedCall, credited: RuleSuggestion | None
 ) -> None:
     """Let each suggestion that does not allow a call keep it, if it is like those that it allows."""
     for suggestion in suggested:
-        if suggestion is credited or not (nearness := suggestion.measure_nearness(call)):
+        if suggestion is credited or not (nearness := suggestion.similarity_to_allowed_calls(call)):
             continue
         is_full = len(suggestion.nearest) >= MOST_EXAMPLES
         if is_full and nearness <= min(value for value, _ in suggestion.nearest.values()):
             continue
         rule = replace(suggestion.suggested_rule(0), agents=None, program="")
         if not rule.matches_call(call.tool, call.about, None):
-            suggestion.note_near_call(call, nearness)
+            suggestion.add_similar_unallowed_call(call, nearness)
 
 
 def credit_allowing_suggestion(
@@ -751,19 +760,21 @@ def credit_allowing_suggestion(
     if suggestion is not None:
         suggestion.closed += before.decision == DENY
         suggestion.asked += before.decision == ASK
-        suggestion.count_matching_call(call, before.decision, before.by)
+        suggestion.count_call_allowed_by_suggestion(call, before.decision, before.by)
     return suggestion
 
 
-def find_newly_refused_request(
+def find_refused_request_for_suggestion(
     suggestion: RuleSuggestion, reader: CallHistoryReader, managed: ManagedServers
 ) -> AnsweredRequest | None:
     """Return a request of a call that the suggestion fits and a person refused, looking through all of them."""
     before = BIGGEST_ID
     while before:
-        floor = reader.request_stretch_floor(before)
+        floor = reader.request_batch_lower_id(before)
         for answer in reader.read_answered_requests(before, floor):
-            if not answer.allowed and suggestion.matches_tool_call(answer.tool, answer.about, managed):
+            if not answer.allowed and suggestion.suggestion_matches_tool_call(
+                answer.tool, answer.about, managed
+            ):
                 return answer
         before = floor
     return None

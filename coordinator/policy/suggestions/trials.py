@@ -24,7 +24,7 @@ from coordinator.policy.suggestions.history import (
     CallHistoryReader,
     RecordedCall,
     WalkTimeLimit,
-    iterate_history_steps,
+    iterate_call_history_batches,
 )
 
 DECISIONS = (DENY, ASK, ALLOW, OBSERVE)
@@ -71,7 +71,7 @@ class RecordedCallJudge:
 
     def decide_recorded_call(self, call: RecordedCall) -> Ruling:
         """Return what would be decided about the call, which `learn` has seen."""
-        return tool_rules.combine_rules_and_grants(
+        return tool_rules.stricter_of_ruling_and_grant_verdict(
             self.decide_call_by_rules(call.tool, self.recall_call_history(call), call.agent, call.program),
             self.cached_grant_verdict(call),
         )
@@ -81,7 +81,7 @@ class RecordedCallJudge:
         about = call.about
         if not self._has_history_rules or not isinstance(about, CallText):
             return about
-        needs = tool_rules.list_history_needs(
+        needs = tool_rules.find_history_needed_by_rules(
             self._rules, call.tool, about, call.agent or None, call.program, servers=self.managed.servers
         )
         if not needs:
@@ -100,7 +100,7 @@ class RecordedCallJudge:
         """Return what the rules alone say."""
         rules = self._by_tool.get(tool)
         if rules is None:
-            rules = self._by_tool[tool] = [rule for rule in self._rules if rule.names_rule_tool(tool)]
+            rules = self._by_tool[tool] = [rule for rule in self._rules if rule.rule_applies_to_tool(tool)]
         return tool_rules.decide_by_tool_rules(
             rules, tool, about, agent or None, program, servers=self.managed.servers
         )
@@ -124,7 +124,7 @@ class DecisionCounts:
     agents: dict[str, list[int]] = field(default_factory=dict)
     weeks: dict[str, list[int]] = field(default_factory=dict)
 
-    def count_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> None:
+    def add_call_to_decision_counts(self, call: RecordedCall, before: Ruling, after: Ruling) -> None:
         """Count one call."""
         index = DECISIONS.index(after.decision)
         changed = before.decision != after.decision
@@ -132,19 +132,19 @@ class DecisionCounts:
         self.now[DECISIONS.index(before.decision)] += 1
         rows = (
             self.then,
-            get_count_row(self.by, after.by or NOTHING),
-            get_count_row(self.agents, call.agent),
-            get_count_row(self.weeks, call.week_start),
+            get_or_create_decision_count_row(self.by, after.by or NOTHING),
+            get_or_create_decision_count_row(self.agents, call.agent),
+            get_or_create_decision_count_row(self.weeks, call.week_start),
         )
         for row in rows:
             row[index] += 1
             row[CHANGED] += changed
 
-    def counts_as_values(self) -> list[Any]:
+    def serialize_decision_counts(self) -> list[Any]:
         return [self.calls, self.now, self.then, self.by, self.agents, self.weeks]
 
 
-def get_count_row(rows: dict[str, list[int]], name: str) -> list[int]:
+def get_or_create_decision_count_row(rows: dict[str, list[int]], name: str) -> list[int]:
     if name not in rows and len(rows) >= MOST_NAMES:
         name = OTHERS
     return rows.setdefault(name, [0] * (CHANGED + 1))
@@ -164,30 +164,30 @@ class RuleTrial:
     oldest_us: int = 0
 
     @classmethod
-    def start_trial(cls, reader: CallHistoryReader) -> RuleTrial:
+    def start_rule_trial(cls, reader: CallHistoryReader) -> RuleTrial:
         first, last = reader.event_id_range()
         return cls(first, last, last + 1 if last else 0)
 
     @classmethod
-    def trial_from_values(cls, values: Any) -> RuleTrial:
+    def deserialize_rule_trial(cls, values: Any) -> RuleTrial:
         """Return the trial that `as_values` told of. Raises ValueError or TypeError for anything else."""
         first, last, before, oldest, counts = values
         return cls(first, last, before, DecisionCounts(*counts), oldest)
 
-    def trial_as_values(self) -> list[Any]:
+    def serialize_rule_trial(self) -> list[Any]:
         """Return the trial as JSON can carry it."""
-        return [self.first, self.last, self.before, self.oldest_us, self.tally.counts_as_values()]
+        return [self.first, self.last, self.before, self.oldest_us, self.tally.serialize_decision_counts()]
 
     @property
     def is_done(self) -> bool:
         return self.before == 0
 
     @property
-    def trial_progress(self) -> float:
+    def rule_trial_progress(self) -> float:
         """How much of the history has been walked through, from 0 to 1."""
-        return walked_share(self.first, self.last, self.before)
+        return processed_share_of_id_range(self.first, self.last, self.before)
 
-    def continue_trial(
+    def continue_rule_trial(
         self,
         reader: CallHistoryReader,
         now: RecordedCallJudge,
@@ -197,12 +197,12 @@ class RuleTrial:
         """Count on from where the trial stopped until the budget is spent."""
         if self.is_done:
             return
-        for step in iterate_history_steps(reader, self.before, budget):
+        for step in iterate_call_history_batches(reader, self.before, budget):
             now.load_grants_for_calls(step.calls)
             then.load_grants_for_calls(step.calls)
             for call in step.calls:
                 ruling = now.decide_recorded_call(call)
-                self.tally.count_trial_call(
+                self.tally.add_call_to_decision_counts(
                     call, ruling, ruling if now is then else then.decide_recorded_call(call)
                 )
             if step.calls:
@@ -210,7 +210,7 @@ class RuleTrial:
             self.before = step.floor
 
 
-def walked_share(first: int, last: int, before: int) -> float:
+def processed_share_of_id_range(first: int, last: int, before: int) -> float:
     """Return how much of the ids from `last` down to `first` is behind a walk that has come to `before`."""
     return 1.0 if before == 0 or last <= first else min(1.0, (last + 1 - before) / (last + 1 - first))
 
@@ -225,7 +225,7 @@ class TrialCallFilter:
     week: str = ""
     changed: bool = False
 
-    def matches_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> bool:
+    def filter_matches_trial_call(self, call: RecordedCall, before: Ruling, after: Ruling) -> bool:
         return (
             (not self.decision or after.decision == self.decision)
             and (not self.by or (after.by or NOTHING) == self.by)
@@ -253,7 +253,7 @@ class JudgedCall:
         rule = self.after.ground
         if not isinstance(rule, DecisionRule):
             return ()
-        return tool_rules.find_matched_parts(rule, self.call.tool, self.call.about)
+        return tool_rules.list_call_parts_matched_by_rule(rule, self.call.tool, self.call.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +280,13 @@ def list_judged_calls(
 ) -> JudgedCallPage:
     """Return up to `most` calls that fit, from `before` back, as far as the budget goes."""
     judged_calls: list[JudgedCall] = []
-    for step in iterate_history_steps(reader, before or BIGGEST_ID, budget):
+    for step in iterate_call_history_batches(reader, before or BIGGEST_ID, budget):
         before = step.floor
         now.load_grants_for_calls(step.calls)
         then.load_grants_for_calls(step.calls)
         for call in step.calls:
             judged = JudgedCall(call, now.decide_recorded_call(call), then.decide_recorded_call(call))
-            if not call_filter.matches_trial_call(call, judged.before, judged.after):
+            if not call_filter.filter_matches_trial_call(call, judged.before, judged.after):
                 continue
             if len(judged_calls) == most:
                 return JudgedCallPage(judged_calls, judged_calls[-1].call.event_id, True)

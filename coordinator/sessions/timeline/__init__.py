@@ -8,7 +8,7 @@ from coordinator.sessions.timeline.counts import (
     load_recent_event_counts,
 )
 from coordinator.sessions.timeline.density import DensitySlot, load_session_density
-from coordinator.sessions.timeline.pairing import CallPairs, find_row_position, pair_call_events
+from coordinator.sessions.timeline.pairing import CallPairs, find_timeline_row_position, pair_call_events
 from coordinator.sessions.timeline.positions import EventPosition
 from coordinator.sessions.timeline.reading import (
     EventWindow,
@@ -31,8 +31,8 @@ from coordinator.sessions.timeline.rows import (
 )
 from coordinator.sessions.timeline.updates import (
     TimelineChanges,
-    current_change_position,
     load_timeline_changes,
+    newest_feed_change_id,
 )
 
 __all__ = [
@@ -57,10 +57,10 @@ __all__ = [
     "build_arrived_rows",
     "build_window_rows",
     "count_session_events",
-    "current_change_position",
-    "find_row_position",
+    "find_timeline_row_position",
     "load_recent_event_counts",
     "load_session_density",
     "load_timeline_changes",
+    "newest_feed_change_id",
     "pair_call_events",
 ]

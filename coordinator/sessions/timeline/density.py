@@ -68,7 +68,7 @@ def load_session_density(session_id: str, *, total: int, errors: int) -> list[De
         for slot in slots
     ]
     if slots:
-        mark_slot_requests(session_id, slots)
+        count_requests_in_density_slots(session_id, slots)
     return slots
 
 
@@ -78,19 +78,19 @@ def build_density_slots(session_id: str, errors: int) -> list[DensitySlot]:
     last = instant.values_list("instant_us", flat=True).last()
     if first is None or last is None:
         return []
-    slots = split_stretches_evenly([(first, last)])
+    slots = split_stretches_into_density_slots([(first, last)])
     count_events_in_slots(session_id, slots)
     if sum(slot.events > 0 for slot in slots) < BUSY:
-        slots = split_stretches_evenly(
-            [shrink_stretch_to_events(instant, stretch) for stretch in find_busy_stretches(slots)]
+        slots = split_stretches_into_density_slots(
+            [shrink_stretch_to_events(instant, stretch) for stretch in find_stretches_with_events(slots)]
         )
         count_events_in_slots(session_id, slots)
     if errors:
-        mark_slot_errors(session_id, slots, errors)
+        count_errors_in_density_slots(session_id, slots, errors)
     return slots
 
 
-def split_stretches_evenly(stretches: Sequence[Stretch]) -> list[DensitySlot]:
+def split_stretches_into_density_slots(stretches: Sequence[Stretch]) -> list[DensitySlot]:
     """Return SLOTS slots, or a few more or less, shared among the stretches by their lengths."""
     total_ids = sum(last + 1 - first for first, last in stretches)
     slots: list[DensitySlot] = []
@@ -115,7 +115,7 @@ def count_events_in_slots(session_id: str, slots: list[DensitySlot]) -> None:
         slot.events = events
 
 
-def find_busy_stretches(slots: Sequence[DensitySlot]) -> list[Stretch]:
+def find_stretches_with_events(slots: Sequence[DensitySlot]) -> list[Stretch]:
     """Return the stretches of slots that hold something, the nearest ones joined until there are few."""
     stretches: list[Stretch] = []
     for slot in slots:
@@ -140,11 +140,11 @@ def shrink_stretch_to_events(instant: QuerySet[EventContext], stretch: Stretch) 
     return (first.instant_us, last.instant_us) if first and last else stretch
 
 
-def find_slot_at(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
+def find_density_slot_at_instant(slots: Sequence[DensitySlot], at_us: int) -> DensitySlot:
     return slots[max(bisect_right(slots, at_us, key=lambda slot: slot.from_us) - 1, 0)]
 
 
-def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int) -> None:
+def count_errors_in_density_slots(session_id: str, slots: Sequence[DensitySlot], errors: int) -> None:
     """Note in each slot how many of its events failed, and the first."""
     step = -(-errors // MOST_ERRORS)
     failed = Event.objects.filter(session_id=session_id, error__isnull=False, context__isnull=False)
@@ -153,16 +153,16 @@ def mark_slot_errors(session_id: str, slots: Sequence[DensitySlot], errors: int)
     for event_id, at_us in sorted(
         failed.values_list("id", "context__instant_us"), key=lambda row: (row[1], row[0])
     ):
-        slot = find_slot_at(slots, at_us)
+        slot = find_density_slot_at_instant(slots, at_us)
         slot.errors = min(slot.errors + step, slot.events)
         slot.first_error = slot.first_error or event_id
 
 
-def mark_slot_requests(session_id: str, slots: Sequence[DensitySlot]) -> None:
+def count_requests_in_density_slots(session_id: str, slots: Sequence[DensitySlot]) -> None:
     """Note in each slot how often people were asked, and whether somebody still is."""
     permission_requests = PermissionRequest.objects.filter(context__session_id=session_id).order_by("id")
     for at, status in permission_requests.values_list("created_at", "status")[:MOST_REQUESTS]:
         if isinstance(at, datetime):
-            slot = find_slot_at(slots, instants.to_microseconds(at))
+            slot = find_density_slot_at_instant(slots, instants.to_microseconds(at))
             slot.asked += 1
             slot.waits = slot.waits or status == RequestStatus.PENDING

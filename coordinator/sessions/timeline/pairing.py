@@ -46,9 +46,10 @@ class CallPairs:
         goes_on = end.reason == IN_BACKGROUND and before is not None and not before.is_reported_by_gateway
         if before is None or (
             not goes_on
-            and has_call_outcome(end)
+            and call_end_has_outcome(end)
             and (
-                before.is_reported_by_gateway or not (has_call_outcome(before) and end.is_reported_by_gateway)
+                before.is_reported_by_gateway
+                or not (call_end_has_outcome(before) and end.is_reported_by_gateway)
             )
         ):
             self.end_of[start.id] = end
@@ -57,7 +58,7 @@ class CallPairs:
         self.start_of[end.id] = start
 
 
-def has_call_outcome(end: TimelineEvent) -> bool:
+def call_end_has_outcome(end: TimelineEvent) -> bool:
     """Say whether an end says what came of its call."""
     return end.error is not None or end.tool_output is not None
 
@@ -108,18 +109,18 @@ def call_pairing_key(event: TimelineEvent) -> Hashable:
 def pair_calls_in_window(timeline: SessionTimeline, window: EventWindow) -> CallPairs:
     """Return the pairs that have at least one half in `window`; other halves are looked for around it."""
     pairs = pair_call_events(window.events)
-    lonely = [event for event in window.events if is_missing_other_half(event, pairs)]
+    lonely = [event for event in window.events if is_call_start_or_end_unpaired(event, pairs)]
     ids = {event.tool_use_id for event in lonely if event.tool_use_id}
     nameless = [event for event in lonely if lacks_agent_call_id(event)]
     around = timeline.read_tool_use_events(ids) if ids else []
-    around += find_neighbouring_calls(timeline, window, nameless)
+    around += find_unpaired_calls_near_window(timeline, window, nameless)
     if not around:
         return pairs
     everything = {event.id: event for event in (*window.events, *around)}
     return pair_call_events(sorted(everything.values(), key=lambda event: event.event_position))
 
 
-def find_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition | None:
+def find_timeline_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition | None:
     """Return where the row of an event stands: a result's row is its call's. None for an event of elsewhere."""
     plain = timeline.with_filters()
     position = plain.find_event_position(event_id)
@@ -130,7 +131,7 @@ def find_row_position(timeline: SessionTimeline, event_id: int) -> EventPosition
     return start.event_position if start else position
 
 
-def is_missing_other_half(event: TimelineEvent, pairs: CallPairs) -> bool:
+def is_call_start_or_end_unpaired(event: TimelineEvent, pairs: CallPairs) -> bool:
     if event.event_type == CALL_STARTS:
         end = pairs.end_of.get(event.id)
         if end is not None and end.reason == IN_BACKGROUND:
@@ -141,7 +142,7 @@ def is_missing_other_half(event: TimelineEvent, pairs: CallPairs) -> bool:
     return event.event_type == CALL_ENDS and event.id not in pairs.start_of
 
 
-def find_neighbouring_calls(
+def find_unpaired_calls_near_window(
     timeline: SessionTimeline, window: EventWindow, lonely: list[TimelineEvent]
 ) -> list[TimelineEvent]:
     """Return calls near the window that could be the other halves of calls without an id."""

@@ -129,7 +129,7 @@ class TimelineFilters:
         return bool(self.categories or self.tool or self.errors or self.found_ids is not None)
 
     @property
-    def is_selective(self) -> bool:
+    def are_timeline_filters_selective(self) -> bool:
         """Say whether few events are likely to match, so that sorting them beats walking the timeline."""
         return self.errors or self.found_ids is not None
 
@@ -259,7 +259,7 @@ class SessionTimeline:
         row = self.dated_session_events().filter(id=event_id).values_list("at_us", flat=True).first()
         return None if row is None else EventPosition(row, event_id)
 
-    def find_model_before(self, position: EventPosition) -> str:
+    def find_answering_model_before(self, position: EventPosition) -> str:
         """Return the model of the last answer of the session's own agent before `position`; "" where none is known."""
         answers = EventContext.objects.filter(
             Q(instant_us__lt=position.at_us) | Q(event_id__lt=position.event_id),
@@ -281,7 +281,7 @@ class SessionTimeline:
         position = events.values_list("at_us", "id").first()
         return EventPosition(*position) if position else None
 
-    def read_arrived_events(self, ids: Iterable[int]) -> list[TimelineEvent]:
+    def read_filtered_events_by_id(self, ids: Iterable[int]) -> list[TimelineEvent]:
         """Return those of these events that the filters let through, in timeline order, however they are dated."""
         new = self.filters.filter_events(self.dated_session_events(indexed=False).filter(id__in=list(ids)))
         return sorted(self.fetch_timeline_events(new, None), key=lambda event: event.event_position)
@@ -325,7 +325,7 @@ class SessionTimeline:
 
     def ordered_filtered_events(self) -> Events:
         events: Events
-        if self.filters.is_selective and self.complete:
+        if self.filters.are_timeline_filters_selective and self.complete:
             # Few match: find them by their own index, then look their instants up and sort.
             events = (
                 self.session_events().filter(context__isnull=False).annotate(at_us=F("context__instant_us"))
@@ -357,7 +357,7 @@ class SessionTimeline:
         rows = rows.annotate(gateway_told=_GATEWAY_TOLD)
         values = rows.values_list(*_SOURCES.values(), *heads, *sizes)
         timeline_events = [build_timeline_event(row) for row in (values if limit is None else values[:limit])]
-        return load_long_values(timeline_events)
+        return load_long_event_values(timeline_events)
 
 
 def event_category_condition(categories: tuple[str, ...]) -> Q:
@@ -396,7 +396,7 @@ def parse_gateway_times(text: str | None) -> GatewayTimes | None:
     return GatewayTimes(waited, upstream, own, int(resumed), known_marks, cached_seconds)
 
 
-def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
+def load_long_event_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
     """Return the events with their long values whole, as far as there is room."""
     bytes_left = ROOM_PER_WINDOW
     wanted_fields: dict[int, list[str]] = {}
@@ -415,12 +415,12 @@ def load_long_values(events: list[TimelineEvent]) -> list[TimelineEvent]:
         )
     }
     return [
-        replace_with_whole_values(event, wanted_fields.get(event.id, []), texts.get(event.id))
+        event_with_full_values(event, wanted_fields.get(event.id, []), texts.get(event.id))
         for event in events
     ]
 
 
-def replace_with_whole_values(
+def event_with_full_values(
     event: TimelineEvent, names: list[str], row: dict[str, Any] | None
 ) -> TimelineEvent:
     values: dict[str, Any] = {
@@ -436,10 +436,10 @@ def build_stored_value(head: str | None, size: int | None) -> StoredValue | None
         return None
     if len(head) < READ_UP_TO:
         return StoredValue(decode_stored_json(head), size or 0)
-    return StoredValue(decode_cut_json(head), size or 0, whole=False)
+    return StoredValue(decode_truncated_json_beginning(head), size or 0, whole=False)
 
 
-def decode_cut_json(text: str) -> UnreadableText:
+def decode_truncated_json_beginning(text: str) -> UnreadableText:
     """Return the readable beginning of cut JSON: a string without its quotes and escapes, else the text."""
     if text.startswith('"'):
         for cut in range(6):  # the last escape may have been cut in two

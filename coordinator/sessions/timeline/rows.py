@@ -13,7 +13,7 @@ from coordinator.models.fields import dump_compact_json
 from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
 from coordinator.sessions.agent_programs import TELL_ALL_RESULTS
-from coordinator.sessions.list_facts import annotate_last_event_instant
+from coordinator.sessions.list_facts import annotate_sessions_with_last_event
 from coordinator.sessions.reports import IN_BACKGROUND, REWIND, TURN_END
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import CallPairs, pair_calls_in_window
@@ -110,7 +110,7 @@ class CallRow(TimelineRow):
     row_type = "call"
 
     @property
-    def naming_event(self) -> TimelineEvent:
+    def event_with_tool_name_and_input(self) -> TimelineEvent:
         """The half that names the tool and its input; the beginning where there is one."""
         half = self.start or self.end
         assert half is not None
@@ -119,7 +119,10 @@ class CallRow(TimelineRow):
     @property
     def gateway_tool_name_suffix(self) -> str:
         """Return as which tool the gateway knows the call, where its agent's settings give the server another name."""
-        if self.passed is None or self.passed.tool_name in {None, self.naming_event.tool_name}:
+        if self.passed is None or self.passed.tool_name in {
+            None,
+            self.event_with_tool_name_and_input.tool_name,
+        }:
             return ""
         return f" as {self.passed.tool_name}"
 
@@ -216,14 +219,14 @@ def build_window_rows(timeline: SessionTimeline, window: EventWindow, session: S
     rows: list[TimelineRow] = []
     if window.events:
         pairs = pair_calls_in_window(timeline, window)
-        over = last_call_cutoff(timeline, window.events, pairs, session)
+        over = position_before_which_calls_ended(timeline, window.events, pairs, session)
         ended = find_ended_turns(calls_without_result(window.events, pairs), session)
         rows += iterate_event_rows(window.events, pairs, over, ended, strays=bool(timeline.filters))
         rows = mark_model_changes(timeline, rows)
     if not timeline.filters:
-        span = window_time_lookups(window)
+        span = window_time_query_lookups(window)
         rows += load_approval_rows(session, **span)
-        rows = join_child_rows(rows, list(load_child_rows(session, **span)))
+        rows = insert_child_session_rows(rows, list(load_child_rows(session, **span)))
     return sorted(mark_rewound_rows(timeline, rows), key=lambda row: row.place)
 
 
@@ -233,23 +236,23 @@ def mark_rewound_rows(timeline: SessionTimeline, rows: list[TimelineRow]) -> lis
         return rows
     return [
         replace(row, is_rewound=True)
-        if is_in_rewound_span(timeline.rewound_spans, row.place.at_us) and not is_rewind(row)
+        if is_in_rewound_span(timeline.rewound_spans, row.place.at_us) and not is_rewind_row(row)
         else row
         for row in rows
     ]
 
 
-def is_rewind(row: TimelineRow) -> bool:
+def is_rewind_row(row: TimelineRow) -> bool:
     return isinstance(row, MilestoneRow) and row.event.event_type == REWIND
 
 
-def join_child_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> list[TimelineRow]:
+def insert_child_session_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> list[TimelineRow]:
     """Return the rows with one for each child: that of the call that started it, else one of its own."""
     started = {
         row.place: child
         for child in children
         for row in rows
-        if isinstance(row, CallRow) and has_started_child(row, child)
+        if isinstance(row, CallRow) and call_started_child_session(row, child)
     }
     joined = {child.child.pk for child in started.values()}
     return [
@@ -258,12 +261,12 @@ def join_child_rows(rows: list[TimelineRow], children: Sequence[ChildRow]) -> li
     ]
 
 
-def has_started_child(call: CallRow, child: ChildRow) -> bool:
+def call_started_child_session(call: CallRow, child: ChildRow) -> bool:
     """Say whether a call started a child session: its answer names it, or it still runs and starts sessions."""
     if call.place.at_us > child.place.at_us:
         return False
     if call.end is None or call.end.tool_output is None:
-        tool_name = call.naming_event.tool_name or ""
+        tool_name = call.event_with_tool_name_and_input.tool_name or ""
         return call.call_state == "running" and tool_name.endswith(STARTS_SESSION)
     return child.place.at_us <= call.row_end_us and child.child.pk in dump_compact_json(
         call.end.tool_output.value
@@ -289,7 +292,7 @@ def build_arrived_rows(
     if not events:
         return ArrivedRows([], [], [])
     pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=False))
-    over = last_call_cutoff(timeline, events, pairs, session)
+    over = position_before_which_calls_ended(timeline, events, pairs, session)
     loaded_ids = {event.id for event in events}
     completed: list[TimelineRow] = []
     for event in events:
@@ -302,15 +305,19 @@ def build_arrived_rows(
     errors = [event for event in events if event.error is not None]
     new = mark_model_changes(timeline, list(iterate_event_rows(events, pairs, over, ended, strays=False)))
     arrived = ArrivedRows(
-        new=join_started_children(new, session),
-        completed=join_started_children(completed, session),
+        new=join_children_to_arrived_calls(new, session),
+        completed=join_children_to_arrived_calls(completed, session),
         failed=list(iterate_event_rows(errors, pairs, over, ended, strays=True)),
     )
     rewind_ids = [event.id for event in events if event.event_type == REWIND]
-    return mark_left_behind(arrived, timeline, rewind_ids, loaded_ids, session) if rewind_ids else arrived
+    return (
+        add_rewound_rows_to_arrived_rows(arrived, timeline, rewind_ids, loaded_ids, session)
+        if rewind_ids
+        else arrived
+    )
 
 
-def mark_left_behind(
+def add_rewound_rows_to_arrived_rows(
     arrived: ArrivedRows,
     timeline: SessionTimeline,
     rewind_ids: list[int],
@@ -322,9 +329,9 @@ def mark_left_behind(
     older = timeline.read_events_in_spans(spans, MOST_LEFT_BEHIND)
     events = [event for event in older if event.id not in loaded_ids]
     pairs = pair_calls_in_window(timeline, EventWindow(events, older=True, newer=True))
-    over = last_call_cutoff(timeline, events, pairs, session) if events else None
+    over = position_before_which_calls_ended(timeline, events, pairs, session) if events else None
     ended = find_ended_turns(calls_without_result(events, pairs), session)
-    left_behind = join_started_children(
+    left_behind = join_children_to_arrived_calls(
         list(iterate_event_rows(events, pairs, over, ended, strays=False)), session
     )
     return ArrivedRows(
@@ -334,18 +341,19 @@ def mark_left_behind(
     )
 
 
-def join_started_children(rows: list[TimelineRow], session: Session) -> list[TimelineRow]:
+def join_children_to_arrived_calls(rows: list[TimelineRow], session: Session) -> list[TimelineRow]:
     """Return arrived rows, of which those of calls that started a child session have the child's."""
     starts = [
         row
         for row in rows
-        if isinstance(row, CallRow) and (row.naming_event.tool_name or "").endswith(STARTS_SESSION)
+        if isinstance(row, CallRow)
+        and (row.event_with_tool_name_and_input.tool_name or "").endswith(STARTS_SESSION)
     ]
     since = min(row.place for row in starts).position_datetime if starts else None
     if since is None:
         return rows
     children = list(load_child_rows(session, created_at__gte=since))
-    return [row for row in join_child_rows(rows, children) if not isinstance(row, ChildRow)]
+    return [row for row in insert_child_session_rows(rows, children) if not isinstance(row, ChildRow)]
 
 
 def iterate_event_rows(
@@ -382,8 +390,12 @@ def mark_model_changes(timeline: SessionTimeline, rows: list[TimelineRow]) -> li
     model = None
     marked_rows: list[TimelineRow] = []
     for row in rows:
-        if isinstance(row, MessageRow) and is_own_answer(row.event) and not timeline.filters:
-            model = timeline.find_model_before(row.place) if model is None else model
+        if (
+            isinstance(row, MessageRow)
+            and is_main_agent_answer_with_model(row.event)
+            and not timeline.filters
+        ):
+            model = timeline.find_answering_model_before(row.place) if model is None else model
             if model and normalize_model_name(model) != normalize_model_name(row.event.model or ""):
                 row = replace(row, model_before=model)  # noqa: PLW2901
             model = row.event.model or ""
@@ -391,7 +403,7 @@ def mark_model_changes(timeline: SessionTimeline, rows: list[TimelineRow]) -> li
     return marked_rows
 
 
-def is_own_answer(event: TimelineEvent) -> bool:
+def is_main_agent_answer_with_model(event: TimelineEvent) -> bool:
     """Say whether the session's own agent gives an answer of which the model is known."""
     return event.role == "assistant" and event.subagent is None and bool(event.model)
 
@@ -423,7 +435,7 @@ def iterate_unanswered_calls(
     events: list[TimelineEvent], timeline: SessionTimeline, loaded_ids: set[int]
 ) -> Iterable[CallRow]:
     """Yield earlier calls that get no result any more, as the ends of turns among `events` tell: some were refused."""
-    ends = [event for event in events if ends_earlier_calls(event)]
+    ends = [event for event in events if event_ends_earlier_calls(event)]
     if not ends:
         return
     well = {end.prompt_id for end in ends if end.event_type == TURN_END and end.error is None}
@@ -437,12 +449,12 @@ def iterate_unanswered_calls(
             yield CallRow(call.event_position, call, None, may_run=False, refused=refused)
 
 
-def ends_earlier_calls(event: TimelineEvent) -> bool:
-    """Say whether no call that began before the event is told to end any more (`last_call_cutoff`)."""
+def event_ends_earlier_calls(event: TimelineEvent) -> bool:
+    """Say whether no call that began before the event is told to end any more (`position_before_which_calls_ended`)."""
     return event.event_type in CATEGORIES["lifecycle"] or (event.role == "user" and event.subagent is None)
 
 
-def last_call_cutoff(
+def position_before_which_calls_ended(
     timeline: SessionTimeline, events: list[TimelineEvent], pairs: CallPairs, session: Session
 ) -> EventPosition | None:
     """Return the place before which a call without a result will get none; None while all may still run."""
@@ -458,7 +470,7 @@ def last_call_cutoff(
     return max([*turn_positions, *(event.event_position for event in ends)], default=None)
 
 
-def window_time_lookups(window: EventWindow) -> dict[str, datetime]:
+def window_time_query_lookups(window: EventWindow) -> dict[str, datetime]:
     """Return the lookups that keep what happened within a window; open ends reach as far as the session."""
     span: dict[str, datetime] = {}
     if window.events and window.older and (first := window.events[0].event_datetime):
@@ -486,9 +498,9 @@ def build_approval_rows(requests: Iterable[PermissionRequest]) -> list[ApprovalR
 
 def load_child_rows(session: Session, **span: datetime) -> Iterable[ChildRow]:
     children = list(
-        annotate_last_event_instant(session.children.filter(**span)).order_by("created_at", "session_id")[
-            :MOST_BESIDE
-        ]
+        annotate_sessions_with_last_event(session.children.filter(**span)).order_by(
+            "created_at", "session_id"
+        )[:MOST_BESIDE]
     )
     session_titles = titles.load_session_titles(child.pk for child in children)
     return [

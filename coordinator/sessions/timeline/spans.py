@@ -13,7 +13,7 @@ from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest, Session
 from coordinator.models.permissions import RequestStatus
 from coordinator.sessions import titles
-from coordinator.sessions.list_facts import annotate_last_event_instant
+from coordinator.sessions.list_facts import annotate_sessions_with_last_event
 from coordinator.sessions.statuses import AT_WORK, LIVE
 from coordinator.sessions.timeline.pairing import pair_call_events
 from coordinator.sessions.timeline.reading import CALL_ENDS, CALL_STARTS, CATEGORIES, TimelineEvent
@@ -78,13 +78,13 @@ def load_session_spans(session: Session, now: datetime) -> SessionSpans | None:
     failed = set(
         Event.objects.filter(session_id=session.pk, error__isnull=False).values_list("id", flat=True)
     )
-    events = [build_outline_event(row, failed) for row in rows[:MOST_EVENTS]]
+    events = [build_event_without_content(row, failed) for row in rows[:MOST_EVENTS]]
     now_us = instants.to_microseconds(now) if session.status in LIVE else events[-1].at_us
     spans = [
         *list_call_spans(events, now_us if session.status in AT_WORK else None),
         *list_message_spans(events),
-        *load_wait_spans(session, now_us),
-        *load_child_spans(session, now_us),
+        *load_spans_waiting_for_people(session, now_us),
+        *load_child_session_spans(session, now_us),
     ]
     spans.sort(key=lambda span: (span.from_us, -span.to_us))
     return SessionSpans(
@@ -95,7 +95,7 @@ def load_session_spans(session: Session, now: datetime) -> SessionSpans | None:
     )
 
 
-def build_outline_event(row: tuple[object, ...], failed: set[int]) -> TimelineEvent:
+def build_event_without_content(row: tuple[object, ...], failed: set[int]) -> TimelineEvent:
     """Return an event without what it says; `failed` are the ids of those with an error."""
     event_id, at_us, event_type, tool_name, role, tool_use_id, subagent, duration_ms, source = row
     return TimelineEvent(
@@ -164,7 +164,7 @@ def list_message_spans(events: Iterable[TimelineEvent]) -> Iterable[SessionSpan]
             yield SessionSpan(kind, "", kind, event.at_us, event.at_us, str(event.id))
 
 
-def load_wait_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
+def load_spans_waiting_for_people(session: Session, now_us: int) -> Iterable[SessionSpan]:
     """Yield what waited for people, from the question to its end."""
     requests = PermissionRequest.objects.filter(context__session_id=session.pk).order_by("id")
     columns = (
@@ -188,10 +188,10 @@ def load_wait_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
         yield SessionSpan("wait", "", tool or kind, from_us, max(from_us, to_us), key, state)
 
 
-def load_child_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
+def load_child_session_spans(session: Session, now_us: int) -> Iterable[SessionSpan]:
     """Yield the sessions that this one started, until their last event."""
     children = list(
-        annotate_last_event_instant(session.children.all()).order_by("created_at", "session_id")[
+        annotate_sessions_with_last_event(session.children.all()).order_by("created_at", "session_id")[
             :MOST_CHILDREN
         ]
     )

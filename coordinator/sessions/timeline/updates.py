@@ -26,15 +26,15 @@ class TimelineChanges:
     too_many: bool = False
 
 
-def current_change_position() -> int:
+def newest_feed_change_id() -> int:
     """Return the number of the newest change. Read it before the rows it is to continue."""
     return Change.objects.aggregate(newest=Max("id"))["newest"] or 0
 
 
 def load_timeline_changes(session_id: str, since: int) -> TimelineChanges:
     """Return which events the session got after change `since`."""
-    upto = current_change_position()
-    if not max(0, upto - MOST_CHANGES) <= since <= upto or are_changes_pruned(since, upto):
+    upto = newest_feed_change_id()
+    if not max(0, upto - MOST_CHANGES) <= since <= upto or are_feed_changes_pruned_since(since, upto):
         return TimelineChanges([], [], upto, too_many=True)
     new = Change.objects.filter(id__gt=since, id__lte=upto)
     events = new.filter(topic="events", parent=session_id, op="insert").values_list("key", flat=True)
@@ -44,6 +44,6 @@ def load_timeline_changes(session_id: str, since: int) -> TimelineChanges:
     return TimelineChanges(ids[:MOST_EVENTS], requests, upto, too_many=len(ids) > MOST_EVENTS)
 
 
-def are_changes_pruned(since: int, upto: int) -> bool:
+def are_feed_changes_pruned_since(since: int, upto: int) -> bool:
     oldest = Change.objects.aggregate(oldest=Min("id"))["oldest"] or 0
     return since < upto and since < oldest - 1

@@ -20,7 +20,10 @@ from coordinator.policy.rules.ready_made_allowing import ALLOWING_RULES
 from coordinator.policy.rules.ready_made_rule import ReadyMadeRule
 from coordinator.policy.rules.tool_rules import load_saved_tool_rules
 from coordinator.policy.suggestions.history import WalkTimeLimit
-from coordinator.policy.suggestions.search import compare_ready_made_rule, list_nearest_events
+from coordinator.policy.suggestions.search import (
+    compare_preset_rule_with_history,
+    list_event_ids_of_similar_calls,
+)
 from dashboard.frame.guards import require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.rules.recorded import PIECE, READER
@@ -51,9 +54,12 @@ def compare_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpRes
     if name not in {rule.name for rule in ALLOWING_RULES}:
         raise Http404("There is no such ready-made rule.")
     ready_made = BY_NAME[name]
-    compared = compare_ready_made_rule(ready_made.build_rule(1), READER, WalkTimeLimit(PIECE))
-    nearest = list_nearest_events(compared)
-    calls = {call.event_id: call for call in READER.read_calls_by_id([*compared.examples.values(), *nearest])}
+    compared = compare_preset_rule_with_history(ready_made.build_rule(1), READER, WalkTimeLimit(PIECE))
+    nearest = list_event_ids_of_similar_calls(compared)
+    calls = {
+        call.event_id: call
+        for call in READER.load_recorded_calls_by_id([*compared.examples.values(), *nearest])
+    }
     (switch,) = list_ready_made_switches([ready_made])
     context = {
         "switch": switch,

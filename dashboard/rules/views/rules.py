@@ -227,7 +227,7 @@ def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) ->
         ruling,
         rule_number,
         verdict,
-        policy.combine_rules_and_grants(ruling, verdict),
+        policy.stricter_of_ruling_and_grant_verdict(ruling, verdict),
     )
 
 

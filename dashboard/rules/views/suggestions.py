@@ -89,7 +89,9 @@ def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
         return render(request, f"rules/{template}.html", context, status=422)
     is_first = request.method != "POST"
     reader = replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if is_first else READER
-    search.continue_search(reader, saved, timezone.now(), WalkTimeLimit(FIRST_PIECE if is_first else PIECE))
+    search.continue_suggestion_search(
+        reader, saved, timezone.now(), WalkTimeLimit(FIRST_PIECE if is_first else PIECE)
+    )
     template = "_suggestions" if wants_fragment(request) else "suggestions"
     context = build_suggestions_context(user_id, search, saved) | {
         "may_try": has_role(request.user, APPROVER)
@@ -106,13 +108,13 @@ def signed_in_user_id(request: HtmxHttpRequest) -> int:
 def resume_suggestion_search(whose: int, so_far: str, version: str) -> SuggestionSearch:
     """Return the search to go on with: a new one where the rules have changed since the last piece."""
     if not so_far:
-        return SuggestionSearch.start_search(READER)
+        return SuggestionSearch.start_suggestion_search(READER)
     try:
         seen_version, values = carried.read_values_for_person(whose, SEARCH, so_far)
         return (
-            SuggestionSearch.search_from_values(values)
+            SuggestionSearch.deserialize_suggestion_search(values)
             if seen_version == version
-            else SuggestionSearch.start_search(READER)
+            else SuggestionSearch.start_suggestion_search(READER)
         )
     except (ValueError, TypeError, AttributeError):
         raise UnprocessableRequest(
@@ -127,19 +129,19 @@ def build_suggestions_context(
     chosen = search.tried if search.is_done else []
     return {
         "search": search,
-        "share": round(search.search_progress, 3),
+        "share": round(search.suggestion_search_progress, 3),
         "carried": ""
         if search.is_done
-        else carried.sign_values_for_person(whose, SEARCH, [version, search.search_as_values()]),
+        else carried.sign_values_for_person(whose, SEARCH, [version, search.serialize_suggestion_search()]),
         "step": f"{search.phase}-{search.before}",
         "suggestions": build_suggestion_cards(whose, chosen, saved),
         "goal": round(100 * GOAL),
-        "asked": search.askable_call_count,
-        "unasked": search.count_unasked_calls(chosen),
-        "reached": int(100 * search.unasked_share(chosen)),
-        "reached_now": int(100 * search.unasked_share([])),
+        "asked": search.count_calls_that_may_be_allowed,
+        "unasked": search.count_calls_allowed_by_suggestions(chosen),
+        "reached": int(100 * search.share_of_calls_allowed(chosen)),
+        "reached_now": int(100 * search.share_of_calls_allowed([])),
         "dismissed": DismissedSuggestion.objects.count() if search.is_done else 0,
-        "left": search.askable_call_count - search.count_unasked_calls(chosen),
+        "left": search.count_calls_that_may_be_allowed - search.count_calls_allowed_by_suggestions(chosen),
     }
 
 
@@ -149,9 +151,9 @@ def build_suggestion_cards(
     shown_events = [
         event
         for suggestion in chosen
-        for event in (*suggestion.examples.values(), *suggestions.list_nearest_events(suggestion))
+        for event in (*suggestion.examples.values(), *suggestions.list_event_ids_of_similar_calls(suggestion))
     ]
-    calls = {call.event_id: call for call in READER.read_calls_by_id(shown_events)}
+    calls = {call.event_id: call for call in READER.load_recorded_calls_by_id(shown_events)}
     versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
     cards, version, labels = [], policy.tool_rules_version(saved), agent_labels_by_id()
     for number, suggestion in enumerate(chosen, 1):
@@ -160,7 +162,7 @@ def build_suggestion_cards(
             slot_grants = versions.get((*suggestion.slot,), [])  # type: ignore[arg-type]
             seen_version = grants.compute_grants_version(slot_grants)
         packed = carried.sign_values_for_person(
-            whose, ACCEPT, [suggestion.suggestion_as_values(), seen_version, version]
+            whose, ACCEPT, [suggestion.serialize_rule_suggestion(), seen_version, version]
         )
         suggestion_trial = build_suggestion_trial(suggestion, saved)
         callers = [
@@ -178,7 +180,11 @@ def build_suggestion_cards(
                 packed,
                 describe_rule(suggestion.suggested_rule(0), labels),
                 [calls[event] for event in suggestion.examples.values() if event in calls],
-                [calls[event] for event in suggestions.list_nearest_events(suggestion) if event in calls],
+                [
+                    calls[event]
+                    for event in suggestions.list_event_ids_of_similar_calls(suggestion)
+                    if event in calls
+                ],
                 suggestion_trial,
                 callers,
                 describe_current_decisions(suggestion),
@@ -311,7 +317,7 @@ def apply_suggestions(
     added: list[DecisionRule] = []
     edits: list[GrantEdit] = []
     for suggestion, slot in accepted:
-        if suggestions.find_newly_refused_request(suggestion, READER, servers) is not None:
+        if suggestions.find_refused_request_for_suggestion(suggestion, READER, servers) is not None:
             raise Conflict(
                 "Somebody has denied such a call since, so this is no longer suggested. Reload the page."
             )

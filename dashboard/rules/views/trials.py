@@ -67,11 +67,13 @@ def build_trial_context(
     """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
     trial = resume_trial(so_far)
     now, then = requested_trial.build_trial_judges(timezone.now())
-    trial.continue_trial(choose_reader(seconds), now, then, WalkTimeLimit(seconds))
+    trial.continue_rule_trial(choose_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": requested_trial,
         "trial": counts.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
-        "carried": "" if trial.is_done else carried.sign_carried_values(PURPOSE, trial.trial_as_values()),
+        "carried": ""
+        if trial.is_done
+        else carried.sign_carried_values(PURPOSE, trial.serialize_rule_trial()),
         "step": trial.before,
     }
 
@@ -83,9 +85,9 @@ def choose_reader(seconds: float) -> CallHistoryReader:
 
 def resume_trial(so_far: str) -> RuleTrial:
     if not so_far:
-        return RuleTrial.start_trial(READER)
+        return RuleTrial.start_rule_trial(READER)
     try:
-        return RuleTrial.trial_from_values(carried.read_carried_values(PURPOSE, so_far))
+        return RuleTrial.deserialize_rule_trial(carried.read_carried_values(PURPOSE, so_far))
     except (ValueError, TypeError):
         raise UnprocessableRequest(
             "Signalbox was updated after this test started. Reload the page."

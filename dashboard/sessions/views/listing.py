@@ -106,7 +106,7 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
         "hosts": list_distinct_session_values("hostname", MOST_CHOICES),
         "people": list_distinct_session_values("person", MOST_CHOICES, "sbx_session_figures"),
         "tags": list_distinct_session_values("tag", MOST_CHOICES, "sbx_session_tags"),
-        "tools": files.list_called_tools(),
+        "tools": files.list_tools_called_by_sessions(),
         "views": list(SavedSessionView.objects.filter(user_id=request.user.pk).order_by("name")),
         "here": query.urlencode(),
     }

@@ -15,7 +15,7 @@ from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
 from coordinator.search import events as search
 from coordinator.search.index import IndexWalkResult
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import (
     EventPosition,
@@ -25,11 +25,11 @@ from coordinator.sessions.timeline import (
     TimelineFilters,
     build_arrived_rows,
     build_window_rows,
-    current_change_position,
-    find_row_position,
+    find_timeline_row_position,
     load_recent_event_counts,
     load_session_density,
     load_timeline_changes,
+    newest_feed_change_id,
 )
 from coordinator.sessions.timeline.rows import FAR
 from dashboard.budgets.states import find_budget_warnings
@@ -79,7 +79,7 @@ def list_new_session_rows(request: HtmxHttpRequest, session_id: str) -> HttpResp
             headers={"HX-Redirect": session_page_url(session) + query.query_at_position(**{"from": "end"})}
         )
     timeline = SessionTimeline(session_id, build_timeline_filters(session, query))
-    arrived = build_arrived_rows(timeline, timeline.read_arrived_events(changes.event_ids), session)
+    arrived = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changes.event_ids), session)
     new = arrived.failed if query.errors else arrived.new
     if not query.has_timeline_filters:
         new = [*new, *load_request_rows(session, changes.request_ids)]
@@ -140,7 +140,7 @@ def build_session_minimap(
         lambda slot: query.query_at_position(after=EventPosition(slot.from_us, 0)),
         session_page_url(session),
         frame,
-        session_began_us(session),
+        session_start_microseconds(session),
     )
 
 
@@ -161,12 +161,16 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     backwards = direction == "previous"
     plain = SessionTimeline(session_id)
     event = None if query.event_id is None else plain.find_event_position(query.event_id)
-    requested_position = EventPosition.parse_position(request.GET.get("place", ""))
+    requested_position = EventPosition.parse_event_position(request.GET.get("place", ""))
     start = event or requested_position or (FAR if backwards else EventPosition(0, 0))
     timeline = plain.with_filters(filters)
-    row = find_row_position(plain, start.event_id) if event else None
+    row = find_timeline_row_position(plain, start.event_id) if event else None
     position = timeline.find_next_position(start, backwards=backwards)
-    while position is not None and row is not None and find_row_position(plain, position.event_id) == row:
+    while (
+        position is not None
+        and row is not None
+        and find_timeline_row_position(plain, position.event_id) == row
+    ):
         position = timeline.find_next_position(position, backwards=backwards)
     if position is None:
         messages.info(
@@ -196,7 +200,7 @@ def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkRe
 
 
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
-    since = current_change_position()  # before the rows, so that nothing can fall between them
+    since = newest_feed_change_id()  # before the rows, so that nothing can fall between them
     within_session = search_within_session(session, query)
     timeline = SessionTimeline(session.pk, query.build_query_filters(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)

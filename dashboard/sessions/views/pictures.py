@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import Session
-from coordinator.sessions.list_facts import session_began_us
+from coordinator.sessions.list_facts import session_start_microseconds
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import load_recent_event_counts, load_session_density
 from coordinator.sessions.titles import load_session_title
@@ -53,7 +53,7 @@ def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: 
         lambda slot: query.query_between(slot.from_us, slot.to_us),
         session_page_url(session),
         (waterfall.from_us, waterfall.to_us),
-        session_began_us(session),
+        session_start_microseconds(session),
     )
 
 
