@@ -196,15 +196,15 @@ MUTANTS = (
     Mutant(
         "go on: twice",
         "coordinator/actions/mcp/gateway_calls.py",
-        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
-        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id), binding)",
+        "asking = GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_)",
+        "asking = GatewayCall.objects.filter(pk=attempt.call_id)",
         ("tests/gateway/test_begin.py::test_a_call_goes_on_once_for_each_question",),
     ),
     Mutant(
         "go on: another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "asking = filter_calls_with_same_binding(GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding)",
-        "asking = GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_)",
+        "        asking = filter_calls_with_same_binding(asking, binding)\n",
+        "",
         ("tests/gateway/test_begin.py::test_another_call_does_not_go_on_in_its_place",),
     ),
     Mutant(
@@ -280,8 +280,8 @@ MUTANTS = (
     Mutant(
         "state of another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "return request is not None and restore_original_call_binding(binding, request).question_digest == state.key",
-        "return request is not None",
+        "request is not None and restore_original_call_binding(binding, request).question_digest == state.key",
+        "request is not None",
         ("tests/gateway/test_begin.py::test_a_state_is_of_its_own_call_alone",),
     ),
     Mutant(
@@ -1716,8 +1716,8 @@ MUTANTS = (
     Mutant(
         "ready-made: allows before a rule that asks",
         "coordinator/policy/rules/ready_made.py",
-        "            if rule.verdict == RuleVerdict.DENY or (rule.verdict == RuleVerdict.ASK and rule.is_limited_to_some_calls)",
-        "            if rule.verdict == RuleVerdict.DENY",
+        "            or (rule.verdict == RuleVerdict.ASK and rule.is_limited_to_some_calls)\n",
+        "",
         (
             "tests/calls/test_allowing_rules.py"
             "::test_one_is_added_behind_what_denies_or_asks_about_some_calls_and_before_what_asks_about_all",

@@ -858,9 +858,8 @@ def resume_gateway_call(attempt: CallAttempt, round_: int, *, now: datetime) -> 
             return ruling
         if ruling.decision == ASK and (changed := describe_call_change(binding, ruling, server)):
             return replace(ruling, reason=changed)
-        asking = filter_calls_with_same_binding(
-            GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_), binding
-        )
+        asking = GatewayCall.objects.filter(pk=attempt.call_id, rounds=round_)
+        asking = filter_calls_with_same_binding(asking, binding)
         if not asking.update(
             state=CallState.RUNNING,
             rounds=round_ + 1,
