@@ -19,9 +19,11 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,7 +32,7 @@ import httpx
 import psycopg
 
 from coordinator.identity.scopes import SCOPES
-from tests import forked
+from tests import feed_positions, forked
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,6 +161,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
+class Connection:
+    """An open connection to a server's database: which database that is, what runs a statement, what closes it."""
+
+    database: str
+    run: Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]
+    close: Callable[[], None]
+
+
 class Served:
     """One running server. `start`, `stop` and `kill_worker` may be called in any order."""
 
@@ -180,6 +191,7 @@ class Served:
         self.log = folder / "server.log"
         self.process: subprocess.Popen[bytes] | forked.Forked | None = None
         self.clients: list[httpx.Client] = []
+        self._connections: dict[int, Connection] = {}  # by thread
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
@@ -268,40 +280,64 @@ class Served:
         return client
 
     def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run SQL as another program would, committed at once; `?` marks parameters on both engines."""
-        with self.connected() as run:
-            return run(statement, parameters)
+        """Run SQL as another program would, committed at once; `?` marks parameters on both engines.
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[Callable[[str, tuple[Any, ...]], list[tuple[Any, ...]]]]:
-        """Give what runs SQL on one connection, for the length of a `with` block: SQLite reads the schema for each."""
+        Each thread keeps its connection for its next statement: SQLite reads the whole schema for each connection.
+        """
+        thread = threading.get_ident()
+        connection = self._connections.get(thread)
+        if connection is None or connection.database != self._current_database():
+            connection = self._connections[thread] = self._connect()
+        return connection.run(statement, parameters)
+
+    def wait_until_known(self) -> None:
+        """Wait until every worker has heard of all rows that are committed now."""
+        newest = self.sql("SELECT coalesce(max(id), 0) FROM changes")[0][0]
+        deadline = time.monotonic() + PATIENCE
+        for worker in self.worker_pids():
+            while feed_positions.read_position(self.folder, worker) < newest:
+                assert time.monotonic() < deadline, f"worker {worker} does not follow:\n{self.output()}"
+                time.sleep(0.002)
+
+    def _current_database(self) -> str:
+        """Return what names the database that is there now. A test may put another file in its place."""
+        return self.database if postgres_url() else str((self.folder / "signalbox.sqlite3").stat().st_ino)
+
+    def _connect(self) -> Connection:
         if url := postgres_url():
-            with psycopg.connect(with_database(url, self.database), autocommit=True) as connection:
+            postgres = psycopg.connect(with_database(url, self.database), autocommit=True)
 
-                def run(statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-                    marked = statement.replace("%", "%%").replace("?", "%s")
-                    cursor = connection.execute(marked, parameters)  # type: ignore[call-overload]
-                    return cursor.fetchall() if cursor.description else []
+            def run(statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+                marked = statement.replace("%", "%%").replace("?", "%s")
+                cursor = postgres.execute(marked, parameters)  # type: ignore[call-overload]
+                return cursor.fetchall() if cursor.description else []
 
-                yield run
-        else:
-            file = sqlite3.connect(self.folder / "signalbox.sqlite3", timeout=PATIENCE)
-            with contextlib.closing(file), file:
-                yield lambda statement, parameters: file.execute(statement, parameters).fetchall()
+            return Connection(self._current_database(), run, postgres.close)
+        file = sqlite3.connect(
+            self.folder / "signalbox.sqlite3", timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        file.execute("PRAGMA synchronous=OFF")  # no test cuts the power
+        return Connection(
+            self._current_database(),
+            lambda statement, parameters: file.execute(statement, parameters).fetchall(),
+            file.close,
+        )
 
     def emptied(self, *tables: str) -> Served:
         """Return this server, at work, whatever the test before did to it, and without rows in these tables."""
         if self.process is None or self.process.poll() is not None:
             self.start()
-        with self.connected() as run:
-            for table in tables:
-                run(f"DELETE FROM {table}", ())
+        for table in tables:
+            self.sql(f"DELETE FROM {table}")
         return self
 
     def close(self) -> None:
         """Stop the server and remove its database."""
         for client in self.clients:
             client.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
         try:
             self.stop()
         finally:

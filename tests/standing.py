@@ -19,6 +19,8 @@ Rows = list[tuple[Any, ...]]
 KEPT = {"django_migrations"}
 # What a server at work goes on with: its feed, and of which hours it has counted the calls.
 OF_THE_SERVER = {"changes", "counted_hours"}
+# What it does again and again, where nothing went wrong. A row that is put back would be done at once.
+PERIODIC_JOBS = "subject = '' AND attempts = 0"
 TRIES = 3
 
 
@@ -27,7 +29,9 @@ class Standing:
 
     def __init__(self, on: BaseDatabaseWrapper | None = None) -> None:
         self.on: Any = on or connection
-        self.rows = {table: rows for table in tables(self.on) if (rows := rows_of(self.on, table))}
+        self.tables = tables(self.on)
+        self.parents = {table: parents_of(self.on, table) for table in self.tables}
+        self.rows = {table: rows for table in self.tables if (rows := rows_of(self.on, table))}
 
     def restore(self, *, keep_changes: bool = False) -> None:
         """Make the database hold these rows and no others; put triggers back.
@@ -48,7 +52,9 @@ class Standing:
         if not keep_changes:
             triggers.restore_triggers(self.on)
         left_alone = OF_THE_SERVER if keep_changes else set()
-        names = [table for table in tables(self.on) if table not in left_alone]
+        if keep_changes and self._are_jobs_periodic():
+            left_alone = left_alone | {"jobs"}
+        names = [table for table in self.tables if table not in left_alone]
         stray = [table for table in filled(self.on, names) if table not in self.rows]
         altered = [t for t, rows in self.rows.items() if t not in left_alone and rows_of(self.on, t) != rows]
         if not stray and not altered:
@@ -59,18 +65,35 @@ class Standing:
             if not keep_changes:
                 cursor.execute("DELETE FROM changes")
 
+    def _are_jobs_periodic(self) -> bool:
+        with self.on.cursor() as cursor:
+            cursor.execute(f"SELECT count(*), coalesce(sum(CASE WHEN {PERIODIC_JOBS} THEN 1 ELSE 0 END), 0) FROM jobs")
+            jobs, periodic = cursor.fetchone()
+        return bool(jobs == periodic >= len(self.rows.get("jobs", [])))
+
     def _fill(self, cursor: Any, emptied: list[str], *, by_row: bool) -> None:
         if not by_row and is_superuser(self.on, cursor):
             # Without triggers and foreign keys. TRUNCATE would make a new file for each table and index.
             cursor.execute("SET LOCAL session_replication_role = replica")
             cursor.execute("; ".join(f"DELETE FROM {name}" for name in emptied))
         else:
-            emptied = empty(self.on, cursor, emptied)
-        for table in parents_first(self.on, [t for t in self.rows if t in emptied]):
+            emptied = self._empty(cursor, emptied)
+        for table in parents_first(self.parents, [t for t in self.rows if t in emptied]):
             marks = ", ".join(["%s"] * len(self.rows[table][0]))
             cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", self.rows[table])
         if self.on.vendor == "postgresql":
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the feed's triggers write now, not at commit
+
+
+    def _empty(self, cursor: Any, names: list[str]) -> list[str]:
+        """Delete every row of the tables and of those that name them, leaving their sequences; return which."""
+        names = with_children(self.parents, names)
+        for name in reversed(parents_first(self.parents, names)):
+            # The search indexes keep no text of their own, so FTS5 cannot delete from them row by row.
+            whole = f"INSERT INTO {name} ({name}) VALUES ('delete-all')"
+            is_index = name in ("sbx_search", "sbx_search_pieces") and self.on.vendor == "sqlite"
+            cursor.execute(whole if is_index else f"DELETE FROM {name}")
+        return names
 
 
 class Committed:
@@ -119,35 +142,22 @@ def rows_of(on: Any, table: str) -> Rows:
         return sorted(cursor.fetchall(), key=repr)
 
 
-def empty(on: Any, cursor: Any, names: list[str]) -> list[str]:
-    """Delete every row of the tables and of those that name them, leaving their sequences; return which."""
-    names = with_children(on, cursor, names)
-    for name in reversed(parents_first(on, names)):
-        # The search indexes keep no text of their own, so FTS5 cannot delete from them row by row.
-        whole = f"INSERT INTO {name} ({name}) VALUES ('delete-all')"
-        is_index = name in ("sbx_search", "sbx_search_pieces") and on.vendor == "sqlite"
-        cursor.execute(whole if is_index else f"DELETE FROM {name}")
-    return names
-
-
-def with_children(on: Any, cursor: Any, names: list[str]) -> list[str]:
+def with_children(parents: dict[str, set[str]], names: list[str]) -> list[str]:
     """Return the tables and all whose foreign keys lead to them: emptying one takes the others' rows along."""
-    parents = {name: parents_of(on, cursor, name) for name in tables(on)}
     found = set(names)
     while more := {name for name, named in parents.items() if named & found} - found:
         found |= more
     return sorted(found)
 
 
-def parents_of(on: Any, cursor: Any, name: str) -> set[str]:
-    return {other for _, other in on.introspection.get_relations(cursor, name).values()}
+def parents_of(on: Any, name: str) -> set[str]:
+    with on.cursor() as cursor:
+        return {other for _, other in on.introspection.get_relations(cursor, name).values()}
 
 
-def parents_first(on: Any, names: list[str]) -> list[str]:
+def parents_first(parents: dict[str, set[str]], names: list[str]) -> list[str]:
     """Return the tables so that each comes after those that its foreign keys name."""
     ordered: list[str] = []
-    with on.cursor() as cursor:
-        parents = {name: parents_of(on, cursor, name) for name in names}
     while len(ordered) < len(names):
         ordered += [n for n in names if n not in ordered and parents[n] & set(names) <= {n, *ordered}]
     return ordered

@@ -34,6 +34,7 @@ def furnish(box: Served, url: str, *, server: str = "example", policy: str = "op
         " changed_at) VALUES (?, 'http', ?, 'shared', ?, 20, ?, ?)",
         (server, url, True, True, LONG_AGO),
     )
+    box.wait_until_known()
 
 
 def bind(box: Served, agent: str, raw: str) -> None:
