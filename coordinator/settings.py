@@ -168,7 +168,7 @@ def make_database_private(path: Path) -> None:
     """Have SQLite's file, and those that it keeps beside, for this user alone; where it may lie elsewhere, too."""
     try:
         if path.parent.exists():
-            private_files.require_safe_directory(path)
+            private_files.require_directory_safe_from_others(path)
         for suffix in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
             private_files.make_file_private(path.with_name(path.name + suffix))
     except (OSError, private_files.NotPrivate) as problem:
@@ -522,7 +522,9 @@ def pooler_database_settings(url: str) -> dict[str, Any]:
 def find_database_url() -> str:
     """Return the URL that the environment names, else `database.url` in the data folder; nothing for SQLite."""
     try:
-        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read_database_url(DATA_DIR)
+        return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read_database_url_from_folder(
+            DATA_DIR
+        )
     except (OSError, private_files.NotPrivate) as problem:
         raise build_data_folder_error(DATA_DIR, problem) from None
 

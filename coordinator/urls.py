@@ -7,10 +7,10 @@ from django.urls import include, path
 from django.views.generic import RedirectView
 
 from coordinator.api import api
-from coordinator.identity.declarations import open_to_anyone
+from coordinator.identity.declarations import allow_anonymous_access
 
 urlpatterns = [
-    path("", open_to_anyone(RedirectView.as_view(pattern_name="overview")), name="home"),
+    path("", allow_anonymous_access(RedirectView.as_view(pattern_name="overview")), name="home"),
     path("ui/", include("dashboard.frame.urls")),
     path("admin/", admin.site.urls),
     path("", api.urls),

@@ -67,7 +67,9 @@ class Standing:
 
     def _are_jobs_periodic(self) -> bool:
         with self.on.cursor() as cursor:
-            cursor.execute(f"SELECT count(*), coalesce(sum(CASE WHEN {PERIODIC_JOBS} THEN 1 ELSE 0 END), 0) FROM jobs")
+            cursor.execute(
+                f"SELECT count(*), coalesce(sum(CASE WHEN {PERIODIC_JOBS} THEN 1 ELSE 0 END), 0) FROM jobs"
+            )
             jobs, periodic = cursor.fetchone()
         return bool(jobs == periodic >= len(self.rows.get("jobs", [])))
 
@@ -83,7 +85,6 @@ class Standing:
             cursor.executemany(f"INSERT INTO {table} VALUES ({marks})", self.rows[table])
         if self.on.vendor == "postgresql":
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # the feed's triggers write now, not at commit
-
 
     def _empty(self, cursor: Any, names: list[str]) -> list[str]:
         """Delete every row of the tables and of those that name them, leaving their sequences; return which."""

@@ -27,7 +27,7 @@ from coordinator.api import (
     transcripts,
 )
 from coordinator.api.application import SignalboxAPI
-from coordinator.identity.declarations import open_to_anyone, require_safe
+from coordinator.identity.declarations import allow_anonymous_access, require_safe
 
 DESCRIPTION = """
 The Agent Coordinator's API for runners, executors and operators, and Signalbox's own under `/api/`.
@@ -65,7 +65,7 @@ api = SignalboxAPI(
     description=DESCRIPTION,
     docs_url="/api/docs",
     openapi_url="/api/openapi.json",
-    docs_decorator=lambda view: require_safe(open_to_anyone(view)),
+    docs_decorator=lambda view: require_safe(allow_anonymous_access(view)),
     urls_namespace="api",
 )
 

@@ -105,7 +105,7 @@ class AgentAccess(Schema):
 
 def resolve_agent_for_access_check(caller: KeyIdentity, agent_id: str | None) -> str:
     """Return which agent a caller asks about; a key that is bound to an agent asks about that one only."""
-    if agent_id is not None and not caller.can_speak_for(agent_id):
+    if agent_id is not None and not caller.can_speak_for_agent(agent_id):
         raise Forbidden(
             f"This key is bound to {caller.bound_agents_label} and may not ask about other agents."
         )

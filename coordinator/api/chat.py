@@ -222,7 +222,7 @@ def resolve_chat_speaker(identity: KeyIdentity, agent_id: str, fields: dict[str,
 
 def require_own_chat_thread(identity: KeyIdentity, agent_id: str) -> None:
     """Raise Forbidden where an agent's key reads another agent's thread."""
-    if not identity.can_speak_for(agent_id):
+    if not identity.can_speak_for_agent(agent_id):
         raise Forbidden(f"This key is bound to {identity.bound_agents_label} and may not read other threads.")
 
 

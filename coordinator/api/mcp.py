@@ -46,7 +46,10 @@ class PersonAuth(SessionAuth):
 
 def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     now = timezone.now()
-    if proofs.find_proof_problem(request.session, request.headers.get(proofs.HEADER, ""), now) is None:
+    if (
+        proofs.find_browser_secret_problem(request.session, request.headers.get(proofs.HEADER, ""), now)
+        is None
+    ):
         return
     address = str(request.META.get("REMOTE_ADDR") or "unknown")
     accounts.record_cookie_only_sign_in(user, address, f"{request.method} {request.path}", now)
@@ -123,7 +126,7 @@ def list_server_grants(request: HttpRequest, name: str) -> dict[str, Any]:
 def list_agent_grants(request: HttpRequest, agent_id: str) -> dict[str, Any]:
     """Returns every grant of the agent that has not ended; a key that is bound to an agent sees its own only."""
     caller = request.auth  # type: ignore[attr-defined] # set by the guard
-    if not caller.can_speak_for(agent_id):
+    if not caller.can_speak_for_agent(agent_id):
         raise Forbidden(
             f"This key is bound to {caller.bound_agents_label} and may not ask about other agents."
         )

@@ -317,7 +317,7 @@ def caller_identity(request: HttpRequest) -> KeyIdentity:
 
 def resolve_agent_of_api_key(caller: KeyIdentity, agent_id: str | None) -> str | None:
     """Return the agent a call speaks for: an agent's key speaks for that agent alone."""
-    if agent_id is not None and not caller.can_speak_for(agent_id):
+    if agent_id is not None and not caller.can_speak_for_agent(agent_id):
         raise Forbidden(f"This key is bound to {caller.bound_agents_label} and may not act for other agents.")
     if agent_id is None and caller.agents is not None:
         raise Forbidden(
@@ -342,7 +342,7 @@ def require_writable_request_session(body: NewPermissionRequestIn, caller: KeyId
     """
     if not body.session_id or not Session.objects.filter(pk=body.session_id).exists():
         return
-    ownership.require_session_writer(caller, body.session_id)
+    ownership.require_session_write_access(caller, body.session_id)
     if body.event_id is None:
         return
     if not Event.objects.filter(pk=body.event_id, session_id=body.session_id).exists():

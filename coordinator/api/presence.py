@@ -85,7 +85,7 @@ def receive_agent_heartbeat(request: HttpRequest, agent_id: Text) -> dict[str, A
 
     Where the answer's `enabled` is false, people have switched the agent off: it should stop working.
     """
-    if not calling_key(request).can_speak_for(agent_id):
+    if not calling_key(request).can_speak_for_agent(agent_id):
         raise Forbidden(
             f"This key is bound to {calling_key(request).bound_agents_label} and may not act for {agent_id}."
         )

@@ -117,7 +117,7 @@ def create_run(request: HttpRequest, body: RunOrder) -> Status[dict[str, Any]]:
         body.parent_session_id,
         forked if isinstance(forked, str) else None,
     )
-    ownership.require_session_writer(calling_key(request), *(name for name in touched if name))
+    ownership.require_session_write_access(calling_key(request), *(name for name in touched if name))
     demands = body.additional_demands
     run = runs.queue_ordered_run(
         kind=body.type.value,
@@ -200,7 +200,7 @@ def list_runs(request: HttpRequest, page: Query[RunsPage]) -> dict[str, Any]:
 
 def runs_readable_by_key(key: KeyIdentity) -> QuerySet[Run]:
     everything = Run.objects.select_related("ordered_with")
-    if ownership.can_read_everything(key):
+    if ownership.can_read_all_sessions(key):
         return everything
     return everything.filter(session__in=ownership.readable_sessions(key))
 
@@ -238,7 +238,7 @@ def get_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
 def stop_run(request: HttpRequest, run_id: Text) -> dict[str, Any]:
     """Cancels a pending run; any other is stopped by its runner, which learns of it at once. 400 once it has ended."""
     session_id = Run.objects.filter(pk=run_id).values_list("session_id", flat=True).first()
-    ownership.require_session_writer(calling_key(request), *filter(None, [session_id]))
+    ownership.require_session_write_access(calling_key(request), *filter(None, [session_id]))
     return stop_result_as_json(
         runs.request_run_stop(run_id, actor=calling_key(request).caller_actor, now=timezone.now())
     )

@@ -313,7 +313,7 @@ class SessionBinding(BaseModel):
 )
 def bind_session(request: HttpRequest, session_id: Text, body: SessionBinding) -> dict[str, Any]:
     """The session's status becomes `running`. 409 where an agent's key gives another session's executor_session_id."""
-    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_session_write_access(calling_key(request), session_id)
     ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
     session = sessions.bind_session_executor(session_id, **body.model_dump())
     return {"ok": True, "session": wire.session_as_json(session)}
@@ -342,7 +342,7 @@ def update_session_metadata(request: HttpRequest, session_id: Text, body: Sessio
 
     409 where an agent's key gives another session's executor_session_id.
     """
-    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_session_write_access(calling_key(request), session_id)
     ownership.require_unused_executor_id(calling_key(request), session_id, body.executor_session_id)
     session = sessions.save_session_metadata(session_id, body.model_dump())
     return {"ok": True, "session": wire.session_as_json(session)}
@@ -383,7 +383,7 @@ def stop_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     A running run is stopped by its runner, which learns of it at once; the session is `stopping` until then. The
     process of an idle session is stopped in the same way.
     """
-    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_session_write_access(calling_key(request), session_id)
     return stop_result_as_json(
         runs.request_session_stop(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
     )
@@ -414,7 +414,7 @@ class DeletedSession(Ok):
 )
 def delete_session(request: HttpRequest, session_id: Text) -> dict[str, Any]:
     """409 while a runner works on it or keeps its process: stop it first. Its children become sessions of their own."""
-    ownership.require_session_writer(calling_key(request), session_id)
+    ownership.require_session_write_access(calling_key(request), session_id)
     removal = sessions.remove_session(session_id, actor=calling_key(request).caller_actor, now=timezone.now())
     return {
         "ok": True,

@@ -67,8 +67,10 @@ def limit_as_json(row: SubscriptionLimit) -> dict[str, object]:
         "name": row.name,
         "window_minutes": row.window_minutes,
         "used_percent": row.used_percent,
-        "resets_at": instants.format_canonical_instant(instants.from_microseconds(row.resets_at_us)),
-        "reported_at": instants.format_canonical_instant(instants.from_microseconds(row.reported_at_us)),
+        "resets_at": instants.format_canonical_instant(instants.instant_from_microseconds(row.resets_at_us)),
+        "reported_at": instants.format_canonical_instant(
+            instants.instant_from_microseconds(row.reported_at_us)
+        ),
     }
 
 

@@ -709,7 +709,7 @@ _MEANINGS = {
 
 
 def make_claude_reader(file: TranscriptFile, kinds: dict[str, str]) -> ClaudeTranscriptReader:
-    if file.agent and file.agent not in kinds and (kind := file.read_agent_kind()):
+    if file.agent and file.agent not in kinds and (kind := file.read_subagent_kind()):
         kinds[file.agent] = kind
     return ClaudeTranscriptReader(file.transcript_session_id, file.agent, kinds, file.changed)
 

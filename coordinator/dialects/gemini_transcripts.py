@@ -41,8 +41,8 @@ from coordinator.importing.lines import BROKEN, ImportedEvent, ImportedLine, Unk
 from coordinator.importing.transcripts import (
     TranscriptFile,
     TranscriptLine,
+    iterate_document_as_single_line,
     iterate_transcript_lines,
-    iterate_whole_document,
 )
 from coordinator.lib import instants
 from coordinator.sessions.reports import REWIND
@@ -343,7 +343,11 @@ def is_gemini_chat_file(path: Path) -> bool:
 
 
 def read_gemini_lines(file: TranscriptFile) -> Iterator[TranscriptLine]:
-    return iterate_whole_document(file) if file.path.suffix == ".json" else iterate_transcript_lines(file)
+    return (
+        iterate_document_as_single_line(file)
+        if file.path.suffix == ".json"
+        else iterate_transcript_lines(file)
+    )
 
 
 FORMAT = TranscriptFormat(

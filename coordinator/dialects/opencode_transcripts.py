@@ -122,7 +122,11 @@ def read_opencode_parts(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str,
 def format_milliseconds(ms: Any) -> str:
     number = count_or_zero(int(ms) if isinstance(ms, float) and 0 <= ms < 2**53 else ms)
     try:
-        return instants.format_canonical_instant(instants.from_microseconds(number * 1000)) if number else ""
+        return (
+            instants.format_canonical_instant(instants.instant_from_microseconds(number * 1000))
+            if number
+            else ""
+        )
     except (OverflowError, ValueError, OSError):
         return ""
 

@@ -16,7 +16,7 @@ from django.db import InterfaceError, OperationalError
 from coordinator.api.edge_operations import OPERATIONS, EdgeOperation
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.gateway.endpoint import GatewayEndpoint
-from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
+from coordinator.edge.hooks.endpoint import HookEndpoint, parse_hook_wait_seconds
 from coordinator.edge.hooks.guard import HookGuard
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
@@ -29,7 +29,7 @@ from coordinator.edge.http.client_addresses import find_client_network, get_clie
 from coordinator.edge.http.messages import (
     OPERATION,
     ClientDisconnected,
-    build_database_error,
+    build_database_unavailable_error,
     get_request_headers,
     send_error,
 )
@@ -97,7 +97,7 @@ class Application:
         self.auth = Authenticator(self.threads)
         self.bodies = RequestBodies()
         self._safe_headers = build_security_headers()
-        intake = RequestBodyIntake(self.bodies, self.auth.identify_sender)
+        intake = RequestBodyIntake(self.bodies, self.auth.identify_authenticated_sender)
         self.django = DjangoBridge(
             get_wsgi_application(),
             threads=settings.THREADS,
@@ -120,7 +120,7 @@ class Application:
         self.readiness = ReadinessEndpoint(self.feed, self.writer, self.threads)
         self.reporter = MetricsReporter(
             {
-                "signalbox_writer_queue_events": lambda: self.writer.waiting_events,
+                "signalbox_writer_queue_events": lambda: self.writer.waiting_event_count,
                 "signalbox_streams_open": lambda: len(self.streams),
                 "signalbox_polls_held": lambda: len(self.waits),
             }
@@ -146,7 +146,7 @@ class Application:
             endpoint = HookEndpoint(
                 self.auth, recorder, self.rulings, asker, self.bodies, gate=gate, notes=notes
             )
-            self.hooks[name] = HookGuard(endpoint, self.rulings, read_hook_wait)
+            self.hooks[name] = HookGuard(endpoint, self.rulings, parse_hook_wait_seconds)
         self.gateway = GatewayEndpoint(
             self.auth,
             rulings=self.rulings,
@@ -170,9 +170,9 @@ class Application:
             "stream_live_page": self.stream_live_page,
             "metrics": self.metrics.answer_metrics_scrape,
             "ready": self.readiness.answer_readiness,
-            "mcp_beside_ask": self.gateway.local_calls.answer_call_question,
-            "mcp_all_post": self.gateway.post_to_all_servers,
-            "mcp_all_get": self.gateway.stream_combined_updates,
+            "mcp_beside_ask": self.gateway.local_calls.handle_call_decision_request,
+            "mcp_all_post": self.gateway.handle_post_to_all_servers,
+            "mcp_all_get": self.gateway.stream_all_servers_tool_updates,
             "mcp_all_delete": self.gateway.delete_combined_session,
         }
         self._item_endpoints: dict[str, ItemEndpoint] = {
@@ -183,13 +183,13 @@ class Application:
             "tell_updates": driving.receive_session_updates,
             "ask_for_agent": driving.answer_permission_question,
             "withdraw_for_agent": driving.withdraw_permission_question,
-            "mcp_collection_post": self.gateway.post_to_collection,
-            "mcp_collection_get": self.gateway.stream_collection_updates,
+            "mcp_collection_post": self.gateway.handle_post_to_collection,
+            "mcp_collection_get": self.gateway.stream_collection_tool_updates,
             "mcp_collection_delete": self.gateway.delete_collection_session,
-            "mcp_server_post": self.gateway.post_server_message,
+            "mcp_server_post": self.gateway.handle_post_to_server,
             "mcp_beside_cancel": self.gateway.local_calls.cancel_local_call,
             "mcp_beside_end": self.gateway.local_calls.record_local_call_end,
-            "mcp_beside_listing": self.gateway.local_calls.answer_local_listing,
+            "mcp_beside_listing": self.gateway.local_calls.handle_local_tool_listing,
             "mcp_server_get": self.gateway.stream_server_messages,
             "mcp_server_delete": self.gateway.delete_server_session,
         }
@@ -207,7 +207,7 @@ class Application:
                     scope, body.receive, add_security_headers(body.send, self._safe_headers)
                 )
             finally:
-                request.finish_request()
+                request.log_finished_request()
             await body.discard_remaining_body()
 
     async def route_http_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -227,7 +227,7 @@ class Application:
             await send_error(send, error)
         except (OperationalError, InterfaceError) as problem:
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_error(send, build_database_error())
+            await send_error(send, build_database_unavailable_error())
         except ThreadsClosed:
             await send_error(send, ServiceRestarting(STOPPING, retry_after=1))
         except ClientDisconnected:  # or it only sent its body too slowly, and still listens
@@ -255,24 +255,24 @@ class Application:
         """`POST /hooks/{agent}` (edge.hooks)."""
         guard = self.hooks.get(agent)
         if guard is None:
-            await self.auth.admit_program(scope, get_request_headers(scope))
+            await self.auth.admit_api_key_caller(scope, get_request_headers(scope))
             raise NotFound(
                 f"No agent {agent[:100]!r} is known here. Post to one of: {', '.join(self.hooks)}."
             )
-        await guard.guard_hook(scope, receive, send)
+        await guard.answer_hook_with_fallback(scope, receive, send)
 
     async def stream_session_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /sse/sessions?session_id=&include_init=`, as recorded (live/recorded_stream.py)."""
         headers = get_request_headers(scope)
         admission = await self.auth.admit_stream_reader(scope, headers)
         caller = admission.caller
-        session_id, with_init = session_stream.parse_stream_query(scope["query_string"])
-        if not ownership.can_read_everything(caller):
+        session_id, with_init = session_stream.parse_session_stream_query(scope["query_string"])
+        if not ownership.can_read_all_sessions(caller):
             await self.require_session_stream_access(caller, session_id)
 
         async def load_initial_frames(upto: int) -> list[EventFrame]:
             return (
-                await self.threads.run_in_thread(session_stream.load_init_frames, session_id, upto)
+                await self.threads.run_in_thread(session_stream.build_session_init_frames, session_id, upto)
                 if with_init
                 else []
             )
@@ -285,12 +285,12 @@ class Application:
             after=parse_last_event_id(headers.get(b"last-event-id"), None),
             hello=load_initial_frames,
         )
-        await self.streams.serve_stream(send, opening, admission.require_still_allowed)
+        await self.streams.serve_sse_stream(send, opening, admission.require_still_allowed)
 
     def build_session_channel(self, session_id: str | None) -> LiveChannel:
         return LiveChannel(
             session_stream.session_stream_topics(session_id),
-            lambda changes: self.threads.run_in_thread(session_stream.render_recorded_frames, changes),
+            lambda changes: self.threads.run_in_thread(session_stream.render_session_stream_frames, changes),
         )
 
     async def require_session_stream_access(self, caller: KeyIdentity, session_id: str | None) -> None:
@@ -304,7 +304,7 @@ class Application:
     async def stream_live_page(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /ui/live/?topics=&last=`: a page's stream (live/pages.py)."""
         headers = get_request_headers(scope)
-        viewer = await self.auth.authenticate_viewer(headers)
+        viewer = await self.auth.authenticate_session_cookie(headers)
         names = live.parse_requested_topics(scope["query_string"])
         live.require_allowed_topics(viewer, names)
         query = parse_qs(scope["query_string"].decode("latin-1"))
@@ -313,7 +313,7 @@ class Application:
             return live.page_ready_frames(upto)
 
         async def require_topics_allowed() -> None:
-            live.require_allowed_topics(await self.auth.authenticate_viewer(headers), names)
+            live.require_allowed_topics(await self.auth.authenticate_session_cookie(headers), names)
 
         opening = StreamOpening(
             client=f"user:{viewer.username}",
@@ -324,7 +324,7 @@ class Application:
             hello=build_initial_frames,
             most_replayed=live.MOST_REPLAYED,
         )
-        await self.streams.serve_stream(send, opening, require_topics_allowed)
+        await self.streams.serve_sse_stream(send, opening, require_topics_allowed)
 
     def build_live_channel(self, names: frozenset[str]) -> LiveChannel:
         async def summarize_live_changes(changes: Sequence[FeedChange]) -> list[EventFrame]:
@@ -337,7 +337,7 @@ class Application:
             lambda changes: self.threads.run_in_thread(
                 live.render_page_frames, self.fragments, names, changes
             ),
-            pause=live.drawing_pause(names),
+            pause=live.seconds_between_page_redraws(names),
             sum_up=summarize_live_changes if live.find_requested_views(names) else None,
             sum_up_pause=live.SUMMARY_PAUSE,
         )
@@ -361,24 +361,26 @@ class Application:
         self.feed.start_feed()
         self.hub.listeners.insert(0, self.forget_changed_identities_of_callers)
         self.hub.start_following_feed()
-        await self.rulings.refresh_rules()
+        await self.rulings.refresh_policy_rules()
         self.writer.start()
-        self.streams.start_tending()
-        register_trial_runner(partial(self.gateway.trials.run_from_thread, asyncio.get_running_loop()))
+        self.streams.start_channel_maintenance()
+        register_trial_runner(
+            partial(self.gateway.trials.run_tool_trial_from_thread, asyncio.get_running_loop())
+        )
         self.housekeeper.start()
         self.reporter.start()
 
     def forget_changed_identities_of_callers(self, batch: Sequence[FeedChange]) -> None:
         before = self.auth.generation
-        self.auth.forget_changed_identities(batch)
+        self.auth.clear_caches_on_identity_change(batch)
         if self.auth.generation != before:
-            self.streams.recheck_all_streams()
+            self.streams.recheck_permissions_of_open_streams()
             self.waits.recheck_waiters()
 
     def release_pending_requests(self) -> None:
         """Answer held polls and end streams, now: the worker is about to stop. May be called twice."""
         self.readiness.stopping = True
-        self.waits.release_waiters()
+        self.waits.answer_all_waiters_now()
         self.streams.close_all_streams()
         self.gateway.cut_open_streams()
 

@@ -125,7 +125,7 @@ def build_feed_triggers(
     return (build_sqlite_triggers if is_sqlite(on) else build_postgres_triggers)(feed_table, columns)
 
 
-def watched_columns(feed_table: FeedTable, columns: list[str]) -> list[str]:
+def columns_published_on_update(feed_table: FeedTable, columns: list[str]) -> list[str]:
     return [column for column in columns if column not in feed_table.quiet]
 
 
@@ -133,7 +133,9 @@ def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator
     for op in feed_table.ops:
         row = "OLD" if op == "delete" else "NEW"
         name = f"{PREFIX}{feed_table.table}_{op}"
-        watched = " OR ".join(f'OLD."{c}" IS NOT NEW."{c}"' for c in watched_columns(feed_table, columns))
+        watched = " OR ".join(
+            f'OLD."{c}" IS NOT NEW."{c}"' for c in columns_published_on_update(feed_table, columns)
+        )
         yield FeedTrigger(
             name,
             feed_table.table,
@@ -144,7 +146,7 @@ def build_sqlite_triggers(feed_table: FeedTable, columns: list[str]) -> Iterator
                 "        CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER),\n"
                 # SQLite takes NULL in a TEXT PRIMARY KEY: whoever stores such a row shall not be refused for our sake.
                 f"        '{feed_table.topic}', coalesce({row}.{feed_table.key}, ''),"
-                f" {parent_expression(feed_table, row)},"
+                f" {parent_column_sql(feed_table, row)},"
                 f" '{published_operation(feed_table, op)}');\nEND",
             ),
         )
@@ -155,7 +157,7 @@ def build_postgres_triggers(feed_table: FeedTable, columns: list[str]) -> Iterat
         f"CREATE OR REPLACE FUNCTION {PREFIX}{feed_table.table}() RETURNS trigger LANGUAGE plpgsql AS "
         f"$body${postgres_trigger_body(feed_table)}$body$"
     )
-    watched = watched_columns(feed_table, columns)
+    watched = columns_published_on_update(feed_table, columns)
     changed = " OR ".join(f'OLD."{c}" IS DISTINCT FROM NEW."{c}"' for c in watched)
     for op in feed_table.ops:
         name = f"{PREFIX}{feed_table.table}_{op}"
@@ -178,7 +180,7 @@ def postgres_trigger_body(feed_table: FeedTable) -> str:
         return (
             "INSERT INTO changes (at, topic, key, parent, op) VALUES (\n"
             "            (extract(epoch FROM clock_timestamp()) * 1000)::bigint,\n"
-            f"            '{feed_table.topic}', {row}.{feed_table.key}, {parent_expression(feed_table, row)}, {op});"
+            f"            '{feed_table.topic}', {row}.{feed_table.key}, {parent_column_sql(feed_table, row)}, {op});"
         )
 
     op = "'update'" if feed_table.part else "lower(TG_OP)"
@@ -196,7 +198,7 @@ END
 """
 
 
-def parent_expression(feed_table: FeedTable, row: str) -> str:
+def parent_column_sql(feed_table: FeedTable, row: str) -> str:
     return f"{row}.{feed_table.parent}" if feed_table.parent else "NULL"
 
 

@@ -69,12 +69,12 @@ def max_words_per_prefix() -> int:
     return MOST_WORDS[engine_name()]
 
 
-def most_phrase_words() -> int:
+def max_event_terms_for_phrases() -> int:
     """Return among how many words of an event phrases are found."""
     return MOST_PHRASE_WORDS[engine_name()]
 
 
-def iterate_stretch_sizes() -> Iterator[int]:
+def iterate_search_batch_sizes() -> Iterator[int]:
     """Yield how many events the stretches should have that are asked for one after the other."""
     *first, last = STRETCHES[engine_name()]
     yield from first
@@ -95,7 +95,7 @@ def without_table_scans() -> Iterator[None]:
         yield
 
 
-def count_spans(spans: Sequence[tuple[int, int]]) -> None:
+def add_indexed_event_counts(spans: Sequence[tuple[int, int]]) -> None:
     """Note how many more events are indexed of each span of time. Part of a transaction."""
     if spans:
         with connection.cursor() as cursor:
@@ -122,7 +122,7 @@ def build_tsquery(groups: Groups) -> str:
     )
 
 
-def search_index_keys() -> tuple[str, str]:
+def search_index_table_and_id() -> tuple[str, str]:
     """Return the table with a row for each indexed event, and its column of ids."""
     return _KEYS[engine_name()]
 
@@ -182,7 +182,7 @@ def store_search_words(words: list[str]) -> None:
         )
 
 
-def cut_words_into_pieces(after: str, upto: str) -> None:
+def index_word_pieces_in_range(after: str, upto: str) -> None:
     """Cut those of the kept words, after the one and up to the other, that are not cut into pieces yet."""
     cut = "UPDATE sbx_search_terms SET cut = true WHERE NOT cut AND word > %s AND word <= %s"
     if is_sqlite():
@@ -243,7 +243,7 @@ def index_event_texts(documents: Sequence[tuple[int, str]]) -> None:
             )
 
 
-def sort_gathered_words() -> None:
+def flush_gin_pending_lists() -> None:
     """Have PostgreSQL sort what it gathered for its GIN indexes into them: each search reads all that it gathered.
 
     Nothing is done where the indexes are another role's: autovacuum does it.
@@ -276,7 +276,7 @@ def clear_search_index() -> None:
 
 
 @contextmanager
-def prepare_event_removal(
+def prepare_search_index_removal(
     event_ids: Sequence[int], stretches_of_words: Iterable[tuple[str, str]]
 ) -> Iterator[Callable[[Sequence[int]], None]]:
     """Give a function that takes some of the events `event_ids` out of the index, called in a transaction.
@@ -287,12 +287,12 @@ def prepare_event_removal(
     if not is_sqlite():
         yield delete_indexed_events
         return
-    drop_removal_tables()
+    drop_index_removal_tables()
     try:
         collect_indexed_words(event_ids, stretches_of_words)
-        yield delete_collected_events
+        yield delete_collected_events_from_index
     finally:
-        drop_removal_tables()
+        drop_index_removal_tables()
 
 
 def delete_indexed_events(events: Sequence[int]) -> None:
@@ -300,7 +300,7 @@ def delete_indexed_events(events: Sequence[int]) -> None:
         cursor.execute("DELETE FROM sbx_search WHERE event_id = ANY(%s)", [list(events)])
 
 
-def drop_removal_tables() -> None:
+def drop_index_removal_tables() -> None:
     with connection.cursor() as cursor:
         for name in ("sbx_gone", "sbx_gone_words", "sbx_places"):
             cursor.execute(f"DROP TABLE IF EXISTS temp.{name}")
@@ -322,7 +322,7 @@ def collect_indexed_words(event_ids: Sequence[int], stretches_of_words: Iterable
         cursor.execute("CREATE INDEX temp.sbx_gone_words_id ON sbx_gone_words (id)")
 
 
-def delete_collected_events(events: Sequence[int]) -> None:
+def delete_collected_events_from_index(events: Sequence[int]) -> None:
     marks = ", ".join(["%s"] * len(events))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -342,7 +342,7 @@ def list_orphaned_index_words(after: str, upto: str) -> list[str]:
         return [word for (word,) in cursor.fetchall()]
 
 
-def delete_unused_words(words: Sequence[str]) -> None:
+def delete_search_terms_without_events(words: Sequence[str]) -> None:
     """Forget those of the kept words that no event has. The caller keeps others from adding some meanwhile."""
     marks = ", ".join(["%s"] * len(words))
     with connection.cursor() as cursor:

@@ -145,7 +145,7 @@ def is_retryable_lock_error(problem: OperationalError) -> bool:
     return getattr(problem.__cause__, "sqlstate", None) in {DEADLOCK, NO_LOCK}
 
 
-def retry_for_locks(work: Callable[[], object], tries: int = TRIES) -> None:
+def retry_on_lock_errors(work: Callable[[], object], tries: int = TRIES) -> None:
     """Do what needs locks that everybody needs: a moment's wait each time, with pauses in which others go on.
 
     Raises the last OperationalError where they are not to be had.

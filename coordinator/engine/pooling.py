@@ -56,7 +56,7 @@ def is_pooled_by_transaction() -> bool:
         other.close()
 
 
-def list_missing_limits(on: BaseDatabaseWrapper = connection) -> list[str]:
+def list_unapplied_timeout_settings(on: BaseDatabaseWrapper = connection) -> list[str]:
     """Return which of the limits that each connection asks for are not in force: a pooler drops them."""
     with on.cursor() as cursor:
         cursor.execute(

@@ -17,7 +17,7 @@ ROOM = 1.2  # times the database, for what the run adds
 
 
 @contextmanager
-def rehearse_writes(folder: Path) -> Iterator[None]:
+def roll_back_writes_of_block(folder: Path) -> Iterator[None]:
     """Undo all that the block writes.
 
     On PostgreSQL it is one transaction, which others do not notice. SQLite has one writer, so there the block

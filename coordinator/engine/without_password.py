@@ -29,7 +29,7 @@ def find_passwordless_address(*, loopback: bool) -> str | None:
 
     configured = connection.get_connection_params()
     users = dict.fromkeys((str(configured.get("user") or SUPERUSER), SUPERUSER))
-    for host, port in list(list_tried_addresses(configured, loopback=loopback))[:MOST_ADDRESSES]:
+    for host, port in list(list_database_addresses_to_try(configured, loopback=loopback))[:MOST_ADDRESSES]:
         for user in users:
             try:
                 psycopg.connect(
@@ -50,7 +50,9 @@ def find_passwordless_address(*, loopback: bool) -> str | None:
     return None
 
 
-def list_tried_addresses(configured: dict[str, object], *, loopback: bool) -> Iterator[tuple[str, str]]:
+def list_database_addresses_to_try(
+    configured: dict[str, object], *, loopback: bool
+) -> Iterator[tuple[str, str]]:
     hosts = str(configured.get("host") or "").split(",")
     ports = str(configured.get("port") or "5432").split(",")
     is_local = False

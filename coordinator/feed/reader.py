@@ -22,7 +22,7 @@ from coordinator.engine import pooling
 from coordinator.engine.commits import CommitWatcher, open_commit_watcher
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.lib import process_metrics as meters
-from coordinator.lib.instants import to_milliseconds
+from coordinator.lib.instants import instant_to_milliseconds
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def prune_changes(now: datetime, *, keep_rows: int = KEEP_ROWS, keep_for: timede
 
     The newest row always stays: from its id a client can tell that it missed nothing.
     """
-    horizon = to_milliseconds(now - keep_for)
+    horizon = instant_to_milliseconds(now - keep_for)
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM changes WHERE at >= %s ORDER BY id LIMIT 1", [horizon])
         young = cursor.fetchone()

@@ -3,7 +3,7 @@
 The decorators keep what they declare on the view, and hold it there too:
 
 - `require_safe`, `require_GET`, `require_POST`, `require_http_methods`: Django's, which also note the methods.
-- `dashboard.frame.guards` and `open_to_anyone`: the role. Operations of the API declare scopes with `auth=`.
+- `dashboard.frame.guards` and `allow_anonymous_access`: the role. Operations of the API declare scopes with `auth=`.
 - `limit_body` (coordinator/lib/body_limits.py): the size of the body. Without it, a view that changes something takes
   a form from who has signed in, and an operation of the API takes JSON from a key.
 
@@ -30,7 +30,7 @@ def require_http_methods(methods: Sequence[str]) -> Callable[[View], View]:
     """Answer 405 to every other method, and declare these on the view."""
 
     def decorate_view(view: View) -> View:
-        return declare_methods(http.require_http_methods(list(methods))(view), methods)
+        return declare_http_methods(http.require_http_methods(list(methods))(view), methods)
 
     return decorate_view
 
@@ -40,33 +40,33 @@ require_POST = require_http_methods(["POST"])
 require_safe = require_http_methods(["GET", "HEAD"])
 
 
-def declare_methods(view: View, methods: Sequence[str]) -> View:
+def declare_http_methods(view: View, methods: Sequence[str]) -> View:
     """Declare the methods of a view that already refuses all others."""
     view.allowed_methods = tuple(methods)  # type: ignore[attr-defined]
     return view
 
 
-def declare_role(view: View, role: str) -> View:
+def declare_minimum_role(view: View, role: str) -> View:
     """Declare the least role of a view that already refuses everybody else."""
     view.needed_role = role  # type: ignore[attr-defined]
     return view
 
 
-def open_to_anyone(view: View) -> View:
+def allow_anonymous_access(view: View) -> View:
     """Declare that a view is for everybody, signed in or not: it shows nothing of anybody, or leads in or out."""
-    return declare_role(view, ANYONE)
+    return declare_minimum_role(view, ANYONE)
 
 
-def find_body_allowance(path: str, method: str) -> BodyAllowance:
+def body_allowance_of_url(path: str, method: str) -> BodyAllowance:
     """Return how much a request for one of Django's URLs may send; what a stranger may, where nothing is there."""
     try:
         view = resolve(path).func
     except Resolver404:
         return SMALL
-    return read_body_allowance(view, method)
+    return body_allowance_of_view(view, method)
 
 
-def read_body_allowance(view: Callable[..., Any], method: str) -> BodyAllowance:
+def body_allowance_of_view(view: Callable[..., Any], method: str) -> BodyAllowance:
     """Return what the view declares for the method: `limit_body`, or the default of its role."""
     operations: dict[str, BodyAllowance] | None = getattr(view, "body_allowances", None)
     if operations is not None:  # a path of the API (api/application.py)

@@ -40,7 +40,7 @@ class KeyIdentity:
     agents: frozenset[str] | None = None
 
     @property
-    def is_bound(self) -> bool:
+    def is_bound_to_agents(self) -> bool:
         """Say whether the key speaks for certain agents alone."""
         return self.agent_id is not None or self.agents is not None
 
@@ -54,13 +54,13 @@ class KeyIdentity:
         """The agents that the key is bound to, as a message lists them."""
         return ", ".join(sorted(self.bound_agents)) or "no agent that can be read"
 
-    def can_speak_for(self, agent_id: str | None) -> bool:
+    def can_speak_for_agent(self, agent_id: str | None) -> bool:
         """Say whether the key may speak for this agent."""
-        return not self.is_bound or agent_id in self.bound_agents
+        return not self.is_bound_to_agents or agent_id in self.bound_agents
 
     def agent_name_for_report(self, reported: str | None) -> str | None:
         """Return whose a session is that the key reports: the reported agent's, unless the key is bound to others."""
-        return reported if self.can_speak_for(reported) else min(self.bound_agents, default=None)
+        return reported if self.can_speak_for_agent(reported) else min(self.bound_agents, default=None)
 
     def restrict_to_agent(self, agent_id: str) -> KeyIdentity:
         """Return the caller as one agent: of several the named one, else whom it is bound to. Raises Forbidden."""
@@ -104,7 +104,7 @@ def is_unbound_agent_key(key: ApiKey) -> bool:
     return key.bound_agents is None and bool(SPEAK_AS_AGENTS & set(key.scope_names))
 
 
-def find_key_problem(key: ApiKey, now: datetime) -> str:
+def describe_key_refusal(key: ApiKey, now: datetime) -> str:
     """Return why a key is refused by now, as its caller is told; nothing where it is good."""
     if key.revoked_at is not None or RevokedKey.objects.filter(pk=key.key_hash).exists():
         return UNKNOWN

@@ -23,30 +23,30 @@ from coordinator.identity.scopes import READ_ALL, SPEAK_AS_AGENTS, TAKE_RUNS, WR
 from coordinator.models import Session, SessionWriter
 
 
-def can_write_everywhere(caller: KeyIdentity) -> bool:
+def can_write_all_sessions(caller: KeyIdentity) -> bool:
     """Say whether no session is closed to this key."""
-    writes = WRITE_ALL if caller.is_bound else WRITE_ALL | SPEAK_AS_AGENTS
+    writes = WRITE_ALL if caller.is_bound_to_agents else WRITE_ALL | SPEAK_AS_AGENTS
     return bool(caller.scopes & writes)
 
 
-def can_read_everything(caller: KeyIdentity) -> bool:
+def can_read_all_sessions(caller: KeyIdentity) -> bool:
     """Say whether the key may look at every session."""
-    return not caller.is_bound or bool(caller.scopes & READ_ALL)
+    return not caller.is_bound_to_agents or bool(caller.scopes & READ_ALL)
 
 
 def readable_sessions(caller: KeyIdentity) -> QuerySet[Session]:
     """Return the sessions that the key may look at."""
     everything = Session.objects.all()
-    return everything if can_read_everything(caller) else everything.filter(own_sessions_condition(caller))
+    return everything if can_read_all_sessions(caller) else everything.filter(own_sessions_condition(caller))
 
 
 def require_readable_session(caller: KeyIdentity, session_id: str | None) -> None:
     """Raise NotFound, as for one that does not exist, for a session that the key may not look at."""
-    if not can_read_everything(caller) and not readable_sessions(caller).filter(pk=session_id).exists():
+    if not can_read_all_sessions(caller) and not readable_sessions(caller).filter(pk=session_id).exists():
         raise NotFound("Session not found")
 
 
-def require_session_writer(caller: KeyIdentity, *session_ids: str) -> None:
+def require_session_write_access(caller: KeyIdentity, *session_ids: str) -> None:
     """Raise what `find_session_write_refusals` says of the first session that the key may not write into."""
     for refusal in find_session_write_refusals(caller, session_ids).values():
         raise refusal
@@ -59,7 +59,7 @@ def find_session_write_refusals(caller: KeyIdentity, session_ids: Iterable[str])
     writes where there is nothing to hide.
     """
     matching_session_ids = {session_id for session_id in session_ids if "\x00" not in session_id}
-    if not matching_session_ids or can_write_everywhere(caller):
+    if not matching_session_ids or can_write_all_sessions(caller):
         return {}
     closed = matching_session_ids - set(
         Session.objects.filter(own_sessions_condition(caller), pk__in=matching_session_ids).values_list(
@@ -78,7 +78,7 @@ def require_unused_executor_id(caller: KeyIdentity, session_id: str, executor_se
 
     Hooks and telemetry are told to sessions by that id: those of the other would go astray.
     """
-    if executor_session_id is None or not caller.is_bound or can_write_everywhere(caller):
+    if executor_session_id is None or not caller.is_bound_to_agents or can_write_all_sessions(caller):
         return
     namesakes = Session.objects.filter(executor_session_id=executor_session_id).exclude(pk=session_id)
     if namesakes.exists():
@@ -93,4 +93,4 @@ OF_ANOTHER_RUNNER = (
 def own_sessions_condition(caller: KeyIdentity) -> Q:
     """Return the test for sessions that are the key's own, or its agent's."""
     by_key = Q(pk__in=SessionWriter.objects.filter(writer=caller.name).values("session_id"))
-    return by_key | Q(agent_name__in=caller.bound_agents) if caller.is_bound else by_key
+    return by_key | Q(agent_name__in=caller.bound_agents) if caller.is_bound_to_agents else by_key

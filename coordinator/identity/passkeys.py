@@ -73,7 +73,7 @@ def relying_party_origin() -> str:
     return f"{parts.scheme}://{parts.hostname}{port}"
 
 
-def find_installation_problem() -> str:
+def find_passkey_configuration_problem() -> str:
     """Return why passkeys cannot work at this installation's address; "" where they can."""
     parts = urlsplit(settings.PUBLIC_URL)
     host = relying_party_id()
@@ -102,7 +102,7 @@ def find_address_problem(scheme: str, host: str) -> str:
         scheme: http or https.
         host: The Host header, with the port if there is one.
     """
-    if problem := find_installation_problem():
+    if problem := find_passkey_configuration_problem():
         return problem
     if f"{scheme}://{host}".lower() == relying_party_origin():
         return ""
@@ -136,7 +136,7 @@ def build_passkey_creation_options(
     return dict(json.loads(webauthn.options_to_json(options)))
 
 
-def build_request_options(challenge: bytes, allowed: Iterable[Passkey]) -> dict[str, Any]:
+def build_passkey_request_options(challenge: bytes, allowed: Iterable[Passkey]) -> dict[str, Any]:
     """Return what the browser needs to use a passkey: one of `allowed`, or whichever its person chooses."""
     import webauthn  # noqa: PLC0415
     from webauthn.helpers import base64url_to_bytes, structs  # noqa: PLC0415
@@ -173,7 +173,7 @@ def parse_passkey_answer(text: str) -> PasskeyAnswer:
     return PasskeyAnswer(credential_id.rstrip("="), client_data.challenge, user_handle.rstrip("="), content)
 
 
-def hash_challenge(challenge: bytes) -> str:
+def hash_passkey_challenge(challenge: bytes) -> str:
     """Return what is stored of a challenge."""
     return hashlib.sha256(challenge).hexdigest()
 

@@ -41,7 +41,7 @@ def bind_session_to_browser(
         session.pop(HELD, None)
 
 
-def find_proof_problem(session: SessionBase, secret: str, now: datetime) -> Lack | None:
+def find_browser_secret_problem(session: SessionBase, secret: str, now: datetime) -> Lack | None:
     """Return what is wrong with what a browser offers as its secret, or None where it proves the sign-in."""
     held_proof = session.get(HELD)
     if not isinstance(held_proof, dict) or not secret:
@@ -52,7 +52,7 @@ def find_proof_problem(session: SessionBase, secret: str, now: datetime) -> Lack
     return "old" if now - proven_at > timedelta(seconds=settings.SIGN_IN_GOOD_FOR) else None
 
 
-def is_recently_confirmed(
+def is_person_recently_confirmed(
     session: SessionBase, within: timedelta, now: datetime, *, needs_passkey: bool
 ) -> bool:
     """Return whether the person confirmed who they are within that time.
@@ -70,7 +70,7 @@ def is_recently_confirmed(
     )
 
 
-def bound_secret_hash(session: SessionBase) -> str:
+def bound_browser_secret_hash(session: SessionBase) -> str:
     """Return the hash of the secret that the session is tied to; empty where it is tied to none."""
     held_proof = session.get(HELD)
     return str(held_proof.get("hash", "")) if isinstance(held_proof, dict) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from coordinator.identity.keys import KeyIdentity, find_key_problem
+from coordinator.identity.keys import KeyIdentity, describe_key_refusal
 from coordinator.identity.scopes import GATEWAY
 from coordinator.models import ApiKey, Runner, SessionKey
 
@@ -28,7 +28,7 @@ def has_valid_runner_key(runner_id: str, now: datetime) -> bool:
     """Say whether the key by which a runner registered still counts: what was handed to the runner ends with it."""
     name = Runner.objects.filter(pk=runner_id).values_list("registered_by", flat=True).first()
     key = ApiKey.objects.filter(name=name).first() if name else None
-    return key is not None and not find_key_problem(key, now)
+    return key is not None and not describe_key_refusal(key, now)
 
 
 def find_session_key_id(key_hash: str) -> int | None:

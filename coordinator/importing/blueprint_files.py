@@ -154,11 +154,11 @@ def read_blueprint_folder(path: Path, kind: FileKind, found_file: BlueprintFile)
     servers_path = path / f"{kind.stem}.mcp.json"
     if servers_path.exists():
         found_file.raw[servers_path.name] = servers_file = read_json_object(servers_path)
-        add_file_servers(servers_file.get("mcpServers"), found_file)
+        add_servers_to_blueprint_file(servers_file.get("mcpServers"), found_file)
     found_file.enabled = not (path / ".disabled").exists()
 
 
-def add_file_servers(servers: Any, found_file: BlueprintFile) -> None:
+def add_servers_to_blueprint_file(servers: Any, found_file: BlueprintFile) -> None:
     """Take the servers that have a form of ours, and name the others as unplaced."""
     placed = {}
     for name, server in (servers if isinstance(servers, dict) else {}).items():

@@ -73,13 +73,13 @@ def prepare_readable_database(source: Path, folder: Path) -> Path:
     """
     require_sqlite_file(source)
     try:
-        return source if can_open_in_place(source) else copy_database_files(source, folder)
+        return source if can_read_sqlite_without_copy(source) else copy_database_files(source, folder)
     except OSError as problem:
         raise BadRequest(f"{source} cannot be copied: {problem.strerror or problem}.") from None
 
 
 def copy_tables_with_retries(source: Path, folder: Path) -> dict[str, CopiedTable]:
-    if not can_open_in_place(source):
+    if not can_read_sqlite_without_copy(source):
         return SqliteTableCopier(
             copy_database_files(source, folder), folder, writable=True
         ).copy_source_database()
@@ -113,7 +113,7 @@ def sibling_database_file(source: Path, ending: str) -> Path:
     return source.with_name(source.name + ending)
 
 
-def can_open_in_place(source: Path) -> bool:
+def can_read_sqlite_without_copy(source: Path) -> bool:
     """Say whether SQLite can read the file without making another beside it: WAL needs two, and both to be there."""
     with source.open("rb") as file:
         versions = file.read(20)[18:20]
@@ -189,7 +189,7 @@ class SqliteTableCopier:
             if wal:
                 self.db.execute("BEGIN")  # readers and writers of a WAL do not meet: one moment of it all
             copied_tables = {name: CopiedTable(name, self.list_source_columns(name)) for name in names}
-            ends = {name: self.last_row_number(name) for name in names}
+            ends = {name: self.max_rowid_of_table(name) for name in names}
             for name, table in copied_tables.items():
                 self.copy_source_table(table, ends[name])
             if wal:
@@ -244,7 +244,7 @@ class SqliteTableCopier:
                 return name
         return None
 
-    def last_row_number(self, name: str) -> int:
+    def max_rowid_of_table(self, name: str) -> int:
         """Return the last row number there is now: what comes later belongs to a later moment."""
         rowid = self.find_rowid_name(CopiedTable(name, self.list_source_columns(name)))
         if rowid is None:
@@ -264,14 +264,14 @@ class SqliteTableCopier:
         )
         rowid = self.find_rowid_name(table)
         if rowid is None:
-            self.copy_rows_by_key(table)
+            self.copy_rows_by_primary_key(table)
         else:
-            self.copy_rows_by_number(table, rowid, end)
+            self.copy_rows_by_rowid(table, rowid, end)
         table.rows = self.db.execute(
             f"SELECT count(*) FROM main.{quote_sql_identifier(table.name)}"  # noqa: S608
         ).fetchone()[0]
 
-    def copy_rows_by_number(self, table: CopiedTable, rowid: str, end: int) -> None:
+    def copy_rows_by_rowid(self, table: CopiedTable, rowid: str, end: int) -> None:
         names = ", ".join([rowid, *map(quote_sql_identifier, table.columns)])
         rows = (
             f"SELECT {names} FROM src.{quote_sql_identifier(table.name)}"  # ours  # noqa: S608
@@ -285,7 +285,7 @@ class SqliteTableCopier:
             try:
                 number = self.execute_with_retries(insert, (start, size)).rowcount
             except sqlite3.DatabaseError as problem:
-                if not is_damage_error(problem):
+                if not is_sqlite_damage_error(problem):
                     raise
                 if size > 1:
                     size = max(size // 8, 1)
@@ -298,7 +298,7 @@ class SqliteTableCopier:
             if number < size:
                 return
             start = self.db.execute(last).fetchone()[0] + 1
-            size = next_chunk_size(size, time.monotonic() - started_at)
+            size = adapt_copy_chunk_size(size, time.monotonic() - started_at)
 
     def skip_damaged_rows(self, table: CopiedTable, rows: str, start: int, end: int) -> int | None:
         """Note what cannot be read from `start` on; return the number of the next row that can, None for none."""
@@ -307,14 +307,14 @@ class SqliteTableCopier:
             return None
         base = max(start, -1)  # few rows have negative numbers
         low, high = start, base + 1
-        while (row := self.find_next_row_number(rows, high)) is DAMAGED:
+        while (row := self.find_next_rowid(rows, high)) is DAMAGED:
             low, high = high, base + 2 * (high - base)
             if high > end:
                 row = None
                 break
         while row is not None and low + 1 < high:
             middle = (low + high) // 2
-            nearer = self.find_next_row_number(rows, middle)
+            nearer = self.find_next_rowid(rows, middle)
             if nearer is DAMAGED:
                 low = middle
             else:
@@ -325,17 +325,17 @@ class SqliteTableCopier:
         table.damage.append(f"rows before {row}" if start == FIRST else f"rows {start} to {int(row) - 1}")
         return int(row)
 
-    def find_next_row_number(self, rows: str, start: int) -> Any:
+    def find_next_rowid(self, rows: str, start: int) -> Any:
         """Return the number of the first row from `start` on, None if there is none, or DAMAGED."""
         try:
             row = self.execute_with_retries(rows, (start, 1)).fetchone()
         except sqlite3.DatabaseError as problem:
-            if not is_damage_error(problem):
+            if not is_sqlite_damage_error(problem):
                 raise
             return DAMAGED
         return None if row is None else row[0]
 
-    def copy_rows_by_key(self, table: CopiedTable) -> None:
+    def copy_rows_by_primary_key(self, table: CopiedTable) -> None:
         """Copy a table in the order of its key; in one read if it has none, or only its own program knows its order."""
         fetched_rows = self.execute_with_retries(
             "SELECT name FROM pragma_table_xinfo(?, 'src') WHERE pk ORDER BY pk", (table.name,)
@@ -366,7 +366,7 @@ class SqliteTableCopier:
                     self.db.create_collation(unknown[1], lambda one, other: (one > other) - (one < other))
                     self.execute_with_retries(all_rows)
                     return
-                if not is_damage_error(problem):
+                if not is_sqlite_damage_error(problem):
                     raise
                 if size == 1:
                     table.damage.append("all rows" if not where else "all rows behind the last that came")
@@ -375,16 +375,16 @@ class SqliteTableCopier:
                 continue
             if number < size:
                 return
-            where, size = behind, next_chunk_size(size, time.monotonic() - started_at)
+            where, size = behind, adapt_copy_chunk_size(size, time.monotonic() - started_at)
 
 
-def next_chunk_size(size: int, seconds: float) -> int:
+def adapt_copy_chunk_size(size: int, seconds: float) -> int:
     if seconds > SHORT:
         return max(size // 2, 1)
     return min(size * 2, MOST_ROWS) if seconds < SHORT / 2 else size
 
 
-def is_damage_error(problem: sqlite3.DatabaseError) -> bool:
+def is_sqlite_damage_error(problem: sqlite3.DatabaseError) -> bool:
     return problem.sqlite_errorcode & 0xFF in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,

@@ -78,7 +78,7 @@ class SourceDatabase:
     def __init__(self, path: Path, work: Path | None = None) -> None:
         self.path = path
         self.replaced = 0  # texts that were not UTF-8
-        self.folder = make_copy_folder(work)
+        self.folder = create_database_copy_folder(work)
         try:
             self.copied = copying.copy_sqlite_tables(path, self.folder)
             if not self.copied.keys() & {table.name for table in TABLES}:
@@ -89,7 +89,7 @@ class SourceDatabase:
                 place = self.copied["events"].copied_column_name("session_id")
                 self._file.execute(f"CREATE INDEX by_session ON events ({place})")  # ours
         except BaseException:
-            self.remove_copy()
+            self.delete_database_copy()
             raise
 
     @property
@@ -117,7 +117,7 @@ class SourceDatabase:
         """Return how many rows could be read."""
         return self.copied[table].rows
 
-    def damage_reports(self, table: str) -> list[str]:
+    def unreadable_row_reports(self, table: str) -> list[str]:
         """Return, a sentence each, what could not be read."""
         return self.copied[table].damage
 
@@ -146,24 +146,24 @@ class SourceDatabase:
                     return path
         return None
 
-    def remove_copy(self) -> None:
+    def delete_database_copy(self) -> None:
         """Remove the copy."""
         with contextlib.suppress(sqlite3.Error, AttributeError):
             self._file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def make_copy_folder(work: Path | None) -> Path:
+def create_database_copy_folder(work: Path | None) -> Path:
     try:
         if work is not None:
             work.mkdir(mode=0o700, parents=True, exist_ok=True)
-            remove_abandoned_copies(work)
+            delete_abandoned_database_copies(work)
         return Path(tempfile.mkdtemp(prefix=WORK, dir=work))
     except OSError as problem:
         raise BadRequest(f"The copy cannot be written to {work}: {problem.strerror}.") from None
 
 
-def remove_abandoned_copies(work: Path) -> None:
+def delete_abandoned_database_copies(work: Path) -> None:
     for folder in work.glob(f"{WORK}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > ABANDONED:

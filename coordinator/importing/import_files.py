@@ -67,7 +67,7 @@ class RejectedRows:
         self.rows += 1
         self.bytes += len(line)
 
-    def close_with_report(self, report: dict[str, Any]) -> Path:
+    def write_import_report_and_close(self, report: dict[str, Any]) -> Path:
         """Write the report beside the rows and return its path.
 
         Rows that an earlier import kept just so are not kept twice.
@@ -82,7 +82,7 @@ class RejectedRows:
         }
         digest = self._digest.hexdigest() if self.rows else None
         path = self.rejected_rows_path if self.rows else None
-        if digest and (earlier := self.find_identical_rejects(digest)):
+        if digest and (earlier := self.find_identical_rejected_rows_file(digest)):
             self.rejected_rows_path.unlink()
             path = earlier
         report = {**report, "kept": {**kept_rows, "sha256": digest, "file": str(path) if path else None}}
@@ -96,7 +96,7 @@ class RejectedRows:
             raise BadRequest(f"{self.folder / REPORT} cannot be written: {problem.strerror}.") from None
         return self.folder / REPORT
 
-    def find_identical_rejects(self, digest: str) -> Path | None:
+    def find_identical_rejected_rows_file(self, digest: str) -> Path | None:
         """Return the file of an earlier import that kept the very same rows."""
         for report in sorted(self.below.glob(f"*/{REPORT}"), reverse=True):
             try:
@@ -124,12 +124,12 @@ def bytes_to_json(value: Any) -> Any:
     return {"base64": base64.b64encode(bytes(value)).decode()}
 
 
-def to_rejected_row(row: dict[str, Any]) -> dict[str, Any]:
+def restore_raw_bytes_in_row(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with bytes in place of texts that were not UTF-8."""
-    return {name: to_rejected_value(value) for name, value in row.items()}
+    return {name: json_value_or_raw_bytes(value) for name, value in row.items()}
 
 
-def to_rejected_value(value: Any) -> Any:
+def json_value_or_raw_bytes(value: Any) -> Any:
     """Return a value that JSON has a form for, or bytes."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)

@@ -32,7 +32,9 @@ def iterate_opencode_lines(transcript: TranscriptFile) -> Iterator[TranscriptLin
     """
     is_file = transcript.path.suffix == ".json"
     storage_files = (
-        iterate_storage_files(transcript.path) if is_file else iterate_database_lines(transcript.path)
+        iterate_lines_of_storage_folder(transcript.path)
+        if is_file
+        else iterate_opencode_database_lines(transcript.path)
     )
     for number, (body, size) in enumerate(storage_files, 1):
         yield TranscriptLine(number, body, size, is_complete=True)
@@ -49,7 +51,7 @@ def encode_opencode_line(value: dict[str, Any]) -> Body:
 # --- the database ---------------------------------------------------------------------------------------------
 
 
-def iterate_database_lines(path: Path) -> Iterator[Body]:
+def iterate_opencode_database_lines(path: Path) -> Iterator[Body]:
     with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
         try:
             database_path = copying.prepare_readable_database(path, Path(folder))
@@ -112,7 +114,7 @@ def decode_message_text(value: Any) -> str:
 # --- files, as older versions keep them -----------------------------------------------------------------------
 
 
-def iterate_storage_files(path: Path) -> Iterator[Body]:
+def iterate_lines_of_storage_folder(path: Path) -> Iterator[Body]:
     """Yield what belongs to `storage/session/PROJECT/SESSION.json`."""
     storage, session = path.parents[2], path.stem
     try:

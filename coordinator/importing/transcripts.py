@@ -44,7 +44,7 @@ class TranscriptFile:
         except OSError:
             return None
 
-    def read_agent_kind(self) -> str | None:
+    def read_subagent_kind(self) -> str | None:
         """Return the kind of the sub-agent where a file beside this one names it."""
         try:
             with self.path.with_suffix(".meta.json").open("rb") as file:
@@ -98,13 +98,15 @@ def iterate_transcript_lines(transcript: TranscriptFile) -> Iterator[TranscriptL
                     yield TranscriptLine(number, body, len(body), body.endswith(b"\n"))
                 continue
             shortener = TextShortener()
-            shortener.add_bytes(body)
+            shortener.add_json_bytes(body)
             while not body.endswith(b"\n") and (body := file.readline(CHUNK_BYTES)):
-                shortener.add_bytes(body)
-            yield TranscriptLine(number, shortener.shortened_line(), shortener.size, body.endswith(b"\n"))
+                shortener.add_json_bytes(body)
+            yield TranscriptLine(
+                number, shortener.shortened_json_line(), shortener.size, body.endswith(b"\n")
+            )
 
 
-def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
+def iterate_document_as_single_line(transcript: TranscriptFile) -> Iterator[TranscriptLine]:
     """Yield the file as one line, for a format that is one JSON document a session. Raises OSError."""
     with transcript.path.open("rb") as file:
         body = file.read(LONGEST_LINE)
@@ -113,9 +115,9 @@ def iterate_whole_document(transcript: TranscriptFile) -> Iterator[TranscriptLin
             return
         shortener = TextShortener()
         while body:
-            shortener.add_bytes(body)
+            shortener.add_json_bytes(body)
             body = file.read(CHUNK_BYTES)
-    yield TranscriptLine(1, shortener.shortened_line(), shortener.size, is_complete=True)
+    yield TranscriptLine(1, shortener.shortened_json_line(), shortener.size, is_complete=True)
 
 
 _TOKEN = re.compile(rb'[^"\\]+|\\[\s\S]|["\\]')
@@ -134,7 +136,7 @@ class TextShortener:
         self._text_bytes = self._left_out = 0
         self._escape = b""  # a backslash at the end of a chunk
 
-    def add_bytes(self, chunk: bytes) -> None:
+    def add_json_bytes(self, chunk: bytes) -> None:
         """Take the next bytes."""
         self.size += len(chunk)
         chunk, self._escape = self._escape + chunk, b""
@@ -162,6 +164,6 @@ class TextShortener:
         if len(self._out) <= LONGEST_LINE:
             self._out += token
 
-    def shortened_line(self) -> bytes | None:
+    def shortened_json_line(self) -> bytes | None:
         """Return the JSON without its long texts; None where it is too large all the same."""
         return bytes(self._out) if len(self._out) <= LONGEST_LINE else None

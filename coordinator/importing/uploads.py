@@ -39,10 +39,12 @@ def read_uploaded_transcripts(
             raise ServiceBusy(
                 "Transcripts of another machine are being read.", retry_after=RETRY_AFTER_SECONDS
             ) from None
-        return run_reader(archive, ["--agent", agent, "--host", hostname or "", "--key", str(key_id)])
+        return run_transcript_reader_process(
+            archive, ["--agent", agent, "--host", hostname or "", "--key", str(key_id)]
+        )
 
 
-def run_reader(archive: bytes, options: list[str]) -> dict[str, Any]:
+def run_transcript_reader_process(archive: bytes, options: list[str]) -> dict[str, Any]:
     command = [*installation.build_manage_command(), "read_uploaded_transcripts", *options]
     with (
         tempfile.TemporaryFile(dir=settings.DATA_DIR) as body,

@@ -64,7 +64,7 @@ def load_model_columns(table: str) -> Mapping[str, ModelColumn]:
     }
 
 
-def find_model_name(table: str) -> str:
+def model_name_of_table(table: str) -> str:
     (model,) = (
         model_class
         for model_class in apps.get_app_config("coordinator").get_models()
@@ -79,10 +79,10 @@ def build_model_column(table: str, field: Any) -> ModelColumn:
         default = field.get_prep_value(default)
     instant = isinstance(field, IsoTextField | SqlDateTimeField) or (table, field.column) in INSTANTS
     units = field.unit_us if isinstance(field, MsField) else 0
-    return ModelColumn(field.column, classify_model_field(field), field.null, default, instant, units)
+    return ModelColumn(field.column, column_type_of_model_field(field), field.null, default, instant, units)
 
 
-def classify_model_field(field: Any) -> str:
+def column_type_of_model_field(field: Any) -> str:
     if isinstance(field, SqlDateTimeField):
         return "moment"
     if isinstance(field, models.BinaryField):
@@ -92,18 +92,18 @@ def classify_model_field(field: Any) -> str:
     if isinstance(field, models.FloatField):
         return "number"
     if isinstance(field, models.ForeignKey):
-        return classify_model_field(field.target_field)
+        return column_type_of_model_field(field.target_field)
     return "integer" if isinstance(field, models.IntegerField | MsField) else "text"
 
 
-def fit_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_to_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
     """Return the value as the column takes it, and in words what was changed ("" for nothing). Raises UnfitValue."""
     if value is None:
         return None, ""
     return _FITTED[column.kind](value, column)
 
 
-def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_to_text_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     fitted = ""
     if isinstance(value, RepairedText):
         fitted = "was not UTF-8; its unreadable characters are marked"
@@ -116,7 +116,7 @@ def fit_text(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape f
     return str(value), fitted
 
 
-def fit_integer(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_to_integer_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int):
         return value, ""
     if isinstance(value, bytes):
@@ -125,12 +125,12 @@ def fit_integer(value: Any, column: ModelColumn) -> tuple[Any, str]:
         return instants.to_microseconds(at) // column.units, "was a date and became a count"
     number = value if isinstance(value, float) else parse_number(value)
     if number is None or not math.isfinite(number) or abs(number) > LARGEST:
-        return replace_missing_number(column)
+        return substitute_for_missing_number(column)
     rounded = number if isinstance(number, int) else round(number)
     return rounded, "" if rounded == number else "was rounded to a whole number"
 
 
-def replace_missing_number(column: ModelColumn) -> tuple[Any, str]:
+def substitute_for_missing_number(column: ModelColumn) -> tuple[Any, str]:
     if column.default is not None:
         return column.default, "was not a number and became the column's default"
     if column.null:
@@ -140,12 +140,12 @@ def replace_missing_number(column: ModelColumn) -> tuple[Any, str]:
     raise UnfitValue(f"{column.name} is not a number")
 
 
-def fit_float(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_to_float_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float):
         return float(value), "" if float(value) == value else "was rounded"
     number = parse_number(value.decode(errors="replace") if isinstance(value, bytes) else value)
     if number is None:
-        return replace_missing_number(column)
+        return substitute_for_missing_number(column)
     return float(number), "was text and became a number"
 
 
@@ -161,7 +161,7 @@ def parse_number(text: str) -> float | int | None:
     return number
 
 
-def fit_boolean(value: Any, column: ModelColumn) -> tuple[Any, str]:
+def convert_to_boolean_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:
     if isinstance(value, int | float) and value in {0, 1}:
         return bool(value), ""
     if isinstance(value, int | float):
@@ -172,14 +172,14 @@ def fit_boolean(value: Any, column: ModelColumn) -> tuple[Any, str]:
     return False, f"was neither true nor false and became false ({column.name})"
 
 
-def fit_bytes(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_to_bytes_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     if isinstance(value, bytes):
         return value, ""
     raw = value.raw if isinstance(value, RepairedText) else str(value).encode()
     return raw, "was not a BLOB and became one"
 
 
-def fit_datetime(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
+def convert_to_datetime_column_value(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one shape for all  # noqa: ARG001
     at = instants.parse_instant(value.strip()) if isinstance(value, str) else None
     if at is None:
         return None, "was not a date and time and is empty now"
@@ -188,16 +188,16 @@ def fit_datetime(value: Any, column: ModelColumn) -> tuple[Any, str]:  # one sha
 
 
 _FITTED = {
-    "text": fit_text,
-    "integer": fit_integer,
-    "number": fit_float,
-    "boolean": fit_boolean,
-    "bytes": fit_bytes,
-    "moment": fit_datetime,
+    "text": convert_to_text_column_value,
+    "integer": convert_to_integer_column_value,
+    "number": convert_to_float_column_value,
+    "boolean": convert_to_boolean_column_value,
+    "bytes": convert_to_bytes_column_value,
+    "moment": convert_to_datetime_column_value,
 }
 
 
-def to_comparable_value(value: Any, column: ModelColumn) -> Any:
+def normalize_value_for_comparison(value: Any, column: ModelColumn) -> Any:
     """Return a form of the value that is equal for the same instant or number, whichever engine stored it."""
     if value is None:
         return None

@@ -45,7 +45,7 @@ class ServingFiles:
     former: list[int] = field(default_factory=list)
     problem: str = ""
 
-    def save_for_restart(self) -> None:
+    def save_sockets_to_environment(self) -> None:
         """Put this into the environment, for the program that takes this one's place in the same process."""
         for file in (*self.sockets, *([] if self.lock is None else [self.lock])):
             os.set_inheritable(file, True)
@@ -53,8 +53,8 @@ class ServingFiles:
         os.environ[RESTART_VARIABLE] = ";".join(",".join(map(str, numbers)) for numbers in lists)
 
     @classmethod
-    def load_after_restart(cls, saved: str) -> ServingFiles:
-        """Return what `save_for_restart` put into the environment."""
+    def load_sockets_from_environment(cls, saved: str) -> ServingFiles:
+        """Return what `save_sockets_to_environment` put into the environment."""
         sockets, lock, former = (
             [int(number) for number in numbers.split(",") if number] for numbers in saved.split(";")
         )
@@ -62,12 +62,12 @@ class ServingFiles:
 
 
 @functools.cache
-def open_serving_files() -> ServingFiles:
+def open_or_inherit_listening_sockets() -> ServingFiles:
     """Return what `serve` serves on: what it had before it restarted itself, systemd's sockets, or new ones."""
     from gunicorn import systemd  # noqa: PLC0415 - small, and of no use to the other commands
 
     if saved := os.environ.pop(RESTART_VARIABLE, ""):
-        return ServingFiles.load_after_restart(saved)
+        return ServingFiles.load_sockets_from_environment(saved)
     if count := systemd.listen_fds():
         first = systemd.SD_LISTEN_FDS_START
         return ServingFiles(list(range(first, first + count)))
@@ -119,20 +119,22 @@ def list_serving_addresses(host: str) -> list[str]:
     """
     if not is_loopback(host):
         return [host]
-    return list(dict.fromkeys([host, *(address for address in LOOPBACK if has_local_address(address))]))
+    return list(
+        dict.fromkeys([host, *(address for address in LOOPBACK if has_machine_local_address(address))])
+    )
 
 
-def has_local_address(address: str) -> bool:
+def has_machine_local_address(address: str) -> bool:
     """Say whether this machine has the address: some have no IPv6."""
     try:
-        with socket.socket(address_family(address), socket.SOCK_STREAM) as probe:
+        with socket.socket(socket_address_family(address), socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError:
         return False
     return True
 
 
-def address_family(host: str) -> socket.AddressFamily:
+def socket_address_family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
@@ -152,7 +154,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def bind_and_listen(host: str, port: int) -> socket.socket:
-    bound_socket = socket.socket(address_family(host), socket.SOCK_STREAM)
+    bound_socket = socket.socket(socket_address_family(host), socket.SOCK_STREAM)
     try:
         bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound_socket.bind((host, port))

@@ -14,7 +14,7 @@ class ByteBudget:
         self._bytes_by_sender: Counter[str] = Counter()
         self._all = 0
 
-    def reserve_share(self, sender: str, more: int, *, size: int, total: int) -> bool:
+    def reserve_bytes_for_sender(self, sender: str, more: int, *, size: int, total: int) -> bool:
         """Count `more` bytes of what has `size` by now; False where the sender, or all together, would hold too much.
 
         `total` is how many bytes there are for all.
@@ -22,13 +22,13 @@ class ByteBudget:
         count = self._bytes_by_sender[sender] + more
         free_bytes = total - self._all + self._bytes_by_sender[sender]
         if count > (free_bytes * 3 // 4 if size + more <= SMALL else free_bytes // 2):
-            self.release_share(sender, 0)
+            self.release_bytes_of_sender(sender, 0)
             return False
         self._bytes_by_sender[sender] = count
         self._all += more
         return True
 
-    def release_share(self, sender: str, count: int) -> None:
+    def release_bytes_of_sender(self, sender: str, count: int) -> None:
         """Count `count` bytes of the sender's as held no more."""
         self._all -= count
         self._bytes_by_sender[sender] -= count

@@ -1,7 +1,8 @@
 """Fair queues: callers take turns, so that one caller's flood makes others wait for one piece of work, not for all.
 
 Whoever asks for work on the event loop is in `CALLER`: `key:7`, `person:2`, an address, or nobody for what this
-process does for all. Tasks take over the caller of whoever starts them; those that work for many say `clear_caller`.
+process does for all. Tasks take over the caller of whoever starts them; those that work for many call
+`clear_current_caller`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ T = TypeVar("T")
 CALLER: ContextVar[str] = ContextVar("signalbox_caller", default="")
 
 
-def is_caller_person() -> bool:
+def is_caller_signed_in_person() -> bool:
     """Say whether this thread or task works for somebody who is signed in."""
     return CALLER.get().startswith("person:")
 
 
-def clear_caller() -> None:
+def clear_current_caller() -> None:
     """From here on, this task works for all callers, whoever started it."""
     CALLER.set("")
 
@@ -47,12 +48,12 @@ class FairQueue(Generic[T]):
         line.append(item)
         self._count += 1
 
-    def take_next_item(self) -> T:
+    def pop_next_item(self) -> T:
         """Take the first item of the caller whose turn it is. Raises KeyError where there is none."""
         caller, line = self._lines.popitem(last=False)
         return self._pop_first_item(caller, line)
 
-    def take_next_batch(self, most: int, size: Callable[[T], int]) -> list[T]:
+    def pop_next_batch(self, most: int, size: Callable[[T], int]) -> list[T]:
         """Take items, one a turn, whose sizes come to `most` at most; always one, however large, where there is any.
 
         A caller whose item does not fit any more keeps its turn for the next time.
@@ -110,7 +111,7 @@ class FairThreadPool:
     def _run_next_item(self) -> None:
         """Do one piece of work. As many of these are queued as there are pieces; whose it is, the turns say."""
         with self._lock:
-            caller, future, work = self._queue.take_next_item()
+            caller, future, work = self._queue.pop_next_item()
         CALLER.set(caller)
         if not future.set_running_or_notify_cancel():
             return
@@ -124,4 +125,4 @@ class FairThreadPool:
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             while self._queue:
-                self._queue.take_next_item()[1].cancel()
+                self._queue.pop_next_item()[1].cancel()

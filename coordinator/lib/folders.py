@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def sync_folder(folder: Path) -> None:
+def fsync_folder(folder: Path) -> None:
     """Have the names in the folder outlive a power cut, as a file's bytes do after an fsync of their own."""
     entry = os.open(folder, os.O_RDONLY)
     try:

@@ -164,7 +164,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
     ),
     build_foreign_parser(
         "answer of an MCP server",
-        "coordinator.edge.gateway.upstreams:is_response_to",
+        "coordinator.edge.gateway.upstreams:is_response_to_request_id",
         "16 MiB each, 192 MiB in all by caller and by server; 100 levels, 64 MiB once decoded",
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.upstream_sessions coordinator.edge.gateway.relay"
         " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes"

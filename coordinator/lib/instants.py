@@ -77,12 +77,12 @@ def to_microseconds(instant: datetime) -> int:
     return (instant - EPOCH) // MICROSECOND
 
 
-def to_milliseconds(instant: datetime) -> int:
+def instant_to_milliseconds(instant: datetime) -> int:
     """Return whole milliseconds since 1970."""
     return to_microseconds(instant) // 1000
 
 
-def from_microseconds(microseconds: int) -> datetime:
+def instant_from_microseconds(microseconds: int) -> datetime:
     """Return the instant so many microseconds after 1970; OverflowError outside the years 1 to 9999."""
     return EPOCH + timedelta(microseconds=microseconds)
 
@@ -94,7 +94,7 @@ def local_day(milliseconds: int, zone: tzinfo) -> str:
 
 @lru_cache(maxsize=1_024)  # asked for each event
 def local_day_of_quarter_hour(quarter: int, zone: tzinfo) -> str:
-    return from_microseconds(quarter * QUARTER_MS * 1000).astimezone(zone).date().isoformat()
+    return instant_from_microseconds(quarter * QUARTER_MS * 1000).astimezone(zone).date().isoformat()
 
 
 def end_of_day(instant: datetime, zone: tzinfo) -> datetime:

@@ -56,7 +56,7 @@ _NOT_PUBLIC_V6 = tuple(
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-def parse_address(text: str) -> Address:
+def parse_ip_address(text: str) -> Address:
     """Return the address in a text, without its zone (`fe80::1%eth0`). Raises ValueError."""
     return ipaddress.ip_address(text.partition("%")[0])
 
@@ -64,7 +64,7 @@ def parse_address(text: str) -> Address:
 def find_internal_target(address: Address, allowed: Sequence[str] = ()) -> Address | None:
     """Return the internal address that a packet to `address` may end at, or None. It leaves out `allowed` networks."""
     networks = [ipaddress.ip_network(network, strict=False) for network in allowed]
-    for target in packet_targets(address):
+    for target in packet_target_addresses(address):
         if not is_public_address(target) and not any(target in network for network in networks):
             return target
     return None
@@ -84,7 +84,7 @@ def is_public_address(address: Address) -> bool:
     return address in _PUBLIC_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
 
 
-def packet_targets(address: Address) -> list[Address]:
+def packet_target_addresses(address: Address) -> list[Address]:
     """Return the addresses that a packet to `address` may end at: itself, or an IPv4 address that it stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]

@@ -37,23 +37,23 @@ class JsonTooHeavy(ValueError):
     """So many arrays, objects and values that they would take too much memory."""
 
 
-def estimate_decoded_size(raw: bytes, most: int = MOST_WEIGHT) -> int:
+def estimate_decoded_json_size(raw: bytes, most: int = MOST_WEIGHT) -> int:
     """Return about how many bytes `raw` takes once decoded; exactly counted only where that passes `most`."""
-    rough = estimate_outline_size(raw, len(raw))
+    rough = estimate_json_size_from_outline(raw, len(raw))
     if rough <= most:
         return rough
-    beginning = estimate_outline_size(_TEXT.sub(b"", raw[:BEGINNING]), len(raw))
+    beginning = estimate_json_size_from_outline(_TEXT.sub(b"", raw[:BEGINNING]), len(raw))
     if beginning > most or len(raw) <= BEGINNING:
         return beginning
-    return estimate_outline_size(_TEXT.sub(b"", raw), len(raw))
+    return estimate_json_size_from_outline(_TEXT.sub(b"", raw), len(raw))
 
 
-def estimate_outline_size(outline: bytes, length: int) -> int:
+def estimate_json_size_from_outline(outline: bytes, length: int) -> int:
     containers = outline.count(b"[") + outline.count(b"{")
     return 2 * length + CONTAINER * containers + ITEM * outline.count(b",")
 
 
-def has_too_many_values(raw: bytes, most: int) -> bool:
+def has_too_many_json_values(raw: bytes, most: int) -> bool:
     """Say whether `raw` separates more than so many values by commas. A pause after each text lets others run."""
     if raw.count(b",") <= most:
         return False
@@ -78,7 +78,7 @@ def require_json_bounds(raw: bytes, *, deepest: int = DEEPEST, most: int = MOST_
     """Raise JsonTooDeep or JsonTooHeavy, with a sentence that says the limit."""
     if is_json_too_deep(raw, deepest):
         raise JsonTooDeep(f"Nested deeper than {deepest} levels")
-    if estimate_decoded_size(raw, most) > most:
+    if estimate_decoded_json_size(raw, most) > most:
         raise JsonTooHeavy(f"So many values that they would take more than {most // 1_048_576} MiB of memory")
 
 

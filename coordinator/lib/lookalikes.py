@@ -42,7 +42,7 @@ _OPTION = re.compile(rf"(?:^|[\s'\"(])[{_LIKE_DASHES}](?=\w|[{_LIKE_DASHES}])") 
 _WORD = re.compile(r"[^\W\d_]+")
 
 
-def find_lookalikes(text: str) -> list[int]:
+def find_lookalike_character_positions(text: str) -> list[int]:
     """Return where in the text characters stand that a reader takes for others, in order."""
     if text.isascii():
         return []
@@ -62,7 +62,7 @@ def find_lookalikes(text: str) -> list[int]:
 
 def has_lookalike_characters(text: str) -> bool:
     """Say whether a text has any character that a reader takes for another."""
-    return bool(find_lookalikes(text))
+    return bool(find_lookalike_character_positions(text))
 
 
 def unicode_character_name(char: str) -> str:

@@ -26,7 +26,7 @@ class NotPrivate(Exception):
 def make_folder_private(path: Path) -> None:
     """Make the folder, or take every right to it from others. Raises NotPrivate, OSError."""
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
-    require_own_path(path.resolve())
+    require_path_owned_by_user(path.resolve())
     require_unreplaceable_path(path)
     restrict_permissions(path.resolve(), FOLDER)
 
@@ -51,7 +51,7 @@ def make_tree_private(path: Path) -> None:
 
 def restrict_permissions(path: Path, mode: int) -> None:
     """Set `mode` on what others have a right to. Raises NotPrivate."""
-    require_own_path(path)
+    require_path_owned_by_user(path)
     if not path.stat().st_mode & OTHERS:
         return
     path.chmod(mode)
@@ -61,7 +61,7 @@ def restrict_permissions(path: Path, mode: int) -> None:
         )
 
 
-def require_own_path(path: Path) -> None:
+def require_path_owned_by_user(path: Path) -> None:
     owner = path.stat().st_uid
     if owner != os.geteuid():
         name = user_name(owner)
@@ -77,15 +77,17 @@ def require_unreplaceable_path(path: Path) -> None:
     ways = dict.fromkeys((*absolute.parents, *absolute.resolve().parents))
     for above in ways:
         if not (CODE.is_relative_to(above) and not above.is_symlink()) and (
-            folder_problem := find_folder_problem(above)
+            folder_problem := find_folder_permission_problem(above)
         ):
-            raise NotPrivate(f"Others could replace {path}: {above} {folder_problem}. {folder_remedy(above)}")
+            raise NotPrivate(
+                f"Others could replace {path}: {above} {folder_problem}. {suggest_folder_permission_fix(above)}"
+            )
     for folder in (absolute, *absolute.parents):
         if folder.is_symlink() and folder.lstat().st_uid not in list_trusted_users():
             raise NotPrivate(f"{folder} is a link that {user_name(folder.lstat().st_uid)} made. Remove it.")
 
 
-def require_safe_directory(path: Path) -> None:
+def require_directory_safe_from_others(path: Path) -> None:
     """Raise NotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
 
     A folder of ours that others may write to is closed.
@@ -99,7 +101,7 @@ def require_safe_directory(path: Path) -> None:
     require_unreplaceable_path(path)
 
 
-def find_folder_problem(above: Path) -> str | None:
+def find_folder_permission_problem(above: Path) -> str | None:
     """Return why others can replace files in a folder, as in `/srv is writable for everybody`, or None."""
     status = above.stat()
     if status.st_uid not in list_trusted_users():
@@ -115,7 +117,7 @@ def find_folder_problem(above: Path) -> str | None:
     return None
 
 
-def folder_remedy(above: Path) -> str:
+def suggest_folder_permission_fix(above: Path) -> str:
     if above.stat().st_uid in {os.geteuid(), 0}:
         return f"Run `chmod go-w {above}`, or choose another folder."
     return "Choose a folder inside one that belongs to root or to you."

@@ -10,7 +10,7 @@ from typing import Generic, ParamSpec, TypeVar
 
 from django.db import connections
 
-from coordinator.lib.fair_queue import CALLER, FairThreadPool, clear_caller
+from coordinator.lib.fair_queue import CALLER, FairThreadPool, clear_current_caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class EdgeThreads:
         """Call `work` in a thread, with the request's trace id, and return what it returns or raise what it raises."""
         context, call = (
             contextvars.copy_context(),
-            functools.partial(call_with_fresh_connections, work, *args, **kwargs),
+            functools.partial(call_with_fresh_database_connections, work, *args, **kwargs),
         )
         return await self._pool.run_in_pool(functools.partial(context.run, call), CALLER.get())
 
@@ -57,7 +57,7 @@ class SharedRead(Generic[T]):
         return await asyncio.shield(queued)
 
     async def _run_queued_read(self) -> T:
-        clear_caller()
+        clear_current_caller()
         return await self._threads.run_in_thread(self._begin_read)
 
     def _begin_read(self) -> T:
@@ -65,12 +65,12 @@ class SharedRead(Generic[T]):
         return self._read()
 
 
-def call_with_fresh_connections(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    refresh_connections()
+def call_with_fresh_database_connections(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    close_broken_database_connections()
     return work(*args, **kwargs)
 
 
-def refresh_connections() -> None:
+def close_broken_database_connections() -> None:
     """Close this thread's database connections that broke or grew too old; the next use opens a new one."""
     for connection in connections.all(initialized_only=True):
         connection.close_if_unusable_or_obsolete()

@@ -19,14 +19,16 @@ from coordinator.errors import Conflict
 SALT = "signalbox.version"
 
 
-def values_version(values: Iterable[Any]) -> str:
+def hash_column_values_as_version(values: Iterable[Any]) -> str:
     """Return the version of plain column values (str, int, bool, None)."""
     return salted_hmac(SALT, json.dumps(list(values), default=str), algorithm="sha256").hexdigest()[:32]
 
 
-def row_version(row: Model, fields: Iterable[str]) -> str:
+def hash_row_fields_as_version(row: Model, fields: Iterable[str]) -> str:
     """Return the version of a row's `fields`, as its columns hold them."""
-    return values_version(to_stored_value(row, name, row.serializable_value(name)) for name in fields)
+    return hash_column_values_as_version(
+        to_stored_value(row, name, row.serializable_value(name)) for name in fields
+    )
 
 
 def to_stored_value(row: Model, name: str, value: Any) -> Any:

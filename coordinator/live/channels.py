@@ -240,7 +240,7 @@ class LiveChannel:
         for member in list(self.members):
             member.abort_stream()
 
-    def maintain_subscribers(self, now: float) -> None:
+    def send_heartbeats_and_drop_stuck(self, now: float) -> None:
         """Send heartbeats to idle members and cut off stuck ones."""
         for member in list(self.members):
             if member.is_client_stuck(now):

@@ -76,14 +76,14 @@ class LiveView:
         yield from (f"{topic}:{key}" for topic in self.about | self.along)
         yield from self.other_topics
 
-    def concerns_key(self, key: str, change: FeedChange) -> bool:
+    def is_change_about_view_key(self, key: str, change: FeedChange) -> bool:
         """Say whether a change concerns the thing itself."""
         return change.topic in self.about and key in (change.key, change.parent)
 
-    def follows_change(self, key: str, change: FeedChange) -> bool:
+    def is_view_affected_by_change(self, key: str, change: FeedChange) -> bool:
         """Say whether a change may add something to the view."""
         own = change.topic in self.along and key in (change.key, change.parent)
-        return own or change.topic in self.other_topics or self.concerns_key(key, change)
+        return own or change.topic in self.other_topics or self.is_change_about_view_key(key, change)
 
 
 VIEWS: dict[str, LiveView] = {}
@@ -141,7 +141,11 @@ class FragmentCache:
         """Return the topic's summaries at that change, or at a later one, which is as good."""
         upto, summary = self._summed.get(topic, (-1, []))
         if upto < change_id:
-            summary = [fragment for render in _summaries[topic] for fragment in render_or_log_failure(render)]
+            summary = [
+                fragment
+                for render in _summaries[topic]
+                for fragment in render_fragments_or_log_failure(render)
+            ]
             self._summed[topic] = (change_id, summary)
         return summary
 
@@ -154,7 +158,7 @@ class FragmentCache:
             rendered = [
                 fragment
                 for render in renderers
-                for fragment in render_or_log_failure(partial(render, change))
+                for fragment in render_fragments_or_log_failure(partial(render, change))
             ]
             self._cached_fragments[change.id] = rendered
             while len(self._cached_fragments) > REMEMBERED:
@@ -162,7 +166,7 @@ class FragmentCache:
         return rendered
 
 
-def render_or_log_failure(render: Summary) -> Sequence[PageFragment]:
+def render_fragments_or_log_failure(render: Summary) -> Sequence[PageFragment]:
     try:
         return render()
     except DatabaseError:

@@ -45,7 +45,9 @@ def parse_requested_topics(query_string: bytes) -> frozenset[str]:
     names = frozenset(topic_words)
     if not names or len(names) > MOST_TOPICS:
         raise BadRequest(f"Name 1 to {MOST_TOPICS} topics, such as ?topics=sessions events:ses_123.")
-    unknown = sorted(name for name in expand_followed_topics(names) if name.partition(":")[0] not in TOPICS)
+    unknown = sorted(
+        name for name in expand_views_to_followed_topics(names) if name.partition(":")[0] not in TOPICS
+    )
     if unknown:
         raise BadRequest(f"Unknown topic {unknown[0]!r}. Topics: {', '.join(TOPICS)}.")
     return names
@@ -53,13 +55,13 @@ def parse_requested_topics(query_string: bytes) -> frozenset[str]:
 
 def require_allowed_topics(viewer: Viewer, names: frozenset[str]) -> None:
     """Raise Forbidden if one of the topics is not for this person."""
-    for name in sorted(expand_followed_topics(names)):
+    for name in sorted(expand_views_to_followed_topics(names)):
         least = TOPICS[name.partition(":")[0]]
         if least is not None and not viewer.has_role(least):
             raise Forbidden(f"The topic {name} needs the role {least}.")
 
 
-def expand_followed_topics(names: Iterable[str]) -> frozenset[str]:
+def expand_views_to_followed_topics(names: Iterable[str]) -> frozenset[str]:
     """Return the topics of the feed that are meant: those which a view follows in place of the view."""
     name_list = list(names)
     followed_topics = [
@@ -76,17 +78,17 @@ def find_requested_views(names: Iterable[str]) -> list[tuple[LiveView, str]]:
     return [(VIEWS[view], key) for view, _, key in parts if view in VIEWS and key]
 
 
-def drawing_pause(names: Iterable[str]) -> float:
+def seconds_between_page_redraws(names: Iterable[str]) -> float:
     """Return the seconds between two drawings of a page that follows these."""
     return BRISK_PAUSE if any(view.along for view, _ in find_requested_views(names)) else SIGNAL_PAUSE
 
 
 def page_wanted_topics(names: frozenset[str]) -> WantedTopics:
     """Return the changes that a page with these topics receives."""
-    return WantedTopics(expand_followed_topics(names))
+    return WantedTopics(expand_views_to_followed_topics(names))
 
 
-def join_changes_by_thing(changes: Sequence[FeedChange]) -> list[tuple[FeedChange, int]]:
+def merge_feed_changes_by_subject(changes: Sequence[FeedChange]) -> list[tuple[FeedChange, int]]:
     """Return one change for each thing that changed, the last, with how many it stands for.
 
     Events are one thing per session: a page that shows a session asks once for all that is new.
@@ -104,10 +106,10 @@ def render_page_frames(
     fragments: FragmentCache, names: frozenset[str], changes: Sequence[FeedChange]
 ) -> list[EventFrame]:
     """Return signals, and before each what it has drawn, which has no id of its own. Runs in a thread."""
-    joined_changes = join_changes_by_thing(changes)
+    joined_changes = merge_feed_changes_by_subject(changes)
     # html[:] is a plain str: Django's SafeString is a subclass, which msgspec refuses.
     change_fragments = fragments.fragments_by_change(change for change, _ in joined_changes)
-    drawn = dict(draw_view_updates(names, changes))
+    drawn = dict(render_live_view_updates(names, changes))
     frames = []
     for change, count in joined_changes:
         pieces = b"".join(
@@ -121,14 +123,16 @@ def render_page_frames(
     return frames
 
 
-def draw_view_updates(names: frozenset[str], changes: Sequence[FeedChange]) -> Iterator[tuple[int, bytes]]:
+def render_live_view_updates(
+    names: frozenset[str], changes: Sequence[FeedChange]
+) -> Iterator[tuple[int, bytes]]:
     """Yield what views draw of the changes, each with the id of the last change that it shows."""
     last: dict[int, bytes] = {}
     for view, key in find_requested_views(names):
-        followed_changes = [change for change in changes if view.follows_change(key, change)]
+        followed_changes = [change for change in changes if view.is_view_affected_by_change(key, change)]
         if followed_changes:
             upto = followed_changes[-1].id
-            last[upto] = last.get(upto, b"") + encode_drawing(
+            last[upto] = last.get(upto, b"") + render_live_view_event(
                 view, key, partial(view.draw_changes, key, followed_changes), upto
             )
     yield from last.items()
@@ -141,9 +145,11 @@ def render_view_summaries(
     upto = max(change.id for change in changes)
     frames = []
     for view, key in find_requested_views(names):
-        last = max((change.id for change in changes if view.concerns_key(key, change)), default=None)
+        last = max(
+            (change.id for change in changes if view.is_change_about_view_key(key, change)), default=None
+        )
         if last is not None and (
-            drawing := encode_drawing(
+            drawing := render_live_view_event(
                 view, key, partial(fragments.view_summary_at_change, view, key, last), last
             )
         ):
@@ -151,7 +157,7 @@ def render_view_summaries(
     return frames
 
 
-def encode_drawing(view: LiveView, key: str, draw: Callable[[], Drawing | None], upto: int) -> bytes:
+def render_live_view_event(view: LiveView, key: str, draw: Callable[[], Drawing | None], upto: int) -> bytes:
     """Return a drawing as it is sent, nothing where there is none. Pages read for themselves what cannot be drawn."""
     try:
         drawing = draw()

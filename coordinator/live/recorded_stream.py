@@ -31,7 +31,7 @@ RUN = ("run_id", "error", "session_id", "status", "runner_id")
 encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-def parse_stream_query(query_string: bytes) -> tuple[str | None, bool]:
+def parse_session_stream_query(query_string: bytes) -> tuple[str | None, bool]:
     """Return which session the query names, None for all, and whether the stream begins with an `init` frame."""
     query = parse_qs(query_string.decode("latin-1"), encoding="utf-8")
     with_init = query.get("include_init", ["true"])[-1].lower() not in {"false", "0", "no", "off"}
@@ -43,7 +43,7 @@ def session_stream_topics(session_id: str | None) -> WantedTopics:
     return WantedTopics(TOPICS if session_id is None else (f"{topic}:{session_id}" for topic in TOPICS))
 
 
-def load_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
+def build_session_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
     """Return the `init` frame: the newest sessions, or the one. Runs in a thread."""
     where, parameters = ("WHERE session_id = %s", [session_id]) if session_id is not None else ("", [])
     columns = ", ".join(map(column_as_text_sql, SESSION_COLUMNS))
@@ -54,7 +54,7 @@ def load_init_frames(session_id: str | None, upto: int) -> list[EventFrame]:
     return [build_sse_frame(upto, "-ini-001", "init", encode({"sessions": sessions}))]
 
 
-def render_recorded_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
+def render_session_stream_frames(changes: Sequence[FeedChange]) -> list[EventFrame]:
     """Return the frames of `changes`, in order, from the present rows. Runs in a thread.
 
     A row that was deleted meanwhile has no frame: its deletion follows.
@@ -102,10 +102,10 @@ def build_event_frame(change: FeedChange, row: tuple[Any, ...] | None) -> EventF
     for column in JSON_PLACES:
         values[column] = json_value_or_text(values[column])
     data = dict(zip(EVENT, values, strict=True))
-    return build_sse_frame(change.id, "-evt-001", "event", encode({"data": add_result_fields(data)}))
+    return build_sse_frame(change.id, "-evt-001", "event", encode({"data": add_tool_result_fields(data)}))
 
 
-def add_result_fields(data: dict[str, Any]) -> dict[str, Any]:
+def add_tool_result_fields(data: dict[str, Any]) -> dict[str, Any]:
     """Add a result's two fields, which the events table keeps in the output; others do not have them."""
     text, result = parse_result_fields(data["event_type"], data["tool_output"])
     is_result = text is not None or result is not None

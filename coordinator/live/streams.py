@@ -82,20 +82,20 @@ class LiveStreams:
     def __len__(self) -> int:
         return self._clients.total()
 
-    def start_tending(self) -> None:
-        self._tender = asyncio.ensure_future(self._tend_channels_forever())
+    def start_channel_maintenance(self) -> None:
+        self._tender = asyncio.ensure_future(self._maintain_channels_forever())
 
     def close_all_streams(self) -> None:
         """End every stream in good order; none can be opened from now on."""
         self._closing = True
         if self._tender is not None:
             self._tender.cancel()
-        for member in self.open_subscribers():
+        for member in self.iterate_open_subscribers():
             member.close()
 
-    def recheck_all_streams(self) -> None:
+    def recheck_permissions_of_open_streams(self) -> None:
         """Have every stream check whether its client may still listen: a key or user has changed."""
-        for member in self.open_subscribers():
+        for member in self.iterate_open_subscribers():
             member.enqueue_blob(HEARTBEAT)
 
     def get_or_create_channel(self, name: Any, make: Callable[[], LiveChannel]) -> LiveChannel:
@@ -104,21 +104,21 @@ class LiveStreams:
             self._channels[name] = make()
         return self._channels[name]
 
-    def open_subscribers(self) -> Iterator[StreamSubscriber]:
+    def iterate_open_subscribers(self) -> Iterator[StreamSubscriber]:
         return (member for channel in list(self._channels.values()) for member in list(channel.members))
 
     def _distribute_changes(self, batch: Sequence[FeedChange]) -> None:
         for channel, changes in self._channels_by_topic.wanted_changes_by_subscriber(batch).items():
             channel.queue_changes(changes)
 
-    async def _tend_channels_forever(self) -> None:
+    async def _maintain_channels_forever(self) -> None:
         while True:
             await asyncio.sleep(TEND_EVERY)
             now = asyncio.get_running_loop().time()
             for channel in list(self._channels.values()):
-                channel.maintain_subscribers(now)
+                channel.send_heartbeats_and_drop_stuck(now)
 
-    async def serve_stream(
+    async def serve_sse_stream(
         self, send: Send, opening: StreamOpening, still_allowed: Callable[[], Awaitable[object]]
     ) -> None:
         """Serve one stream to its end. Raises ServiceBusy or TooManyRequests before it begins.

@@ -140,7 +140,7 @@ class MsField(TimeField):
         try:
             # A fraction is rounded up: then nothing stands after its own instant, and pages go on.
             units = value if isinstance(value, int) else math.ceil(float(value))
-            return instants.from_microseconds(units * self.unit_us)
+            return instants.instant_from_microseconds(units * self.unit_us)
         except (OverflowError, ValueError):
             return None
 

@@ -27,7 +27,7 @@ import certifi
 from apprise.manager_plugins import NotificationManager
 from requests.adapters import HTTPAdapter
 
-from coordinator.lib.internal_addresses import find_address_problem, parse_address
+from coordinator.lib.internal_addresses import find_address_problem, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 
 SECONDS = 20  # of processor time; the parent watches the clock
@@ -70,7 +70,7 @@ class AuditHookFence:
 
     def check_connection(self, socket_address: Any) -> None:
         try:
-            address = parse_address(str(socket_address[0]))
+            address = parse_ip_address(str(socket_address[0]))
         except (TypeError, ValueError, IndexError):  # a name, or a socket that is no network's
             raise FenceRefused("only checked addresses") from None
         if address_problem := find_address_problem(address, self.networks):
@@ -195,7 +195,7 @@ def explain_internal_host(service: Any, networks: Sequence[str]) -> str:
         return ""
     try:
         bare = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host.strip("[]")
-        return find_address_problem(parse_address(bare), networks)
+        return find_address_problem(parse_ip_address(bare), networks)
     except ValueError:
         return ""
 

@@ -134,7 +134,7 @@ def build_limit_message_text(message: Notification) -> MessageText:
     page = f"{settings.PUBLIC_URL}{USAGE_PAGE}"
     if limit is None:
         return MessageText("Signalbox: a subscription's limit changed", "", page)
-    resets_at = instants.from_microseconds(limit.resets_at_us).astimezone(settings.LOCAL_ZONE)
+    resets_at = instants.instant_from_microseconds(limit.resets_at_us).astimezone(settings.LOCAL_ZONE)
     name = f"{limit.program} {limit.name}".strip()
     title = f"Signalbox: {name} has used {int(limit.used_percent)} % of its limit for {limit.window_label}"
     text = f"It resets on {resets_at:%A, %H:%M} ({settings.LOCAL_ZONE})."

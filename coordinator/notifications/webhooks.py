@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 
-from coordinator.lib.internal_addresses import Address, find_address_problem, parse_address
+from coordinator.lib.internal_addresses import Address, find_address_problem, parse_ip_address
 from coordinator.lib.network_words import describe_network_error
 
 TIMEOUT = 10.0  # seconds for everything after the look-up of the name, however slowly the receiver drips
@@ -60,9 +60,9 @@ def require_allowed_literal_url_host(url: str) -> None:
     """Raise WebhookAddressRefused for a URL that is none, or whose host is an address that is not to be posted to."""
     host = parse_webhook_url(url).hostname or ""
     with contextlib.suppress(ValueError):
-        require_allowed_address(parse_address(host))
+        require_allowed_address(parse_ip_address(host))
     if host == "localhost" or host.endswith(".localhost"):
-        require_allowed_address(parse_address("127.0.0.1"))
+        require_allowed_address(parse_ip_address("127.0.0.1"))
 
 
 def post_to_checked_address(url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -95,7 +95,7 @@ def resolve_checked_addresses(host: str, port: int) -> list[tuple[str, int]]:
     except (OSError, UnicodeError) as problem:
         raise WebhookUnreachable(describe_network_error(problem)) from None
     for *_, socket_address in address_rows:
-        require_allowed_address(parse_address(str(socket_address[0])))
+        require_allowed_address(parse_ip_address(str(socket_address[0])))
     return [(str(socket_address[0]), port) for *_, socket_address in address_rows]
 
 

@@ -48,7 +48,7 @@ def open_listeners_before_loading() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     from coordinator.lib import addresses
 
-    addresses.open_serving_files()
+    addresses.open_or_inherit_listening_sockets()
 
 
 def execute_django_command_line(words: list[str]) -> None:

@@ -318,7 +318,9 @@ def explain_who_can_replace_folder(folder: Path) -> str | None:
     """Say why anybody but root can replace what lies in `place`."""
     owner = folder.stat().st_uid
     return (
-        f"belongs to {private_files.user_name(owner)}" if owner else private_files.find_folder_problem(folder)
+        f"belongs to {private_files.user_name(owner)}"
+        if owner
+        else private_files.find_folder_permission_problem(folder)
     )
 
 

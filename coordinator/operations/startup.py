@@ -26,7 +26,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 from coordinator.engine import health, is_sqlite, moved, pooling
-from coordinator.engine.locks import hold_migration_lock, retry_for_locks
+from coordinator.engine.locks import hold_migration_lock, retry_on_lock_errors
 from coordinator.lib.addresses import LET_GO_WITHIN
 from coordinator.operations import migrating, static_files, triggers_and_groups
 
@@ -102,7 +102,7 @@ def require_permission_to_migrate(pending: set[MigrationName], *, migrate: bool)
 def repair_interrupted_upgrade(say: Say) -> None:
     """Create the triggers and groups that a process killed after the last migration left out."""
     try:
-        retry_for_locks(lambda: restore_missing_triggers(say))
+        retry_on_lock_errors(lambda: restore_missing_triggers(say))
     except DatabaseError as problem:
         raise CommandError(
             f"The feed's triggers cannot be restored: {first_error_line(problem)} Try again in a moment."
@@ -173,7 +173,7 @@ def require_compatible_pooler() -> None:
         return
     through = pooling.make_database_wrapper({**connections.settings["default"], **settings.POOL})
     try:
-        lacking = pooling.list_missing_limits(through)
+        lacking = pooling.list_unapplied_timeout_settings(through)
     except DatabaseError as problem:
         database_label = describe_database(settings.POOL)
         raise CommandError(

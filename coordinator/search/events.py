@@ -218,7 +218,7 @@ def datetime_of_search_position(position: Place | None) -> datetime | None:
     if position is None:
         return None
     try:
-        return instants.from_microseconds(position.at_us)
+        return instants.instant_from_microseconds(position.at_us)
     except OverflowError:
         return None
 
@@ -226,7 +226,9 @@ def datetime_of_search_position(position: Place | None) -> datetime | None:
 def build_event_hit(event: Event, texts: Sequence[str], terms: Sequence[SearchTerm]) -> EventHit:
     context = getattr(event, "context", None)
     at = (
-        instants.from_microseconds(context.instant_us) if context else instants.parse_instant(event.timestamp)
+        instants.instant_from_microseconds(context.instant_us)
+        if context
+        else instants.parse_instant(event.timestamp)
     )
     readable = [extract_readable_text(text) for text in texts]
     is_code = event.tool_name is not None

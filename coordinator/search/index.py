@@ -277,7 +277,7 @@ class IndexWalker:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
         stretches = StretchPlanner(self.limits, top)
-        sizes = full_text.iterate_stretch_sizes()
+        sizes = full_text.iterate_search_batch_sizes()
         stretch = stretches.plan_next_time_stretch(next(sizes))
         while stretch is not None:
             started_at = time.monotonic()

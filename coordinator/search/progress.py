@@ -66,7 +66,7 @@ def count_events_waiting_for_index(followed: int) -> tuple[int, datetime | None]
             [followed, MOST_COUNTED],
         )
         number, at = cursor.fetchone()
-    return number, None if at is None else instants.from_microseconds(at * 1000)
+    return number, None if at is None else instants.instant_from_microseconds(at * 1000)
 
 
 def count_events_before_index_sweep(swept: int) -> tuple[int, datetime | None]:
@@ -81,7 +81,9 @@ def count_events_before_index_sweep(swept: int) -> tuple[int, datetime | None]:
             "SELECT received_at FROM event_context WHERE event_id > %s ORDER BY event_id LIMIT 1", [swept]
         )
         row = cursor.fetchone()
-    return number, None if row is None or row[0] is None else instants.from_microseconds(row[0] * 1000)
+    return number, None if row is None or row[0] is None else instants.instant_from_microseconds(
+        row[0] * 1000
+    )
 
 
 def indexing_percent_done(done: int, of: int) -> int:

@@ -229,7 +229,7 @@ def extract_indexable_lexemes(texts: Iterable[str | None]) -> IndexableWords:
     if max(map(len, words), default=0) > MOST_LETTERS:
         words = [word[:MOST_LETTERS] for word in words]
     fitting = count_lexemes_fitting_in_index(words)
-    is_beyond = is_beyond or fitting < len(words) or fitting > full_text.most_phrase_words()
+    is_beyond = is_beyond or fitting < len(words) or fitting > full_text.max_event_terms_for_phrases()
     return IndexableWords(words[:fitting], is_beyond)
 
 

@@ -105,7 +105,7 @@ def load_session_board(now: datetime) -> Board:
                 session_titles.get(session.pk, ""),
                 agents.get(session.agent_name or ""),
                 state,
-                instants.from_microseconds(event.context.instant_us) if event is not None else None,
+                instants.instant_from_microseconds(event.context.instant_us) if event is not None else None,
                 (event.tool_name or "") if event is not None and is_in_call else "",
                 waiting.get(session.pk, 0),
                 tuple(children.get(session.pk, ())),

@@ -68,7 +68,9 @@ def last_session_activity(session: Any, now: datetime) -> datetime:
     """
     times = [at for at in (session.created_at, session.last_resumed_at) if isinstance(at, datetime)]
     if session.last_us is not None:
-        times.append(instants.from_microseconds(min(max(session.last_us, 0), instants.to_microseconds(now))))
+        times.append(
+            instants.instant_from_microseconds(min(max(session.last_us, 0), instants.to_microseconds(now)))
+        )
     return max(times, default=now)
 
 

@@ -107,7 +107,7 @@ def count_masked_secrets(session_id: str) -> int:
 
 def datetime_from_microseconds_or_none(at_us: int | None) -> datetime | None:
     try:
-        return None if at_us is None else instants.from_microseconds(at_us)
+        return None if at_us is None else instants.instant_from_microseconds(at_us)
     except OverflowError:
         return None
 

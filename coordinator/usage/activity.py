@@ -26,12 +26,12 @@ DURATIONS = (*BOUNDS, "longer")
 
 def hours_since_1970(moment: datetime) -> int:
     """Return the hour of an instant, in hours since 1970 (UTC)."""
-    return instants.to_milliseconds(moment) // HOUR
+    return instants.instant_to_milliseconds(moment) // HOUR
 
 
 def datetime_of_hour_number(hour: int) -> datetime:
     """Return when an hour begins."""
-    return instants.from_microseconds(hour * HOUR * 1000)
+    return instants.instant_from_microseconds(hour * HOUR * 1000)
 
 
 @dataclass(frozen=True, slots=True)

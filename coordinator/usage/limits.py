@@ -34,11 +34,11 @@ class LimitState:
 
     @property
     def resets_at(self) -> datetime:
-        return instants.from_microseconds(self.row.resets_at_us)
+        return instants.instant_from_microseconds(self.row.resets_at_us)
 
     @property
     def reported_at(self) -> datetime:
-        return instants.from_microseconds(self.row.reported_at_us)
+        return instants.instant_from_microseconds(self.row.reported_at_us)
 
 
 def load_limit_states(now: datetime) -> list[LimitState]:

@@ -34,7 +34,7 @@ class TurnTotals:
     def started_at(self) -> datetime | None:
         """Return when the turn began; None beyond all years."""
         try:
-            return instants.from_microseconds(self.start_us)
+            return instants.instant_from_microseconds(self.start_us)
         except (OverflowError, ValueError):
             return None
 

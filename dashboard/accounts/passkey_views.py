@@ -23,7 +23,7 @@ from coordinator.actions.people import passkeys, recovery_codes
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
-from coordinator.identity.declarations import open_to_anyone, require_POST
+from coordinator.identity.declarations import allow_anonymous_access, require_POST
 from coordinator.identity.passkeys import find_address_problem
 from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page, set_sign_in_device_cookie
@@ -38,7 +38,7 @@ Begin = Callable[[str, str, datetime], dict[str, object]]
 @allow_without_proof
 @require_POST
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to sign somebody in."""
     return answer_with_passkey_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
@@ -47,7 +47,7 @@ def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @allow_without_proof
 @require_POST
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Sign in whom a passkey names, and lead back to where they were going."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -105,7 +105,7 @@ def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
             request.user,
             request.POST.get("credential", ""),
             request.POST.get("name", ""),
-            browser=proofs.bound_secret_hash(request.session),
+            browser=proofs.bound_browser_secret_hash(request.session),
             address=client_address(request),
             now=timezone.now(),
         )
@@ -154,7 +154,9 @@ def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin:
         begin: The action that makes them.
     """
     browser = (
-        proofs.bound_secret_hash(request.session) if secret is None else proofs.hash_browser_secret(secret)
+        proofs.bound_browser_secret_hash(request.session)
+        if secret is None
+        else proofs.hash_browser_secret(secret)
     )
     try:
         if problem := find_address_problem(request.scheme or "", request.get_host()):

@@ -24,7 +24,7 @@ from django.views.decorators.cache import never_cache
 from coordinator.actions.people import provider_sign_ins
 from coordinator.errors import Forbidden, SignalboxError
 from coordinator.identity import proofs
-from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST
+from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.openid.identities import Purpose
 from coordinator.identity.session_store import SessionStore
 from coordinator.lib.body_limits import SMALL, limit_body
@@ -55,7 +55,7 @@ def require_sign_in_provider(
 @require_POST
 @never_cache
 @require_sign_in_provider
-@open_to_anyone
+@allow_anonymous_access
 def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to sign in there."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -88,7 +88,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @limit_body(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, so that the person's own account belongs to who they are there."""
-    secret = proofs.bound_secret_hash(request.session)
+    secret = proofs.bound_browser_secret_hash(request.session)
     if not secret:
         return render_provider_refusal(request, Forbidden(NO_SCRIPT))
     return redirect_to_provider(request, "connect", resolve_url("accounts:account"), secret)
@@ -115,7 +115,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_sign_in_provider
-@open_to_anyone
+@allow_anonymous_access
 def receive_redirect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the provider sent along: first by address, which does nothing yet, then by the form that it shows."""
     if request.method != "POST":
@@ -162,14 +162,14 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     address, secret = client_address(request), request.POST.get(NEW, "")
     session = request.session
     assert isinstance(session, SessionStore)
-    with session.locked_session_data():  # whoever sends it again finds nothing
-        begun = flow.take_sign_in_flow(session, request.POST.get("state", ""), secret, now)
+    with session.lock_and_save_session_data():  # whoever sends it again finds nothing
+        begun = flow.consume_sign_in_flow(session, request.POST.get("state", ""), secret, now)
     if error := request.POST.get("error"):
         raise SignInRefused(
             f"the provider says {error[:100]!r}", f"{settings.OIDC_NAME} did not sign you in."
         )
     provider_sign_ins.check_provider_code_limit(address, read_provider_device_cookie(request), now)
-    identity, id_token = flow.finish_sign_in_flow(
+    identity, id_token = flow.redeem_and_verify_sign_in(
         begun, code=request.POST.get("code", ""), issuer=request.POST.get("iss", ""), now=now
     )
     session.reload_session_data()  # the provider took its time, in which other tabs went on, or signed out

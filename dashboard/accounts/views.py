@@ -25,7 +25,12 @@ from coordinator.actions.people import (
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
 from coordinator.identity.actors import person_actor
-from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST, require_safe
+from coordinator.identity.declarations import (
+    allow_anonymous_access,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 from coordinator.identity.passkeys import find_address_problem, relying_party_id
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib.body_limits import SMALL, limit_body
@@ -55,7 +60,7 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def show_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Ask for name and password, and lead back to where the person was going."""
     goal = find_next_url(request, settings.LOGIN_REDIRECT_URL)
@@ -159,7 +164,7 @@ def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
 @allow_without_proof
 @require_POST
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
     devices.remove_session_device(request)
     address = sign_in_ways.build_provider_sign_out_url(request)
@@ -236,7 +241,7 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
 
 @allow_without_proof
 @require_POST
-@open_to_anyone
+@allow_anonymous_access
 def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
     """Keep the choice of colours in a cookie (static/js/theme.js does so without asking here)."""
     response = HttpResponseRedirect(find_next_url(request, settings.LOGIN_REDIRECT_URL))
@@ -249,7 +254,7 @@ def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
     """Make the first administrator, for whoever holds the one-time link, and sign them in."""
     token = request.POST.get("token") or request.GET.get("token") or ""

@@ -11,7 +11,11 @@ from django.shortcuts import redirect, resolve_url
 from django.urls import URLPattern, URLResolver, reverse
 from django.utils.http import urlencode
 
-from coordinator.identity.declarations import declare_methods, declare_role, open_to_anyone
+from coordinator.identity.declarations import (
+    allow_anonymous_access,
+    declare_http_methods,
+    declare_minimum_role,
+)
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.lib.body_limits import SMALL, limit_body
 from dashboard.accounts.views import find_next_url
@@ -32,7 +36,7 @@ class SignalboxAdminSite(AdminSite):
         """Return the admin's URLs, which declare what pages do. `login`, which leads to ours, is for everybody."""
         urls = super().get_urls()
         for view in (pattern.callback for pattern in walk_url_patterns(urls) if pattern.name != "login"):
-            declare_role(declare_methods(view, ("GET", "HEAD", "POST")), ADMIN)
+            declare_minimum_role(declare_http_methods(view, ("GET", "HEAD", "POST")), ADMIN)
         return urls
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
@@ -48,7 +52,7 @@ class SignalboxAdminSite(AdminSite):
         """Say whether this person may enter: active, and an admin by role."""
         return has_role(request.user, ADMIN)
 
-    @open_to_anyone
+    @allow_anonymous_access
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Lead to the one sign-in page; tell somebody who is signed in which role they lack."""
         goal = find_next_url(request, "admin:index")

@@ -10,7 +10,7 @@ from coordinator.actions.approvals.always_allow import LastingAnswer
 from coordinator.actions.policy import grants
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.errors import Conflict, UnprocessableRequest
-from coordinator.mcp.gateway.binding import describe_arguments as gateway_about
+from coordinator.mcp.gateway.binding import arguments_as_rule_text as gateway_about
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.edits import GrantEdit

@@ -68,7 +68,9 @@ class SenderRow:
 
     @property
     def received_at(self) -> datetime | None:
-        return instants.from_microseconds(self.row.received_at_us) if self.row.received_at_us else None
+        return (
+            instants.instant_from_microseconds(self.row.received_at_us) if self.row.received_at_us else None
+        )
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class ProblemRow:
 
     @property
     def found_at(self) -> datetime:
-        return instants.from_microseconds(self.row.found_at_us)
+        return instants.instant_from_microseconds(self.row.found_at_us)
 
 
 def list_hostnames() -> QuerySet[TranscriptSender, str]:
@@ -143,7 +145,7 @@ def load_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:
         if not reports:
             continue
         newest = max(reports, key=lambda row: row.reported_at_us or 0)
-        machine.reported_at = instants.from_microseconds(newest.reported_at_us or 0)
+        machine.reported_at = instants.instant_from_microseconds(newest.reported_at_us or 0)
         is_recent = machine.reported_at > now - REPORT_LASTS
         machine.watch = ("running" if is_recent else "silent") if newest.is_watching else "off"
     return [machine for machine in machines.values() if machine.senders]

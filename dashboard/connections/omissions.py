@@ -47,7 +47,7 @@ class OmissionRow:
 
     @property
     def last_at(self) -> datetime:
-        return instants.from_microseconds(self.row.last_at_us)
+        return instants.instant_from_microseconds(self.row.last_at_us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import urlencode
 from django_htmx.http import HttpResponseClientRedirect
 
-from coordinator.identity.declarations import SIGNED_IN, declare_role
+from coordinator.identity.declarations import SIGNED_IN, declare_minimum_role
 from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role
 from coordinator.policy.deciders import book as deciders
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -49,7 +49,7 @@ def require_role(role: str) -> Callable[[View[P]], View[P]]:
                 return render_role_refusal(request, role)
             return view(request, *args, **kwargs)
 
-        return declare_role(check_role, role)
+        return declare_minimum_role(check_role, role)
 
     return decorate_view
 
@@ -63,7 +63,7 @@ def require_sign_in(view: View[P]) -> View[P]:
             view(request, *args, **kwargs) if request.user.is_authenticated else redirect_to_sign_in(request)
         )
 
-    return declare_role(check_sign_in, SIGNED_IN)
+    return declare_minimum_role(check_sign_in, SIGNED_IN)
 
 
 def require_viewer(view: View[P]) -> View[P]:

@@ -74,9 +74,9 @@ class RequireProof(MiddlewareMixin):
         offered, now = pop_offered_proof(request), timezone.now()
         within = confirmations.find_confirmation_time(request, view)
         only_passkey = within is not None and confirmations.needs_passkey(request.user)
-        lack = proofs.find_proof_problem(request.session, offered.secret, now)
+        lack = proofs.find_browser_secret_problem(request.session, offered.secret, now)
         if lack is None and within is not None:
-            is_confirmed = proofs.is_recently_confirmed(
+            is_confirmed = proofs.is_person_recently_confirmed(
                 request.session, within, now, needs_passkey=only_passkey
             )
             lack = None if is_confirmed else "unconfirmed"

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from django.conf import settings
 
 from coordinator.mcp.gateway import statistics as figures
-from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands
 from coordinator.mcp.servers.credentials import FROM_ENVIRONMENT
@@ -75,7 +75,7 @@ def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[ca
     failed = [row.tool for row in rows if row.outcomes["error"] or row.outcomes["failed"]]
     if not failed:
         return []
-    errors = call_charts.find_last_errors({tool: build_tool_name(server_id, tool) for tool in failed})
+    errors = call_charts.find_last_errors({tool: qualified_tool_name(server_id, tool) for tool in failed})
     return sorted(errors.values(), key=lambda error: -error.event_id)[:MAX_LAST_ERRORS]
 
 

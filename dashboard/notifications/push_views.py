@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.notifications import push
 from coordinator.errors import SignalboxError, UnprocessableRequest
-from coordinator.identity.declarations import open_to_anyone, require_GET, require_POST, require_safe
+from coordinator.identity.declarations import allow_anonymous_access, require_GET, require_POST, require_safe
 from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
 from coordinator.policy.requests.questions import GivenAnswer
 from dashboard.frame import devices, installing
@@ -23,21 +23,21 @@ MOST_LISTED = 100
 
 
 @require_safe
-@open_to_anyone
+@allow_anonymous_access
 def serve_service_worker(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the service worker. Open to all: a browser asks for a new one whoever is signed in."""
     return HttpResponse(installing.build_service_worker(), "text/javascript; charset=utf-8")
 
 
 @require_safe
-@open_to_anyone
+@allow_anonymous_access
 def serve_web_app_manifest(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the manifest, which browsers ask for without cookies."""
     return JsonResponse(installing.build_web_app_manifest(), content_type="application/manifest+json")
 
 
 @require_safe
-@open_to_anyone
+@allow_anonymous_access
 def show_offline_page(request: HtmxHttpRequest) -> HttpResponse:
     """Return the page that the service worker keeps; it holds nothing of anybody."""
     return render(request, "push/offline.html")

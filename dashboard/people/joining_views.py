@@ -16,7 +16,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from coordinator.actions.people import invitations, users
 from coordinator.errors import SignalboxError
 from coordinator.identity import proofs
-from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST
+from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.passkeys import find_address_problem
 from dashboard.accounts.passkey_views import answer_with_passkey_options
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
@@ -30,7 +30,7 @@ from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
     """Make the account that an invitation is for, with a password, and sign its person in."""
     if request.method != "POST":
@@ -51,7 +51,7 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @declare_form_page("accounts:login")
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with what the browser needs to make the invited person's passkey."""
     begin = partial(
@@ -66,7 +66,7 @@ def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 @require_POST
 @declare_form_page("accounts:login")
 @never_cache
-@open_to_anyone
+@allow_anonymous_access
 def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     """Make the account that an invitation is for, with the passkey that the browser has made, and sign in."""
     token, username = request.POST.get("token", ""), request.POST.get("username", "")

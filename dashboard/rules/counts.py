@@ -77,7 +77,7 @@ def build_trial_view(trial: RuleTrial, *, is_open: bool) -> TrialView:
         TrialCount("answered differently", counts.then[CHANGED], build_trial_query(changed="1")),
         build_trial_tables(counts, is_open=is_open),
         [*WORDS.values(), *(["Changed"] if is_open else [])],
-        instants.from_microseconds(trial.oldest_us) if trial.oldest_us else None,
+        instants.instant_from_microseconds(trial.oldest_us) if trial.oldest_us else None,
         round(trial.rule_trial_progress, 3),
         trial.is_done,
     )

@@ -78,7 +78,7 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
 def build_file_touch_row(touch: files.FileTouch) -> FileTouchRow:
     context = getattr(touch.event, "context", None)
     at = (
-        instants.from_microseconds(context.instant_us)
+        instants.instant_from_microseconds(context.instant_us)
         if context
         else instants.parse_instant(touch.event.timestamp)
     )

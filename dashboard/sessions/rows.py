@@ -50,7 +50,9 @@ class SessionRow:
         """When it began: no later than its first event. A text where that cannot be read."""
         if not isinstance(self.session.created_at, datetime) or self.facts.first_us is None:
             return self.session.created_at
-        return instants.from_microseconds(session_start_microseconds(self.session, self.facts.first_us))
+        return instants.instant_from_microseconds(
+            session_start_microseconds(self.session, self.facts.first_us)
+        )
 
     @property
     def is_live(self) -> bool:

@@ -16,7 +16,11 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 from coordinator.lib.invisible import UNUSUAL, has_invisible_character, is_invisible_character
-from coordinator.lib.lookalikes import find_lookalikes, has_lookalike_characters, unicode_character_name
+from coordinator.lib.lookalikes import (
+    find_lookalike_character_positions,
+    has_lookalike_characters,
+    unicode_character_name,
+)
 from coordinator.policy.requests.approvals import Validity
 from coordinator.secrets.masking import shorten_mask_digests
 from dashboard.approvals.excerpts import Excerpt
@@ -56,7 +60,7 @@ def requester_link(member: CardMember | RequestLine) -> SafeString:
 def mark_lookalikes(escaped: str) -> str:
     """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
     pieces, last = [], 0
-    for position in find_lookalikes(escaped):
+    for position in find_lookalike_character_positions(escaped):
         pieces += [escaped[last:position], draw_lookalike(escaped[position])]
         last = position + 1
     return "".join([*pieces, escaped[last:]])

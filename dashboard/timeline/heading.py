@@ -86,7 +86,7 @@ def build_session_header(session: Session, query: TimelineQuery) -> dict[str, An
         "children": session.children.count(),
         "parent": Session.objects.filter(pk=session.parent_session_id).first(),
         "ended": ended,
-        "began": instants.from_microseconds(session_start_microseconds(session))
+        "began": instants.instant_from_microseconds(session_start_microseconds(session))
         if isinstance(session.created_at, datetime)
         else session.created_at,
     }

@@ -161,6 +161,6 @@ def load_usage_slots(
     size = HOUR_US if has_whole_hours else QUARTER_US
     usage_by_slot: dict[tuple[str, str], TokenUsage] = {}
     for (slot, name), usage in load_usage_by_dimensions(rows, query.by, slot_us=size).items():
-        key = (query.format_time_slot(instants.from_microseconds(int(slot) * size)), str(name))
+        key = (query.format_time_slot(instants.instant_from_microseconds(int(slot) * size)), str(name))
         usage_by_slot[key] = usage_by_slot.get(key, TokenUsage()) + usage
     return usage_by_slot

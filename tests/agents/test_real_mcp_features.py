@@ -47,7 +47,7 @@ def example() -> Iterator[Example]:
     async def steps(ctx: Context) -> str:
         """Go four steps."""
         for number in range(4):
-            await ctx.send_progress_until_answered(number, 4, f"step {number}")
+            await ctx.report_progress(number, 4, f"step {number}")
         example.calls["steps"] += 1
         return "all steps"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from coordinator.lib.lookalikes import find_lookalikes
+from coordinator.lib.lookalikes import find_lookalike_character_positions
 from coordinator.policy.requests.agent_options import ASKS
 from coordinator.policy.rules.marks import LOOKALIKES, find_call_review_reasons
 from dashboard.templatetags.approvals import reveal
@@ -32,7 +32,7 @@ from tests.approvals.test_inbox import html_of
     ],
 )
 def test_characters_that_a_reader_takes_for_others_are_found(text: str, marked: str) -> None:
-    assert "".join(text[place] for place in find_lookalikes(text)) == marked
+    assert "".join(text[place] for place in find_lookalike_character_positions(text)) == marked
 
 
 def test_they_are_marked_visibly_and_named_for_screen_readers() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.edge import app
-from coordinator.identity.declarations import find_body_allowance
+from coordinator.identity.declarations import body_allowance_of_url
 from coordinator.lib import body_limits
 from coordinator.lib.body_limits import STRANGER
 from tests.guards.declared import ALLOWANCES
@@ -55,13 +55,13 @@ def test_every_door_of_the_edge_has_a_limit() -> None:
 def test_every_door_of_django_is_sent_what_its_view_declares() -> None:
     assert len(DJANGO) > 250
     for method, path, allowance in DJANGO:
-        assert find_body_allowance(path, method) == getattr(body_limits, allowance), (method, path)
+        assert body_allowance_of_url(path, method) == getattr(body_limits, allowance), (method, path)
 
 
 def test_what_only_reads_and_what_is_not_there_is_sent_what_a_stranger_may() -> None:
     for path in ("/ui/", "/ui/sessions/", "/sessions", "/health", "/nothing", "/ui/approvals/decide/"):
-        assert find_body_allowance(path, "GET") == body_limits.SMALL
-        assert find_body_allowance(path, "PUT") == body_limits.SMALL
+        assert body_allowance_of_url(path, "GET") == body_limits.SMALL
+        assert body_allowance_of_url(path, "PUT") == body_limits.SMALL
 
 
 def test_before_sign_in_nothing_larger_than_a_few_kilobytes_is_read() -> None:

@@ -16,7 +16,7 @@ from coordinator.actions.sessions import events
 from coordinator.actions.usage import prices, recording
 from coordinator.identity.actors import Actor
 from coordinator.lib import instants
-from coordinator.mcp.gateway.binding import hash_policy_version
+from coordinator.mcp.gateway.binding import hash_ruling_as_policy_version
 from coordinator.models import (
     ApiKey,
     Budget,
@@ -130,7 +130,7 @@ def test_an_approval_of_a_call_over_budget_is_bound_to_that_budget() -> None:
     events.record_events([event(one)], NOW)
     asks = replace(budget(), amount=1.0, at_limit="ask")
     versions = {
-        hash_policy_version(budgets.decide_by_budgets([found], [], one.pk, NOW))
+        hash_ruling_as_policy_version(budgets.decide_by_budgets([found], [], one.pk, NOW))
         for found in (asks, replace(asks, id=2), replace(asks, amount=0.5), replace(asks, allowed_until=NOW))
     }
     assert len(versions) == 3  # that it was lifted for a day that is over changes nothing

@@ -108,7 +108,7 @@ def test_what_was_lost_is_told_in_the_session_as_soon_as_it_can_be() -> None:
         for name in ("Notification", "PostToolUse", "PostToolUse", "Setup"):
             hook = AgentHook(name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00")
             with contextlib.suppress(ServiceBusy):
-                await recorder.record_hook(hook, SessionLocation(), 10)
+                await recorder.record_hook_events(hook, SessionLocation(), 10)
         return writer.written
 
     lost, setup = asyncio.run(work())
@@ -129,7 +129,7 @@ def test_what_comes_again_is_not_called_lost() -> None:
                 name, "claude-1", {"tool_name": "Bash"}, "2026-11-21T10:00:00.000000+00:00", sent_as
             )
             with contextlib.suppress(ServiceBusy):
-                await recorder.record_hook(hook, SessionLocation(), 10)
+                await recorder.record_hook_events(hook, SessionLocation(), 10)
         return [str(event.tool_input) for event in writer.written if event.event_type == "hooks_lost"]
 
     assert asyncio.run(work()) == ["{'hooks': {'PostToolUse': 1}}"]
@@ -163,7 +163,9 @@ def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_o
         names = ("PreToolUse", "PostToolUse", "Notification", "PreToolUse")
         about = {"tool_name": "Bash", "tool_use_id": "t"}
         hooks = [AgentHook(name, "claude-1", about, "2026-11-21T10:00:00.000000+00:00") for name in names]
-        told = [asyncio.ensure_future(recorder.record_hook(hook, SessionLocation(), 10)) for hook in hooks]
+        told = [
+            asyncio.ensure_future(recorder.record_hook_events(hook, SessionLocation(), 10)) for hook in hooks
+        ]
         await asyncio.sleep(0)  # all of them wait now
         writer.let.set()
         await asyncio.gather(*told)

@@ -27,7 +27,7 @@ from coordinator.actions.policy import tool_rules
 from coordinator.dialects.loaded import DIALECTS
 from coordinator.edge.app import ROUTES
 from coordinator.edge.hooks import guard as call_guard
-from coordinator.edge.hooks.endpoint import HookEndpoint, read_hook_wait
+from coordinator.edge.hooks.endpoint import HookEndpoint, parse_hook_wait_seconds
 from coordinator.edge.hooks.guard import HookGuard
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
@@ -125,7 +125,7 @@ class World:
             gate=BrakeGate(waits, threads),
             notes=PendingNotes(hub, threads),
         )
-        self.guard = HookGuard(door, self.rulings, read_hook_wait)
+        self.guard = HookGuard(door, self.rulings, parse_hook_wait_seconds)
 
 
 class Steps:
@@ -195,12 +195,12 @@ def answer(
 
     async def post() -> None:
         world = World(agent)
-        await world.rulings.refresh_rules()
+        await world.rulings.refresh_policy_rules()
         if edited:
-            world.rulings.mark_rules_changed([EDIT])
+            world.rulings.reload_rules_on_change([EDIT])
         with steps.traced():
             try:
-                await world.guard.guard_hook(scope, receive, send)
+                await world.guard.answer_hook_with_fallback(scope, receive, send)
             except (SignalboxError, ClientDisconnected, *map(type, FAILURES)):
                 return
 
@@ -267,7 +267,7 @@ def test_where_the_guard_itself_fails_the_call_is_denied(key: str, monkeypatch: 
         raise RuntimeError
 
     monkeypatch.setattr(PolicyRulings, "judge_tool_call", broken)
-    monkeypatch.setattr(PolicyRulings, "find_strictest_possible", broken)
+    monkeypatch.setattr(PolicyRulings, "find_strictest_possible_ruling", broken)
     assert answer(key, Steps(), hook("Bash", command="ls")) == "deny"
 
 

@@ -127,9 +127,9 @@ def test_what_the_runner_tells_is_not_written_again_once_its_session_is_joined(
         monkeypatch.setattr(reported_sessions, "reopen_or_create_session", writer.found)
         recorder = HookRecorder(writer, DIALECT)  # type: ignore[arg-type]
         hook = AgentHook("PreToolUse", OWN, {"tool_name": "Bash", "tool_use_id": "x"}, "2026-11-21T10:00:00Z")
-        await recorder.record_hook(hook, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        await recorder.record_hook_events(hook, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
         compact = AgentHook("PreCompact", OWN, {"trigger": "auto"}, "2026-11-21T10:00:01Z")
-        await recorder.record_hook(compact, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
+        await recorder.record_hook_events(compact, SessionLocation(by=SOMEBODY, driven="ses_driven"), 10)
         return writer
 
     writer = asyncio.run(work())

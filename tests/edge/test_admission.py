@@ -104,7 +104,7 @@ def test_a_caller_who_cannot_be_looked_up_stays_an_address(problem: Exception) -
 def test_a_run_that_is_claimed_as_the_key_is_revoked_goes_back_untold(world: SimpleNamespace) -> None:
     def revoke() -> None:
         world.revoked = True
-        world.auth.forget_changed_identities([SimpleNamespace(topic="api_keys")])
+        world.auth.clear_caches_on_identity_change([SimpleNamespace(topic="api_keys")])
 
     world.meanwhile = revoke
     with pytest.raises(Unauthorized):

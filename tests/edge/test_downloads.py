@@ -71,11 +71,11 @@ def test_a_download_that_begins_as_the_server_stops_is_told_to_come_back() -> No
 def test_a_reader_below_the_slowest_pace_is_too_slow_only_after_the_grace() -> None:
     pace = ReadingPace()
     pace.record_chunk_time(module.GRACE, 0)
-    assert not pace.is_too_slow
+    assert not pace.is_reader_too_slow
     pace.record_chunk_time(1, 1000)
-    assert pace.is_too_slow
+    assert pace.is_reader_too_slow
     pace.record_chunk_time(1, 10**9)
-    assert not pace.is_too_slow
+    assert not pace.is_reader_too_slow
 
 
 def test_a_reader_who_stops_reading_gives_its_lane_back(monkeypatch: pytest.MonkeyPatch) -> None:

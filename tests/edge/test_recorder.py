@@ -51,7 +51,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def observe(recorder: HookRecorder, number: int) -> Any:
     """Have the hook of this number written; return what was looked at then."""
     hook = AgentHook("Setup", "claude-1", {"number": number}, "2026-11-21T10:00:00.000000+00:00")
-    return await recorder.record_hook(hook, SessionLocation(), 10, read_back=lambda: "seen")
+    return await recorder.record_hook_events(hook, SessionLocation(), 10, read_back=lambda: "seen")
 
 
 def with_recorder(work: Callable[[HookRecorder], Awaitable[Any]]) -> Any:
@@ -72,7 +72,7 @@ def with_recorder(work: Callable[[HookRecorder], Awaitable[Any]]) -> Any:
 
 async def written_so_far(recorder: HookRecorder) -> None:
     """Wait for the writer, which writes one group after another."""
-    await recorder.perform_hook_work(lambda: None)
+    await recorder.run_hook_work_in_writer(lambda: None)
 
 
 def kinds() -> list[str]:
@@ -141,7 +141,7 @@ def test_a_hook_that_is_refused_in_time_says_so(gate: Gate) -> None:
 
 def test_a_hook_of_a_session_that_was_deleted_begins_another() -> None:
     async def work(recorder: HookRecorder) -> None:
-        await recorder.perform_hook_work(lambda: Session.objects.all().delete())
+        await recorder.run_hook_work_in_writer(lambda: Session.objects.all().delete())
         await observe(recorder, 2)
 
     with_recorder(work)

@@ -8,7 +8,7 @@ from django.conf import settings
 from coordinator.errors import BadRequest
 from coordinator.feed.reader import FeedChange
 from coordinator.live.fragments import VIEWS
-from coordinator.live.pages import TOPICS, join_changes_by_thing, parse_requested_topics
+from coordinator.live.pages import TOPICS, merge_feed_changes_by_subject, parse_requested_topics
 
 BLOCK = re.compile(r"\{% block live_topics %\}(.*?)\{% endblock %\}")
 VALUE = re.compile(r"\{\{.*?\}\}")
@@ -48,7 +48,7 @@ def test_changes_are_joined_by_what_changed_in_the_order_of_their_last() -> None
         FeedChange(4, 0, "events", "12", "s1", "insert"),
         FeedChange(5, 0, "sessions", "s2", None, "update"),
     ]
-    assert [(change.id, count) for change, count in join_changes_by_thing(changes)] == [
+    assert [(change.id, count) for change, count in merge_feed_changes_by_subject(changes)] == [
         (2, 1),
         (3, 1),
         (4, 2),

@@ -15,7 +15,7 @@ from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.ingest import write_queue as writing
 from coordinator.edge.ingest.write_queue import GroupWriter, WriteJob
 from coordinator.errors import ServiceBusy
-from coordinator.lib.fair_queue import CALLER, FairQueue, FairThreadPool, clear_caller
+from coordinator.lib.fair_queue import CALLER, FairQueue, FairThreadPool, clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.models import Session
 from coordinator.sessions.events import NewEvent
@@ -38,7 +38,7 @@ async def called_by(caller: str, work: Callable[[], Awaitable[Any]]) -> Any:
 
 def test_callers_take_turns_and_keep_their_own_order() -> None:
     turns = turns_of("a", "a", "a", "b", "c", "b")
-    assert [turns.take_next_item() for _ in range(6)] == ["a0", "b3", "c4", "a1", "b5", "a2"]
+    assert [turns.pop_next_item() for _ in range(6)] == ["a0", "b3", "c4", "a1", "b5", "a2"]
     assert len(turns) == 0
 
 
@@ -48,10 +48,10 @@ def test_who_does_not_fit_is_first_the_next_time() -> None:
     def size(item: str) -> int:
         return 100 if "large" in item else 1
 
-    assert turns.take_next_batch(10, size) == ["a0", "b2", "a3"]
+    assert turns.pop_next_batch(10, size) == ["a0", "b2", "a3"]
     turns.put("a", "a4")
-    assert turns.take_next_batch(10, size) == ["large1"]
-    assert turns.take_next_batch(10, size) == ["a4"]
+    assert turns.pop_next_batch(10, size) == ["large1"]
+    assert turns.pop_next_batch(10, size) == ["a4"]
 
 
 @pytest.mark.parametrize("pool", ["edge", "decode"])
@@ -80,7 +80,7 @@ def test_a_flood_of_slow_work_lets_the_next_caller_through(pool: str) -> None:
 
 def test_what_is_done_for_all_does_not_stand_in_its_starters_line() -> None:
     async def shared() -> str:
-        clear_caller()
+        clear_current_caller()
         return CALLER.get()
 
     async def main() -> tuple[str, str]:
@@ -132,8 +132,8 @@ def test_one_callers_events_never_fill_the_writers_queue(monkeypatch: pytest.Mon
         raise AssertionError("nothing was refused")
 
     assert [taken(caller) for caller in ("key:1", "key:2", "key:3")] == [50, 25, 12]
-    while writer.waiting_events:
-        writer.take_next_group()
+    while writer.waiting_event_count:
+        writer.dequeue_next_job_group()
     assert taken("key:1") == 50
     loop.close()
 
@@ -142,7 +142,7 @@ def test_a_single_event_is_in_the_next_group_behind_a_queue_of_batches() -> None
     loop, writer = asyncio.new_event_loop(), GroupWriter(lambda: None)
     for caller, events in (("key:1", 10_000), ("key:1", 10_000), ("key:2", 1), ("key:2", 1)):
         writer.enqueue_job(job_of(caller, events, loop))
-    groups = [[job.caller for job in writer.take_next_group()] for _ in range(3)]
+    groups = [[job.caller for job in writer.dequeue_next_job_group()] for _ in range(3)]
     assert groups == [["key:1"], ["key:2", "key:2"], ["key:1"]]
     loop.close()
 

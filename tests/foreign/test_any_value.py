@@ -199,8 +199,8 @@ def test_a_backup_holds_every_row(tmp_path: Path) -> None:
 def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     changes = feed.list_changes_after(0, upto=feed.find_newest_change_id(), limit=10_000)
     assert len(changes) > 100
-    assert recorded_stream.load_init_frames(None, 0)
-    shown = recorded_stream.render_recorded_frames(
+    assert recorded_stream.build_session_init_frames(None, 0)
+    shown = recorded_stream.render_session_stream_frames(
         [change for change in changes if change.topic in recorded_stream.TOPICS]
     )
     assert len(shown) > 100
@@ -208,8 +208,10 @@ def test_every_change_is_told_live(caplog: pytest.LogCaptureFixture) -> None:
     assert drawn
     for view in fragments.VIEWS.values():
         assert view.summary(TOLD)
-        view.draw_changes(TOLD, [change for change in changes if view.concerns_key(TOLD, change)][::EACH])
+        view.draw_changes(
+            TOLD, [change for change in changes if view.is_change_about_view_key(TOLD, change)][::EACH]
+        )
     assert news.VIEW.draw_changes(
-        TOLD, [change for change in changes if news.VIEW.concerns_key(TOLD, change)][::EACH]
+        TOLD, [change for change in changes if news.VIEW.is_change_about_view_key(TOLD, change)][::EACH]
     )
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -61,7 +61,7 @@ def build(example: Example) -> MCPServer:
         import anyio
 
         example.calls[f"slow {path}"] += 1
-        await ctx.send_progress_until_answered(1, 2, "half")
+        await ctx.report_progress(1, 2, "half")
         example.began.set()
         while not example.release.is_set():
             await anyio.sleep(0.02)

@@ -14,8 +14,8 @@ from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import (
     MOST_ANSWER,
     UpstreamClient,
-    iterate_answer_events,
-    read_answer_body,
+    iterate_upstream_sse_events,
+    read_upstream_response_body,
 )
 from coordinator.lib import fair_queue as turns
 from coordinator.lib.threads import EdgeThreads
@@ -39,14 +39,14 @@ class SlowServers:
     async def ask(self, server: str, caller: str) -> UpstreamAnswer:
         turns.CALLER.set(caller)
         target = UpstreamAddress("127.0.0.1", self.port, "/", private=True)
-        return await self.upstreams.send_to_server(
+        return await self.upstreams.send_message_to_server(
             UpstreamServer(server, target), [], b"{}", session=None, caller="agent"
         )
 
     async def receive(self, server: str, caller: str, *, held: int) -> UpstreamAnswer:
         """Ask, and return the answer when so many bytes of it are in hand."""
         answer = await self.ask(server, caller)
-        reading = asyncio.ensure_future(read_answer_body(answer, MOST_ANSWER))
+        reading = asyncio.ensure_future(read_upstream_response_body(answer, MOST_ANSWER))
         while answer.share.size < held and not reading.done():
             await asyncio.sleep(0)
         if reading.done():
@@ -130,7 +130,7 @@ def test_an_event_that_has_not_ended_is_counted_and_one_that_was_passed_on_is_no
 
     async def work(servers: SlowServers) -> int:
         answer = await servers.ask("a", "key:1")
-        stream = iterate_answer_events(answer)
+        stream = iterate_upstream_sse_events(answer)
         for _ in range(20):
             assert await anext(stream) == event
         rest = asyncio.ensure_future(anext(stream))

@@ -18,7 +18,7 @@ from coordinator.errors import Conflict, NotFound
 from coordinator.identity.actors import key_actor_by_name
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, states
-from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.states import ContinuationState, WaitState
 from coordinator.models import (
@@ -87,9 +87,9 @@ def binding(**changes: Any) -> CallBinding:
         "server_id": "files",
         "tool": "write",
         "arguments": {"path": "/a"},
-        "arguments_digest": hash_arguments(RAW),
+        "arguments_digest": hash_call_arguments(RAW),
         "definition_digest": "d1",
-        "policy_version": hash_policy_version(judged()),
+        "policy_version": hash_ruling_as_policy_version(judged()),
     }
     return CallBinding(**values | changes)
 
@@ -361,8 +361,8 @@ def test_an_approval_ends_some_time_after_it_was_given() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        {"arguments": {"path": "/b"}, "arguments_digest": hash_arguments(b'{"path": "/b"}')},
-        {"arguments_digest": hash_arguments(b'{"path":  "/a"}')},
+        {"arguments": {"path": "/b"}, "arguments_digest": hash_call_arguments(b'{"path": "/b"}')},
+        {"arguments_digest": hash_call_arguments(b'{"path":  "/a"}')},
         {"tool": "read"},
         {"definition_digest": "d2"},
         {"policy_version": "another"},
@@ -373,18 +373,21 @@ def test_an_approval_is_for_no_other_call(other: dict[str, Any]) -> None:
     refusal = gateway_calls.begin_gateway_call(attempt(**other), row.request_id, now=NOW)
     assert refusal is not None
     assert is_unused(row)
-    assert attempt(**other).binding.question_digest != binding().question_digest
+    assert attempt(**other).binding.approval_question_digest != binding().approval_question_digest
 
 
 def test_names_that_calls_cannot_tell_apart_are_bound_apart() -> None:
     assert binding(tool="a.b").tool_name == binding(tool="a_b").tool_name
-    assert binding(tool="a.b").question_digest != binding(tool="a_b").question_digest
-    assert binding(server_id="my files").question_digest != binding(server_id="my_files").question_digest
+    assert binding(tool="a.b").approval_question_digest != binding(tool="a_b").approval_question_digest
+    assert (
+        binding(server_id="my files").approval_question_digest
+        != binding(server_id="my_files").approval_question_digest
+    )
 
 
 @pytest.mark.parametrize("other", [{"by": key_actor_by_name("other-key")}, {"agent_id": "agent.two"}])
 def test_a_question_is_its_asker_s(other: dict[str, Any]) -> None:
-    assert attempt(**other).binding.question_digest != binding().question_digest
+    assert attempt(**other).binding.approval_question_digest != binding().approval_question_digest
     row = approved()
     joined = asked(attempt(**other))
     assert joined.request_id != row.request_id
@@ -474,7 +477,7 @@ def test_a_call_does_not_go_on_where_what_it_was_judged_by_has_changed(
         {"key_id": 2},
         {"agent_id": "agent.two"},
         {"tool": "read"},
-        {"arguments_digest": hash_arguments(b"{}")},
+        {"arguments_digest": hash_call_arguments(b"{}")},
     ],
 )
 def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None:
@@ -491,9 +494,11 @@ def test_another_call_does_not_go_on_in_its_place(other: dict[str, Any]) -> None
 
 def test_a_state_is_of_its_own_call_alone() -> None:
     row = asked()
-    waiting = WaitState("sbx-1", row.request_id, binding().question_digest, time.time() + 60, 0)
+    waiting = WaitState("sbx-1", row.request_id, binding().approval_question_digest, time.time() + 60, 0)
     assert gateway_calls.is_call_state_current(binding(), waiting)
-    assert not gateway_calls.is_call_state_current(binding(arguments_digest=hash_arguments(b"{}")), waiting)
+    assert not gateway_calls.is_call_state_current(
+        binding(arguments_digest=hash_call_arguments(b"{}")), waiting
+    )
     assert not gateway_calls.is_call_state_current(binding(), replace(waiting, request_id="req_none"))
     GatewayCall.objects.create(
         call_id="sbx-1", key_id=1, agent_id="agent.one", state=CallState.DONE, created_at=NOW, expires_at=NOW,
@@ -504,7 +509,7 @@ def test_a_state_is_of_its_own_call_alone() -> None:
 
 def test_a_state_that_goes_on_is_of_its_call_and_round() -> None:
     this = going_on()
-    state = ContinuationState(this.call_id, this.binding.question_digest, time.time() + 60, 0, None)
+    state = ContinuationState(this.call_id, this.binding.approval_question_digest, time.time() + 60, 0, None)
     assert gateway_calls.is_call_state_current(this.binding, state)
     assert not gateway_calls.is_call_state_current(this.binding, replace(state, round=1))
     assert not gateway_calls.is_call_state_current(replace(this.binding, key_id=2), state)
@@ -523,17 +528,17 @@ def test_a_question_is_settled_by_its_own_call_alone() -> None:
     row, this = asked(), attempt()
     settled, _ = gateway_calls.close_request_allowed_by_policy(this, row.request_id, "another key", now=NOW)
     assert settled is QuestionOutcome.ANOTHER
-    other = attempt(arguments_digest=hash_arguments(b"{}"))
+    other = attempt(arguments_digest=hash_call_arguments(b"{}"))
     assert (
         gateway_calls.close_request_allowed_by_policy(
-            other, row.request_id, this.binding.question_digest, now=NOW
+            other, row.request_id, this.binding.approval_question_digest, now=NOW
         )[0]
         is QuestionOutcome.ANOTHER
     )
     assert PermissionRequest.objects.get().status == "pending"
     assert (
         gateway_calls.close_request_allowed_by_policy(
-            this, row.request_id, this.binding.question_digest, now=NOW
+            this, row.request_id, this.binding.approval_question_digest, now=NOW
         )[0]
         is QuestionOutcome.CLOSED
     )
@@ -544,7 +549,7 @@ def test_a_person_s_no_is_told_once_where_policy_allows_by_now() -> None:
     approvals.decide_request(row.request_id, person=person(), verdict="denied", now=NOW)
     settled = [
         gateway_calls.close_request_allowed_by_policy(
-            this, row.request_id, this.binding.question_digest, now=NOW
+            this, row.request_id, this.binding.approval_question_digest, now=NOW
         )[0]
         for _ in range(2)
     ]
@@ -590,7 +595,7 @@ def test_an_id_beside_an_agent_is_one_call_s() -> None:
     this = CallAttempt("sbx-1", binding(), CALLER, CallOrigin("ses_1"), is_beside=True)
     gateway_calls.begin_local_call(this, now=NOW)
     gateway_calls.begin_local_call(this, now=NOW)
-    other = replace(this, binding=binding(arguments_digest=hash_arguments(b"{}")))
+    other = replace(this, binding=binding(arguments_digest=hash_call_arguments(b"{}")))
     with pytest.raises(Conflict):
         gateway_calls.begin_local_call(other, now=NOW)
 

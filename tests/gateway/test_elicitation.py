@@ -357,5 +357,5 @@ def test_a_question_that_policy_denies_just_then_is_left_to_no_client(capabiliti
     params = {"message": "Who are you?", "requestedSchema": schema}
     question = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params}
     questions = CallElicitations(handler, exchange, AsyncMock())
-    assert asyncio.run(questions.take_server_message(json.dumps(question).encode()))
+    assert asyncio.run(questions.intercept_server_message(json.dumps(question).encode()))
     handler.send_response.assert_awaited_once_with(exchange, 7, result={"action": "decline"})

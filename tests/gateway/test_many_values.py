@@ -37,5 +37,5 @@ def test_a_call_with_too_many_fields_is_refused(box: Served, example: Example) -
 )
 def test_values_are_counted_without_the_commas_of_texts(value: Any, count: int) -> None:
     raw = json.dumps(value, separators=(",", ":")).encode()
-    assert not json_bounds.has_too_many_values(raw, count)
-    assert json_bounds.has_too_many_values(raw, count - 1)
+    assert not json_bounds.has_too_many_json_values(raw, count)
+    assert json_bounds.has_too_many_json_values(raw, count - 1)

@@ -105,7 +105,7 @@ def test_a_call_that_was_begun_and_is_refused_on_its_way_has_an_end_in_its_timel
     )
     found = calls(records=records)
     monkeypatch.setattr(found, "decide_call", gives((Ruling("ask"), None)))
-    monkeypatch.setattr(found, "ask_about_tool_call", fails(problem))
+    monkeypatch.setattr(found, "request_tool_call_approval", fails(problem))
     told = refusal(found.handle_tool_call(exchange()))
     assert ends == [(record, "failed", None, told.detail)]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from coordinator.client.mcp_lines import request_id_key
-from coordinator.edge.gateway.upstreams import find_readable_response
+from coordinator.edge.gateway.upstreams import parse_response_to_request_id
 from coordinator.mcp.gateway.listing import parse_listing_page
 from coordinator.mcp.protocol.messages import parse_mcp_message
 from tests.gateway import odd_listings
@@ -189,10 +189,10 @@ def test_a_server_that_answers_an_error_is_named_and_asked_again(
 )
 def test_half_a_character_does_not_hide_a_response(escapes: bytes, text: str) -> None:
     body = b'{"jsonrpc":"2.0","id":1,"result":{"text":"' + escapes + b'"}}'
-    response = find_readable_response(body, 1)
+    response = parse_response_to_request_id(body, 1)
     assert response is not None
     assert json.loads(response)["result"]["text"] == text
-    assert find_readable_response(body, "1") is None
+    assert parse_response_to_request_id(body, "1") is None
 
 
 @pytest.mark.parametrize(

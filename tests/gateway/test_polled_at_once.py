@@ -48,7 +48,7 @@ def test_a_poll_that_comes_second_does_not_end_the_call(monkeypatch: pytest.Monk
         return _exchange()
 
     monkeypatch.setattr(gateway_calls, "begin_gateway_call", begin)
-    monkeypatch.setattr(tasks, "restore_task_request", original)
+    monkeypatch.setattr(tasks, "restore_task_exchange", original)
 
     async def both() -> None:
         for _ in range(2):

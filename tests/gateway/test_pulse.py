@@ -30,7 +30,7 @@ def test_who_comes_while_the_clock_runs_is_told_soon(monkeypatch: pytest.MonkeyP
         beat = ClientKeepAlive()
         for _ in range(2):
             x: Any = SimpleNamespace(line=Line(), message=SimpleNamespace(progress_token=None))
-            with beat.keep_client_alive(cast(Any, x), "It waits"):
+            with beat.send_keep_alives_during_block(cast(Any, x), "It waits"):
                 async with asyncio.timeout(5):
                     await x.line.told.wait()
 

@@ -21,7 +21,7 @@ from coordinator.mcp.gateway.cached_results import (
     CachedCall,
     build_cached_call,
     build_cached_response,
-    build_result_scope,
+    build_cached_result_scope,
     extract_cachable_result,
 )
 from coordinator.mcp.gateway.call_limits import CallLimits
@@ -479,7 +479,7 @@ def test_housekeeping_deletes_results_that_are_too_old_and_those_from_before_a_c
     server = load_upstream_server("files")
     assert server is not None
     calls = [
-        stored_call(scope=build_result_scope(server, "read")),
+        stored_call(scope=build_cached_result_scope(server, "read")),
         stored_call(scope="before"),
         stored_call("gone"),
     ]

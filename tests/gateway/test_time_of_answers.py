@@ -16,7 +16,11 @@ from coordinator.edge.gateway import upstreams
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
 from coordinator.edge.gateway.call_timeouts import CallTimeouts
 from coordinator.edge.gateway.listings import AgentToolListings
-from coordinator.edge.gateway.upstreams import hash_agent_id, iterate_answer_events, read_own_response
+from coordinator.edge.gateway.upstreams import (
+    hash_agent_id_for_stdio,
+    iterate_upstream_sse_events,
+    read_response_to_gateway_request,
+)
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import http_client
 from coordinator.mcp.protocol.http_client import (
@@ -43,9 +47,9 @@ def test_a_body_that_does_not_come_is_not_waited_for(bound: str, monkeypatch: py
         answer = await lingering(server.url)
         try:
             if bound == "OWN_WITHIN":
-                await read_own_response(answer, "1")
+                await read_response_to_gateway_request(answer, "1")
             else:
-                [_ async for _ in iterate_answer_events(answer)]
+                [_ async for _ in iterate_upstream_sse_events(answer)]
         finally:
             answer.close()
 
@@ -114,15 +118,15 @@ def test_looking_for_a_tool_holds_the_server_s_lock_for_a_while_only(monkeypatch
     async def look() -> None:
         listings = _Quiet()
         async with asyncio.timeout(5):
-            await asyncio.gather(*(listings.discover_tool(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
+            await asyncio.gather(*(listings.refresh_listing_for_unknown_tool(X(), "new") for _ in range(50)))  # type: ignore[arg-type]
 
     asyncio.run(look())
 
 
 def test_agents_whose_names_no_header_holds_are_told_apart() -> None:
     names = ("\u0430\u0431", "\u0432\u0433", "??", "\udcff")
-    assert len({hash_agent_id(name) for name in names}) == len(names)
-    assert all(hash_agent_id(name).isascii() for name in names)
+    assert len({hash_agent_id_for_stdio(name) for name in names}) == len(names)
+    assert all(hash_agent_id_for_stdio(name).isascii() for name in names)
 
 
 def test_a_call_has_an_end_before_it_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:

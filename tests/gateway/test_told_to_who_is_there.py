@@ -93,7 +93,7 @@ class Client:
         self.held = PendingCall(self.x, BINDING, RULING, CallOrigin(None), record)
 
     def leaves(self) -> None:
-        self.gone.force_disconnect()
+        self.gone.simulate_client_disconnect()
 
 
 def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
@@ -109,7 +109,7 @@ def calling(*clients: Callable[[Client, Threads], None]) -> list[list[bytes]]:
             holding = PendingCalls(cast(Any, Waits(threads)), cast(Any, threads), records, cast(Any, None))
             await sync_to_async(prepare)(client, threads)
             with client.gone, contextlib.suppress(ClientDisconnected):
-                await holding.hold_and_answer_call(client.held)
+                await holding.await_decision_and_answer_call(client.held)
             told.append(client.line.told)
         return told
 

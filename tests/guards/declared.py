@@ -20,7 +20,7 @@ from coordinator.api import api
 from coordinator.api.application import read_operation_body_limit
 from coordinator.api.auth import KeyAuth
 from coordinator.api.edge_operations import OPERATIONS
-from coordinator.identity.declarations import read_body_allowance
+from coordinator.identity.declarations import body_allowance_of_view
 from coordinator.lib import body_limits
 
 FILE = Path(__file__).parent / "declared.txt"
@@ -52,7 +52,7 @@ def declared_pages() -> Iterator[tuple[str, ...]]:
     for name, route, view in walk_views():
         if is_page(name, route):
             methods = getattr(view, "allowed_methods", None)
-            posted = ALLOWANCES[read_body_allowance(view, "POST")] if "POST" in (methods or ()) else "-"
+            posted = ALLOWANCES[body_allowance_of_view(view, "POST")] if "POST" in (methods or ()) else "-"
             who = getattr(view, "needed_role", UNDECLARED)
             yield name, who, " ".join(methods) if methods else "any", posted
 
@@ -72,7 +72,7 @@ def declared_admin_pages() -> Iterator[tuple[str, ...]]:
                 page,
                 getattr(view, "needed_role", UNDECLARED),
                 "-",
-                ALLOWANCES[read_body_allowance(view, "POST")],
+                ALLOWANCES[body_allowance_of_view(view, "POST")],
             )
     request = Mock(user=User(username="somebody", is_superuser=True))
     for table, site in tables.items():

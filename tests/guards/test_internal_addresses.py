@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import coordinator
-from coordinator.lib.internal_addresses import find_address_problem, find_internal_target, parse_address
+from coordinator.lib.internal_addresses import find_address_problem, find_internal_target, parse_ip_address
 from coordinator.mcp.protocol.http_client import HttpClient, UpstreamFailed, parse_upstream_url
 from coordinator.notifications import webhooks
 from coordinator.notifications.apprise_child import AuditHookFence, FenceRefused
@@ -68,8 +68,8 @@ def call_upstream() -> None:
 
 
 def test_every_internal_address_is_known_and_no_public_one() -> None:
-    assert [text for text in INTERNAL.split() if find_internal_target(parse_address(text)) is None] == []
-    assert [text for text in PUBLIC.split() if find_internal_target(parse_address(text)) is not None] == []
+    assert [text for text in INTERNAL.split() if find_internal_target(parse_ip_address(text)) is None] == []
+    assert [text for text in PUBLIC.split() if find_internal_target(parse_ip_address(text)) is not None] == []
 
 
 @pytest.mark.parametrize("client", [post, call_upstream])
@@ -103,7 +103,7 @@ def test_a_service_s_plugin_connects_to_no_internal_address() -> None:
 
 def test_an_operator_allows_networks_by_the_address_that_is_reached() -> None:
     def is_allowed(text: str, network: str) -> bool:
-        return not find_address_problem(parse_address(text), [network])
+        return not find_address_problem(parse_ip_address(text), [network])
 
     assert is_allowed("10.1.2.3", "10.0.0.0/8")
     assert is_allowed("::ffff:10.1.2.3", "10.0.0.0/8")
@@ -120,4 +120,4 @@ def test_there_is_one_guard() -> None:
     own = re.compile(r"\.is_(global|private|site_local|reserved|link_local)\b")
     files = [str(path.relative_to(root)) for path in root.rglob("*.py") if own.search(path.read_text())]
     assert files == []
-    assert isinstance(parse_address("fe80::1%eth0"), ipaddress.IPv6Address)
+    assert isinstance(parse_ip_address("fe80::1%eth0"), ipaddress.IPv6Address)

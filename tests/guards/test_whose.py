@@ -78,7 +78,7 @@ def test_a_bound_agent_writes_into_its_agents_sessions_and_into_those_it_made(se
 def test_another_agents_session_is_refused_in_the_words_of_an_unknown_one(session: Session) -> None:
     for unknown in ("ses_anna", "ses_none"):
         with pytest.raises(NotFound, match=r"^Session not found$"):
-            ownership.require_session_writer(BERT, unknown)
+            ownership.require_session_write_access(BERT, unknown)
 
 
 def test_agents_without_a_name_and_operators_write_everywhere(session: Session) -> None:

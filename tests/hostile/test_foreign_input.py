@@ -25,7 +25,7 @@ from coordinator.chat import picture_sizes, thumbnails
 from coordinator.client import sse
 from coordinator.dialects import otlp_wire
 from coordinator.dialects.hooks import UnreadableJson, decode_hook_body
-from coordinator.edge.gateway.upstreams import is_response_to
+from coordinator.edge.gateway.upstreams import is_response_to_request_id
 from coordinator.edge.http.bodies import decompress_gzip
 from coordinator.edge.http.messages import parse_query_string
 from coordinator.edge.http.validation_errors import parse_new_event
@@ -162,8 +162,8 @@ def read_mcp_message() -> None:
 
 def read_mcp_answer() -> None:
     begins = b'{"jsonrpc":"2.0","id":1,"result":'
-    assert not is_response_to(begins + DEEP + b"}", 1)
-    assert not is_response_to(begins + HEAVY * 2 + b"}", 1)
+    assert not is_response_to_request_id(begins + DEEP + b"}", 1)
+    assert not is_response_to_request_id(begins + HEAVY * 2 + b"}", 1)
 
 
 def split_mcp_events() -> None:

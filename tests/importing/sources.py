@@ -123,7 +123,7 @@ def brought(path: Path, *, write: bool = True, with_policy: bool = False) -> Imp
     try:
         return import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
-        source.remove_copy()
+        source.delete_database_copy()
 
 
 def kept(done: ImportOutcome, **wanted: Any) -> list[dict[str, Any]]:

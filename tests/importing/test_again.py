@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from coordinator.importing.seeds import SEEDS, is_seed_row
-from coordinator.importing.values import load_model_columns, to_comparable_value
+from coordinator.importing.values import load_model_columns, normalize_value_for_comparison
 from coordinator.models import Agent, Event, PluginConfig, PluginSetting, Session
 from tests.importing.sources import AGENT, EVENT, RUN, SESSION, add, brought, database, kept, newest
 from tests.secrets.corpus import SECRETS
@@ -76,7 +76,9 @@ def test_the_seeds_are_those_of_a_new_database() -> None:
             "plugin_configs": ["plugin_id", "config_key"],
         }[table]
         standing = {
-            tuple(row[name] for name in keys): {n: to_comparable_value(v, kinds[n]) for n, v in row.items()}
+            tuple(row[name] for name in keys): {
+                n: normalize_value_for_comparison(v, kinds[n]) for n, v in row.items()
+            }
             for row in found
         }
         assert set(standing) == set(rows)

@@ -91,7 +91,7 @@ def test_others_write_while_a_dry_run_is_at_work_and_nothing_of_it_stays(path: P
 
     source = SourceDatabase(path)
     done = import_database(source, now=timezone.now(), write=False, progress=somebody_writes)
-    source.remove_copy()
+    source.delete_database_copy()
     assert wrote
     assert {one.table: one.added for one in done.outcomes}["sessions"] == 2
     assert not Session.objects.filter(pk="ses_1").exists()

@@ -52,7 +52,7 @@ def brought(path: Path, *, write: bool = True, with_policy: bool = True) -> dict
     try:
         done = import_database(source, now=timezone.now(), write=write, with_policy=with_policy)
     finally:
-        source.remove_copy()
+        source.delete_database_copy()
     return {one.table: one for one in done.outcomes}
 
 

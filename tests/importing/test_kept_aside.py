@@ -101,7 +101,7 @@ def test_what_goes_beyond_the_bound_is_counted(tmp_path: Path) -> None:
     kept_rows = RejectedRows(tmp_path, Path("x.db"), datetime(2026, 1, 1, tzinfo=UTC), most_bytes=200)
     for number in range(10):
         kept_rows.add_rejected_row("t", "why", row={"n": number})
-    kept_rows.close_with_report({})
+    kept_rows.write_import_report_and_close({})
     assert kept_rows.rejected_rows_path.stat().st_size <= 200
     assert kept_rows.rows + kept_rows.left_out == 10
     assert kept_rows.left_out > 0

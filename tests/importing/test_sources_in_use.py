@@ -62,7 +62,7 @@ def test_a_writer_goes_on_while_its_database_is_copied(path: Path, mode: str) ->
         assert begun.wait(60)
         source = SourceDatabase(path)
         copied = source.source_row_count("events")
-        source.remove_copy()
+        source.delete_database_copy()
     finally:
         stop.set()
     longest, number = stalls.get(timeout=60)
@@ -78,13 +78,13 @@ def test_one_read_of_a_source_is_short(path: Path, monkeypatch: pytest.MonkeyPat
     """So many rows are read at once as take a fiftieth of a second, whatever a row is long."""
     assert copying.SHORT <= 0.02
     assert [
-        copying.next_chunk_size(size, seconds) for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))
+        copying.adapt_copy_chunk_size(size, seconds) for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))
     ] == [
         50,
         200,
         1,
     ]
-    assert copying.next_chunk_size(20_000, 0.0) == copying.MOST_ROWS
+    assert copying.adapt_copy_chunk_size(20_000, 0.0) == copying.MOST_ROWS
 
 
 def test_events_that_come_after_the_copy_began_wait_for_the_next_time(
@@ -186,7 +186,7 @@ def test_the_copy_is_private_and_goes_with_the_import(path: Path, tmp_path: Path
     source = SourceDatabase(path, tmp_path / "work")
     assert source.folder.parent == tmp_path / "work"
     assert source.folder.stat().st_mode & 0o077 == 0
-    source.remove_copy()
+    source.delete_database_copy()
     assert not list((tmp_path / "work").iterdir())
 
 

@@ -226,7 +226,7 @@ def test_a_key_of_several_reaches_their_sessions_and_no_others() -> None:
     caller = keys.authenticate_api_key(raw, NOW)
     assert set(ownership.readable_sessions(caller).values_list("pk", flat=True)) == {"ses_a", "ses_b"}
     assert set(ownership.find_session_write_refusals(caller, ["ses_a", "ses_b", "ses_c"])) == {"ses_c"}
-    assert not ownership.can_read_everything(caller)
+    assert not ownership.can_read_all_sessions(caller)
 
 
 def test_a_key_of_several_says_for_which_it_asks() -> None:
@@ -261,8 +261,8 @@ def test_a_list_of_agents_that_cannot_be_read_binds_to_nobody() -> None:
     row, raw = key_of_two()
     ApiKey.objects.filter(pk=row.pk).update(agent_ids={"not": "a list"})
     caller = keys.authenticate_api_key(raw, NOW)
-    assert caller.is_bound
-    assert not caller.can_speak_for("agent.a")
+    assert caller.is_bound_to_agents
+    assert not caller.can_speak_for_agent("agent.a")
     made_session("ses_a", "agent.a", "other")
     assert not ownership.readable_sessions(caller).exists()
 

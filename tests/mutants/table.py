@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "begin: changed policy",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if hash_policy_version(ruling) != binding.policy_version:",
+        "if hash_ruling_as_policy_version(ruling) != binding.policy_version:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_call_does_not_begin_where_what_it_was_judged_by_has_changed",),
     ),
@@ -252,8 +252,8 @@ MUTANTS = (
     Mutant(
         "beside: another call under the id",
         "coordinator/actions/mcp/gateway_calls.py",
-        "pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.question_digest",
-        "pk=attempt.call_id, state=CallState.RUNNING, worker=None",
+        "        worker=None,\n        call_key=attempt.binding.approval_question_digest,",
+        "        worker=None,",
         ("tests/gateway/test_begin.py::test_an_id_beside_an_agent_is_one_call_s",),
     ),
     Mutant(
@@ -266,7 +266,7 @@ MUTANTS = (
     Mutant(
         "settle: another question",
         "coordinator/actions/mcp/gateway_calls.py",
-        "if original_question.binding.question_digest != key:",
+        "if original_question.binding.approval_question_digest != key:",
         "if False:",
         ("tests/gateway/test_begin.py::test_a_question_is_settled_by_its_own_call_alone",),
     ),
@@ -280,8 +280,8 @@ MUTANTS = (
     Mutant(
         "state of another call",
         "coordinator/actions/mcp/gateway_calls.py",
-        "request is not None and restore_original_call_binding(binding, request).question_digest == state.key",
-        "request is not None",
+        "        and restore_original_call_binding(binding, request).approval_question_digest == state.key",
+        "",
         ("tests/gateway/test_begin.py::test_a_state_is_of_its_own_call_alone",),
     ),
     Mutant(
@@ -387,8 +387,8 @@ MUTANTS = (
     Mutant(
         "read of a server that is off",
         "coordinator/mcp/gateway/policy.py",
-        "name = build_method_name(server.name, method)\n    if server.is_off:",
-        "name = build_method_name(server.name, method)\n    if False:",
+        "name = qualified_method_name(server.name, method)\n    if server.is_off:",
+        "name = qualified_method_name(server.name, method)\n    if False:",
         ("tests/gateway/test_begin.py::test_a_read_is_judged_by_the_server_as_a_whole",),
     ),
     Mutant(
@@ -506,7 +506,7 @@ MUTANTS = (
     Mutant(
         "header that contradicts an argument",
         "coordinator/edge/gateway/exchange.py",
-        "if header_value is not None and not is_repeated_argument(header_value, exchange, path):",
+        "if header_value is not None and not is_header_equal_to_argument(header_value, exchange, path):",
         "if False:",
         ("tests/gateway/test_bound_calls.py::test_a_header_that_contradicts_its_argument_is_refused",),
     ),
@@ -541,7 +541,7 @@ MUTANTS = (
     Mutant(
         "gateway: another agent's name",
         "coordinator/edge/gateway/exchange.py",
-        "if named_agent and not admission.caller.can_speak_for(named_agent):",
+        "if named_agent and not admission.caller.can_speak_for_agent(named_agent):",
         "if False:",
         ("tests/gateway/test_methods.py::test_a_bound_key_calls_as_no_other_agent",),
     ),
@@ -569,8 +569,8 @@ MUTANTS = (
     Mutant(
         "read: approval of other bytes",
         "coordinator/edge/gateway/reads.py",
-        "        hash_arguments(exchange.message.raw_params_without_meta),\n",
-        '        hash_arguments(b""),\n',
+        "        hash_call_arguments(exchange.message.raw_params_without_meta),\n",
+        '        hash_call_arguments(b""),\n',
         ("tests/gateway/test_held_reads.py::test_the_approval_of_a_read_is_bound_to_its_bytes",),
     ),
     Mutant(
@@ -604,14 +604,14 @@ MUTANTS = (
     Mutant(
         "approved call under a brake",
         "coordinator/edge/gateway/approved_calls.py",
-        "if (brake := await exchange.find_exchange_brake(self._gate)) is not None:",
-        "if (brake := await exchange.find_exchange_brake(self._gate)) is not None and not exchange.agent_id:",
+        "if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:",
+        "if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None and not exchange.agent_id:",
         ("tests/gateway/test_held_calls.py::test_a_brake_stops_an_approved_call_and_the_audit_log_says_so",),
     ),
     Mutant(
         "state with other arguments",
         "coordinator/edge/gateway/calls.py",
-        "if state is not None and state.key != binding.question_digest and ruling.decision == ASK:",
+        "if state is not None and state.key != binding.approval_question_digest and ruling.decision == ASK:",
         "if False:",
         (
             "tests/gateway/test_held_calls.py::test_a_state_with_other_arguments_does_not_end_its_call_in_the_timeline",
@@ -648,7 +648,7 @@ MUTANTS = (
     Mutant(
         "beside: server that is closed",
         "coordinator/edge/gateway/local_calls.py",
-        "if not await self._listings.can_reach_server(exchange):",
+        "if not await self._listings.can_agent_reach_server(exchange):",
         "if False:",
         (
             "tests/gateway/test_beside.py::test_no_agent_tells_the_tools_of_a_server_that_is_asked_from_here_or_closed_to_it",
@@ -782,7 +782,7 @@ MUTANTS = (
     Mutant(
         "hooks: unread call",
         "coordinator/edge/hooks/guard.py",
-        "ruling = call.ruling or self.find_strictest_ruling(call)",
+        "ruling = call.ruling or self.find_strictest_hook_ruling(call)",
         "ruling = call.ruling or Ruling(OBSERVE)",
         (
             "tests/claude_code/test_failing_closed.py::test_a_failure_at_any_step_leaves_no_call_without_an_answer",
@@ -862,7 +862,7 @@ MUTANTS = (
     Mutant(
         "key: speaks for another agent",
         "coordinator/identity/keys.py",
-        "return not self.is_bound or agent_id in self.bound_agents",
+        "return not self.is_bound_to_agents or agent_id in self.bound_agents",
         "return True",
         ("tests/keys/test_bound_keys.py",),
     ),
@@ -876,7 +876,7 @@ MUTANTS = (
     Mutant(
         "session: another agent's, written",
         "coordinator/identity/ownership.py",
-        "writes = WRITE_ALL if caller.is_bound else WRITE_ALL | SPEAK_AS_AGENTS",
+        "writes = WRITE_ALL if caller.is_bound_to_agents else WRITE_ALL | SPEAK_AS_AGENTS",
         "writes = WRITE_ALL | SPEAK_AS_AGENTS",
         (
             "tests/guards/test_whose.py::test_another_agents_session_is_refused_in_the_words_of_an_unknown_one",
@@ -885,7 +885,7 @@ MUTANTS = (
     Mutant(
         "session: another agent's, read",
         "coordinator/identity/ownership.py",
-        "return not caller.is_bound or bool(caller.scopes & READ_ALL)",
+        "return not caller.is_bound_to_agents or bool(caller.scopes & READ_ALL)",
         "return True",
         ("tests/guards/test_whose.py::test_a_bound_agent_reads_its_own_sessions_alone",),
     ),
@@ -1129,7 +1129,7 @@ MUTANTS = (
     Mutant(
         "server requests: at the address of all servers, a client answers under a brake",
         "coordinator/edge/gateway/all_servers.py",
-        "        if await self._server_requests.refuse_braked_answer(inner):",
+        "        if await self._server_requests.refuse_client_answer_if_braked(inner):",
         "        if False:",
         (f"{SERVER_REQUESTS}::test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server",),
     ),
@@ -1157,7 +1157,7 @@ MUTANTS = (
     Mutant(
         "server requests: an approval counts though policy is another",
         "coordinator/actions/mcp/server_request_approvals.py",
-        "if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked_ruling):",
+        "if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != asked_version:",
         "if False:",
         (f"{HELD_SERVER_REQUESTS}::test_an_approval_does_not_count_once_policy_is_another",),
     ),
@@ -1216,7 +1216,7 @@ MUTANTS = (
     Mutant(
         "server requests: those in the answer to a read pass",
         "coordinator/edge/gateway/relay.py",
-        "            checked = await self._server_requests.replace_refused_input(exchange, body, exchange.line)",
+        "            checked = await refuse(exchange, body, exchange.line)",
         "            checked = body",
         (f"{SERVER_REQUESTS}::test_a_rule_keeps_sampling_from_the_client_in_the_middle_of_any_request",),
     ),
@@ -1241,14 +1241,14 @@ MUTANTS = (
     Mutant(
         "server requests: those on the server's own stream pass",
         "coordinator/edge/gateway/server_stream.py",
-        "            if data and await requests.take_server_message(data):",
+        "            if data and await requests.intercept_server_message(data):",
         "            if False:",
         (f"{SERVER_REQUESTS}::test_a_servers_own_stream_asks_no_more_than_policy_lets_it",),
     ),
     Mutant(
         "server requests: a client's answer passes a brake",
         "coordinator/edge/gateway/relay.py",
-        "if exchange.message.is_response and await self._server_requests.refuse_braked_answer(exchange):",
+        "if exchange.message.is_response and await refuse(exchange):",
         "if False:",
         (f"{SERVER_REQUESTS}::test_what_a_client_answers_while_a_brake_is_on_does_not_reach_the_server",),
     ),
@@ -2615,15 +2615,15 @@ MUTANTS = (
     Mutant(
         "collection: tool outside it called",
         "coordinator/edge/gateway/all_servers.py",
-        "if not exchange.is_tool_at_address(server.name, tool):",
+        "if not exchange.is_tool_served_at_endpoint(server.name, tool):",
         "if False:",
         ("tests/gateway/test_collections.py::test_its_tools_are_listed_and_called_and_no_other",),
     ),
     Mutant(
         "collection: session of another address",
         "coordinator/edge/gateway/endpoint.py",
-        "client = await self.find_message_session(message, headers, name, admission, agent_id)",
-        "client = await self.find_message_session(message, headers, server.name, admission, agent_id)",
+        "client = await self.find_session_of_client_message(message, headers, name, admission, agent_id)",
+        "client = await self.find_session_of_client_message(message, headers, server.name, admission, agent_id)",
         ("tests/gateway/test_collections.py::test_a_session_is_one_of_the_address_where_it_was_begun",),
     ),
     Mutant(

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from coordinator.edge.hooks.notes import add_text_to_result
+from coordinator.edge.hooks.notes import append_text_to_tool_result
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.client.programs import Home, until
@@ -219,7 +219,10 @@ def test_the_gateway_adds_it_to_a_result(served: Served, approver: httpx.Client)
     ],
 )
 def test_a_result_without_text_content_is_left_alone(result: Any) -> None:
-    assert add_text_to_result(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode(), "x") is None
+    assert (
+        append_text_to_tool_result(json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode(), "x")
+        is None
+    )
 
 
 def test_a_driven_agent_gets_it_as_its_next_prompt_when_its_turn_ends(

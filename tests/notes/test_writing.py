@@ -180,10 +180,10 @@ def test_an_answer_that_waits_no_longer_leaves_its_notes_to_the_next_one() -> No
 
     async def answers() -> tuple[str, str]:
         edge = PendingNotes(cast(Any, SimpleNamespace(listeners=[])), threads)
-        assert await edge.check_pending_notes()
+        assert await edge.has_pending_notes()
         with writing(session):
-            first = await edge.take_session_notes(session.pk, "its hook")
-        second = await edge.take_session_notes(
+            first = await edge.consume_session_notes(session.pk, "its hook")
+        second = await edge.consume_session_notes(
             session.pk, "its hook"
         )  # the one thread has done with the first by then
         await threads.run_in_thread(connections.close_all)

@@ -34,7 +34,7 @@ def provider(running_provider: Provider, settings: Any) -> Provider:
     settings.OIDC_ISSUER, settings.OIDC_NAME = running_provider.issuer, "Acme"
     settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET = CLIENT, SECRET
     settings.OIDC_ROLES = ROLES
-    known.forget_cached_provider()
+    known.clear_provider_cache()
     return running_provider.well()
 
 

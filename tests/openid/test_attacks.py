@@ -366,13 +366,13 @@ def test_an_answer_that_is_sent_twice_at_once_counts_once(
 
 def while_asked(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Have something happen while the provider is asked about a code."""
-    finish = flow.finish_sign_in_flow
+    finish = flow.redeem_and_verify_sign_in
 
     def slow(*given: Any, **options: Any) -> Any:
         happens()
         return finish(*given, **options)
 
-    monkeypatch.setattr(flow, "finish_sign_in_flow", slow)
+    monkeypatch.setattr(flow, "redeem_and_verify_sign_in", slow)
 
 
 @pytest.mark.parametrize("is_made_up", [False, True])

@@ -33,7 +33,7 @@ def count_here() -> Counts:
     grouped = load_usage_by_columns(ModelRequestUsage.objects.all(), "at_us", "model")
     return add_counts(
         *(
-            {(f"{instants.from_microseconds(at_us):%Y-%m-%d}", model): [
+            {(f"{instants.instant_from_microseconds(at_us):%Y-%m-%d}", model): [
                 usage.input, usage.output, usage.cache_read, usage.cache_write
             ]}
             for (at_us, model), usage in grouped.items()

@@ -265,8 +265,8 @@ def test_what_is_shortened_in_pieces_is_whole_json(size: int, monkeypatch: pytes
     body = json.dumps(plain).encode()
     shortener = transcripts.TextShortener()
     for start in range(0, len(body), size):
-        shortener.add_bytes(body[start : start + size])
-    found = json.loads(shortener.shortened_line() or b"")
+        shortener.add_json_bytes(body[start : start + size])
+    found = json.loads(shortener.shortened_json_line() or b"")
     first, long, *others = found["a\\"]
     assert [first, *others] == ['say "hi"', "\\", '\\"']
     kept, left_out = re.fullmatch(r"(x*) \(left out: (\d+) bytes\)", long).groups()  # type: ignore[union-attr]

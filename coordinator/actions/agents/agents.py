@@ -46,7 +46,7 @@ EDITABLE = (
 
 def compute_agent_version(row: Agent) -> str:
     """Return the version that an editor of this agent has seen; heartbeats do not change it."""
-    return versions.row_version(row, EDITABLE)
+    return versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_agent(
@@ -130,7 +130,7 @@ def lock_agent(agent_id: str, seen_version: str | None = None) -> Agent:
 
 
 def plugin_assignment_version(row: AgentPlugin) -> str:
-    return versions.values_version([row.pos_x, row.pos_y])
+    return versions.hash_column_values_as_version([row.pos_x, row.pos_y])
 
 
 def assign_plugin(

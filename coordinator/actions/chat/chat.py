@@ -70,9 +70,9 @@ def build_api_key_speaker(caller: KeyIdentity, agent_id: str, *, to: str = "defa
 
     `to` names the person that an agent answers. Raises Forbidden.
     """
-    if not caller.is_bound:
+    if not caller.is_bound_to_agents:
         return ChatSpeaker(ChatSource.USER, f"key:{caller.name}", caller.caller_actor)
-    if not caller.can_speak_for(agent_id):
+    if not caller.can_speak_for_agent(agent_id):
         raise Forbidden(f"This key is bound to {caller.bound_agents_label} and may not write to {agent_id}.")
     return ChatSpeaker(ChatSource.AGENT, to, caller.caller_actor)
 

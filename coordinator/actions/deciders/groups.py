@@ -24,7 +24,7 @@ MOST_GROUPS = 100
 
 def compute_group_version(group: Group) -> str:
     """Return the version that an editor of the group has seen."""
-    return versions.values_version([group.name, *list_group_usernames(group)])
+    return versions.hash_column_values_as_version([group.name, *list_group_usernames(group)])
 
 
 def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: datetime) -> Group:

@@ -24,7 +24,7 @@ from coordinator.engine import rehearsal
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import system_actor
 from coordinator.importing.foreign import TABLES, SourceDatabase
-from coordinator.importing.import_files import RejectedRows, to_rejected_row
+from coordinator.importing.import_files import RejectedRows, restore_raw_bytes_in_row
 
 __all__ = ["ImportOutcome", "TableOutcome", "import_database", "record_unreadable_database"]
 
@@ -54,7 +54,7 @@ def import_database(
     rejected_rows = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
     job = ImportJob(source, rejected_rows, now, write, with_policy)
     done = ImportOutcome([])
-    with nullcontext() if write else rehearsal.rehearse_writes(source.folder):
+    with nullcontext() if write else rehearsal.roll_back_writes_of_block(source.folder):
         with handle_import_errors(job, done):
             import_all_tables(job, done, progress)
             if agents_folder is not None:
@@ -89,10 +89,10 @@ def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -
 def save_unknown_table_rows(job: ImportJob, name: str, progress: Progress) -> TableOutcome:
     """Keep every row of a table that has no place here."""
     outcome = TableOutcome(name, job.source.source_row_count(name), is_known=False)
-    outcome.unreadable += job.source.damage_reports(name)
+    outcome.unreadable += job.source.unreadable_row_reports(name)
     for batch in job.source.iterate_row_chunks(name):
         for row in batch:
-            job.rejected_rows.add_rejected_row(name, "no such table here", row=to_rejected_row(row))
+            job.rejected_rows.add_rejected_row(name, "no such table here", row=restore_raw_bytes_in_row(row))
         outcome.aside += len(batch)
         progress(name, outcome.aside, outcome.rows)
     return outcome
@@ -160,7 +160,7 @@ def build_import_audit_reason(stopped: str | None, damaged: int) -> str | None:
 
 def save_import_report(job: ImportJob, done: ImportOutcome, stopped: str | None) -> None:
     done.not_kept = job.rejected_rows.left_out
-    done.report = job.rejected_rows.close_with_report(
+    done.report = job.rejected_rows.write_import_report_and_close(
         {
             "source": str(job.source.path),
             "at": job.now.isoformat(),

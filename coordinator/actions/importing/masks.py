@@ -16,7 +16,7 @@ from django.conf import settings
 from coordinator.chat import content as chat_content
 from coordinator.errors import SignalboxError
 from coordinator.importing.foreign import Row
-from coordinator.importing.values import find_model_name
+from coordinator.importing.values import model_name_of_table
 from coordinator.models.fields import dump_compact_json
 from coordinator.runs.statuses import OPEN
 from coordinator.secrets import is_runner_variable_placeholder, is_secret_key_or_url_password
@@ -33,7 +33,7 @@ NAMED_VALUES = {"plugin_configs": ("config_key", "config_value"), "plugin_data":
 @lru_cache(maxsize=64)
 def find_masked_columns(table: str) -> frozenset[str]:
     """Return a table's columns that are masked before they are stored."""
-    listed = secret_columns.COLUMNS.get(find_model_name(table), {})
+    listed = secret_columns.COLUMNS.get(model_name_of_table(table), {})
     names = set(listed.get(secret_columns.MASKED, "").split())
     if table == "runs":
         names.add("prompt")

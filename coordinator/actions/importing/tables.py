@@ -20,7 +20,7 @@ from coordinator.actions.importing import masks, rows
 from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.importing import seeds, values
 from coordinator.importing.foreign import TABLES, ImportableTable, Row, SourceDatabase
-from coordinator.importing.import_files import RejectedRows, to_rejected_row, to_rejected_value
+from coordinator.importing.import_files import RejectedRows, json_value_or_raw_bytes, restore_raw_bytes_in_row
 
 Progress = Callable[[str, int, int], object]
 REFUSED = (DataError, IntegrityError, ValueError, OverflowError)  # of one row; other errors end the import
@@ -68,7 +68,7 @@ class TableImport:
         self.columns = list(self.column_places.values())
         self.homeless = [column for column in foreign_columns if column not in self.column_places]
         self.outcome = TableOutcome(table.name, job.source.source_row_count(table.name))
-        self.outcome.unreadable += job.source.damage_reports(table.name)
+        self.outcome.unreadable += job.source.unreadable_row_reports(table.name)
         self.homeless_values: Counter[str] = Counter()
         self.existing_digests: Counter[bytes] = Counter()
         self.group: Any = object()
@@ -156,7 +156,7 @@ class TableImport:
         changes = []
         for name, value in row.items():
             try:
-                row[name], change = values.fit_value(value, self.kinds[name])
+                row[name], change = values.convert_to_column_value(value, self.kinds[name])
             except values.UnfitValue as problem:
                 self.record_skipped_row(raw, str(problem))
                 return None
@@ -177,7 +177,10 @@ class TableImport:
             self.outcome.changed[f"{name} {column}"] += 1
             was = masks.mask_rejected_row(self.table.name, {**row, name: value})[name]
             self.save_rejected_row(
-                f"{name} {column}", key=self.row_key_values(row), column=name, was=to_rejected_value(was)
+                f"{name} {column}",
+                key=self.row_key_values(row),
+                column=name,
+                was=json_value_or_raw_bytes(was),
             )
 
     def save_values_without_column(self, row: Row, rest: Row) -> None:
@@ -187,7 +190,7 @@ class TableImport:
             self.homeless_values.update(unplaced.keys())
             unplaced = masks.mask_rejected_row(self.table.name, unplaced)
             self.save_rejected_row(
-                "no column here", key=self.row_key_values(row), values=to_rejected_row(unplaced)
+                "no column here", key=self.row_key_values(row), values=restore_raw_bytes_in_row(unplaced)
             )
 
     def row_key_values(self, row: Row) -> Row:
@@ -199,7 +202,9 @@ class TableImport:
     def record_skipped_row(self, raw: Row, reason: str) -> None:
         """Keep a row aside with the reason why it is not imported."""
         self.outcome.left_out.add_line(f"{self.row_label(raw)}: {reason}")
-        self.save_rejected_row(reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, raw)))
+        self.save_rejected_row(
+            reason, row=restore_raw_bytes_in_row(masks.mask_rejected_row(self.table.name, raw))
+        )
 
     def save_rejected_row(self, reason: str, **details: Any) -> None:
         self.outcome.aside += 1
@@ -264,7 +269,7 @@ class TableImport:
         reason = f"{', '.join(different)} differ between the two databases"
         self.outcome.conflicts.add_line(f"{self.row_label(candidate.row)}: {reason}")
         self.save_rejected_row(
-            reason, row=to_rejected_row(masks.mask_rejected_row(self.table.name, candidate.raw))
+            reason, row=restore_raw_bytes_in_row(masks.mask_rejected_row(self.table.name, candidate.raw))
         )
 
     def replace_seed_row(
@@ -314,7 +319,10 @@ class TableImport:
 
     def normalize_row_for_comparison(self, row: Row) -> Row:
         """Return a row so that what means the same compares equal."""
-        same = {name: values.to_comparable_value(value, self.kinds[name]) for name, value in row.items()}
+        same = {
+            name: values.normalize_value_for_comparison(value, self.kinds[name])
+            for name, value in row.items()
+        }
         return masks.normalize_masked_row(self.table.name, same)
 
     def row_label(self, row: Row) -> str:

@@ -30,7 +30,7 @@ from coordinator.errors import Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import workers
-from coordinator.mcp.gateway.binding import PERMISSION, build_method_name, describe_arguments
+from coordinator.mcp.gateway.binding import PERMISSION, arguments_as_rule_text, qualified_method_name
 from coordinator.mcp.gateway.elicitation import FORM_FIELDS
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
@@ -109,8 +109,8 @@ def request_elicitation_answer(
     ruling = deciding.judge_by_rules(
         tool_rules.load_saved_tool_rules(),
         elicitation.server,
-        build_method_name(elicitation.server.name, ELICITATION),
-        describe_arguments(elicitation.tool_input),
+        qualified_method_name(elicitation.server.name, ELICITATION),
+        arguments_as_rule_text(elicitation.tool_input),
         elicitation.caller,
     )
     if ruling.decision == DENY:
@@ -156,7 +156,7 @@ def record_denied_elicitation(elicitation: ElicitationRequest, ruling: Ruling, n
         DENIED,
         actor=elicitation.actor,
         target=elicitation.session_id,
-        permission=build_method_name(elicitation.server.name, ELICITATION),
+        permission=qualified_method_name(elicitation.server.name, ELICITATION),
         result="denied",
         reason=ruling.reason,
         metadata={

@@ -29,7 +29,7 @@ from coordinator.identity.actors import Actor, system_actor
 from coordinator.lib import instants
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
-from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER
 from coordinator.mcp.gateway.mcp_request_headlines import describe_mcp_request
 from coordinator.mcp.gateway.policy import GatewayCaller
@@ -100,7 +100,7 @@ def filter_same_undelivered_calls(binding: CallBinding, now: datetime) -> QueryS
         Q(state=CallState.RUNNING)
         | Q(state=CallState.DONE, ended_at__gt=now - RESULT_KEPT_FOR)
         | Q(state=CallState.LOST),
-        call_key=binding.question_digest,
+        call_key=binding.approval_question_digest,
         is_task=False,
         delivered_at__isnull=True,
     )
@@ -135,7 +135,7 @@ def request_person_approval(
     """
     subject = binding.approval_subject
     lost = (
-        GatewayCall.objects.filter(call_key=binding.question_digest, state=CallState.LOST)
+        GatewayCall.objects.filter(call_key=binding.approval_question_digest, state=CallState.LOST)
         .order_by("-created_at")
         .first()
     )
@@ -444,7 +444,7 @@ def describe_call_change(binding: CallBinding, ruling: Ruling, server: UpstreamS
     """Return what of a call is not as it was when a person was asked about it, or nothing."""
     if not binding.is_read and server.tools[binding.tool].definition != binding.definition_digest:
         return "The tool's definition changed since this was asked."
-    if hash_policy_version(ruling) != binding.policy_version:
+    if hash_ruling_as_policy_version(ruling) != binding.policy_version:
         return "The policy changed since this was asked."
     return ""
 
@@ -484,7 +484,7 @@ def close_request_allowed_by_policy(
     with transaction.atomic():
         request = rows.lock_permission_request(request_id)
         original_question = replace(attempt, binding=restore_original_call_binding(attempt.binding, request))
-        if original_question.binding.question_digest != key:
+        if original_question.binding.approval_question_digest != key:
             return QuestionOutcome.ANOTHER, request
         if rules.current_request_state(request, now).waiting:
             closing_reason = "The policy allows the call by now."
@@ -519,7 +519,8 @@ def is_call_state_current(binding: CallBinding, state: WaitState | ContinuationS
         return False
     request = PermissionRequest.objects.filter(request_id=state.request_id).first()
     return (
-        request is not None and restore_original_call_binding(binding, request).question_digest == state.key
+        request is not None
+        and restore_original_call_binding(binding, request).approval_question_digest == state.key
     )
 
 
@@ -585,7 +586,7 @@ def build_gateway_call(
         tool_name=binding.tool,
         session_id=origin.session_id,
         gateway_session=origin.gateway_session,
-        call_key=binding.question_digest,
+        call_key=binding.approval_question_digest,
         arguments_digest=binding.arguments_digest,
         definition_digest=binding.definition_digest,
         policy_version=binding.policy_version,
@@ -618,7 +619,10 @@ def mark_local_call_waiting(attempt: CallAttempt, request_id: str, now: datetime
     waits = {"request_id": request_id, "run_until": now + BESIDE_ASKS_WITHIN}
     own = filter_local_calls(GatewayCall.objects.filter(pk=call_id, state=CallState.WAITING))
     own = own.filter(key_id=binding.key_id, agent_id=binding.agent_id)
-    question_digests = {"call_key": binding.question_digest, "definition_digest": binding.definition_digest}
+    question_digests = {
+        "call_key": binding.approval_question_digest,
+        "definition_digest": binding.definition_digest,
+    }
     if own.update(**waits, **question_digests, policy_version=binding.policy_version):
         return
     try:
@@ -686,7 +690,10 @@ def begin_local_call(attempt: CallAttempt, *, now: datetime) -> None:
 def is_local_call_begun(attempt: CallAttempt) -> bool:
     """Say whether this very call was allowed already, and whoever asked did not hear it."""
     return GatewayCall.objects.filter(
-        pk=attempt.call_id, state=CallState.RUNNING, worker=None, call_key=attempt.binding.question_digest
+        pk=attempt.call_id,
+        state=CallState.RUNNING,
+        worker=None,
+        call_key=attempt.binding.approval_question_digest,
     ).exists()
 
 

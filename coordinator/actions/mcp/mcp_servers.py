@@ -57,7 +57,7 @@ EDITABLE = ("command", "args", "script_content", "description", "is_active", "de
 
 def compute_server_version(row: McpServer) -> str:
     """Return the version that an editor of this server has seen."""
-    return versions.row_version(row, EDITABLE)
+    return versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_mcp_server(

@@ -11,8 +11,12 @@ from coordinator.actions.audit import audit
 from coordinator.actions.upkeep.excess_rows import delete_excess_rows
 from coordinator.errors import NotFound
 from coordinator.identity.actors import Actor, refuse_api_key
-from coordinator.mcp.gateway.binding import build_tool_name
-from coordinator.mcp.gateway.cached_results import CachedCall, build_result_scope, find_cache_seconds
+from coordinator.mcp.gateway.binding import qualified_tool_name
+from coordinator.mcp.gateway.cached_results import (
+    CachedCall,
+    build_cached_result_scope,
+    tool_result_cache_seconds,
+)
 from coordinator.mcp.gateway.servers import load_upstream_server
 from coordinator.mcp.servers import sign_ins
 from coordinator.mcp.servers.sign_ins import SignInNeeded
@@ -78,7 +82,7 @@ def record_cached_answer(
         "MCP_ANSWERED_FROM_CACHE",
         actor=actor,
         target=session_id,
-        permission=build_tool_name(call.server_id, call.tool),
+        permission=qualified_tool_name(call.server_id, call.tool),
         result="success",
         metadata={"server": call.server_id, "agent_id": call.agent_id, "age_seconds": age_seconds},
         now=now,
@@ -158,7 +162,9 @@ def load_result_cache_scopes(server_id: str, tools: set[str]) -> set[str]:
     server = load_upstream_server(server_id) if tools else None
     if server is None:
         return set()
-    return {build_result_scope(server, tool) for tool in tools if find_cache_seconds(server, tool)}
+    return {
+        build_cached_result_scope(server, tool) for tool in tools if tool_result_cache_seconds(server, tool)
+    }
 
 
 def delete_old_cached_results(now: datetime) -> None:

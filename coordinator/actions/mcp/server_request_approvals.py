@@ -21,7 +21,7 @@ from coordinator.actions.mcp.gateway_calls import max_call_duration
 from coordinator.identity.actors import Actor
 from coordinator.mcp.gateway import policy as deciding
 from coordinator.mcp.gateway import servers, workers
-from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.mcp_request_headlines import describe_mcp_request
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
@@ -68,9 +68,9 @@ class ServerRequestQuestion:
             self.server.name,
             self.method,
             dict(self.params),
-            hash_arguments(self.raw_params),
+            hash_call_arguments(self.raw_params),
             "",
-            hash_policy_version(ruling),
+            hash_ruling_as_policy_version(ruling),
             is_read=True,
         )
 
@@ -143,7 +143,8 @@ def consume_server_request_approval(
         )
         if ruling.decision == DENY:
             return f"{ruling.reason.rstrip('.')}."
-        if ruling.decision == ASK and hash_policy_version(ruling) != hash_policy_version(asked_ruling):
+        asked_version = hash_ruling_as_policy_version(asked_ruling)
+        if ruling.decision == ASK and hash_ruling_as_policy_version(ruling) != asked_version:
             return POLICY_CHANGED
         is_taken = approvals.consume_request_verdict(
             request_id,

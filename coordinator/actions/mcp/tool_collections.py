@@ -29,7 +29,7 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_NAME_LENGTH - 1}}}")
 
 def compute_collection_version(row: ToolCollection) -> str:
     """Return the version that an editor of this collection has seen."""
-    return versions.row_version(row, EDITABLE)
+    return versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_tool_collection(

@@ -68,7 +68,7 @@ def announce_subscription_limit_level(limit: SubscriptionLimit, *, now: datetime
         person__in=able, limit_percent__lte=limit.used_percent
     )
     window = timedelta(minutes=limit.window_minutes)
-    began = instants.from_microseconds(limit.resets_at_us) - window
+    began = instants.instant_from_microseconds(limit.resets_at_us) - window
     about = f"{LIMIT}{limit.pk}"
     notified = Notification.objects.filter(request_id=about, created_at__gte=began).values("target_id")
     enqueue_notifications(targets.exclude(pk__in=notified).order_by("id"), about, Event.LIMIT, now)

@@ -24,7 +24,7 @@ from coordinator.identity.keys import (
     REFUSE,
     UNBOUND_KEYS,
     accepts_keys_without_agent,
-    find_key_problem,
+    describe_key_refusal,
     is_unbound_agent_key,
 )
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
@@ -89,7 +89,7 @@ def list_unbound_keys(now: datetime) -> list[UnboundKey]:
     if not accepts_keys_without_agent():
         return []
     rows = ApiKey.objects.filter(agent_id=None, agent_ids=None, revoked_at=None).order_by("name")
-    unbound = [row for row in rows if is_unbound_agent_key(row) and not find_key_problem(row, now)]
+    unbound = [row for row in rows if is_unbound_agent_key(row) and not describe_key_refusal(row, now)]
     spoken_for = find_agents_used_by_keys(unbound)
     return [UnboundKey(key, sorted(spoken_for[key.pk])) for key in unbound]
 

@@ -27,7 +27,7 @@ from coordinator.identity.keys import (
     KeyEnded,
     KeyIdentity,
     accepts_keys_without_agent,
-    find_key_problem,
+    describe_key_refusal,
 )
 from coordinator.identity.scopes import SCOPES, SPEAK_AS_AGENTS
 from coordinator.models import ApiKey, RevokedKey
@@ -132,7 +132,7 @@ def authenticate_api_key(raw: str, now: datetime, *, source: str = "unknown") ->
         return session
     if row is None:
         raise record_key_refusal(UNKNOWN, None, source, now)
-    if key_problem := find_key_problem(row, now):
+    if key_problem := describe_key_refusal(row, now):
         raise record_key_refusal(key_problem, row, source, now)
     record_key_use(row, now)
     return build_key_identity(row)
@@ -143,7 +143,7 @@ def find_key_identity(key_id: int, now: datetime) -> KeyIdentity:
     row = ApiKey.objects.filter(pk=key_id).first()
     if row is None:
         raise Unauthorized(UNKNOWN)
-    if key_problem := find_key_problem(row, now):
+    if key_problem := describe_key_refusal(row, now):
         raise Unauthorized(key_problem)
     return build_key_identity(row)
 

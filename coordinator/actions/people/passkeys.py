@@ -68,7 +68,7 @@ def list_passkeys(user: User) -> list[Passkey]:
 
 def list_usable_passkeys(user: User) -> list[Passkey]:
     """Return those that work at this installation's address."""
-    if passkeys.find_installation_problem():
+    if passkeys.find_passkey_configuration_problem():
         return []
     return [row for row in list_passkeys(user) if row.rp_id == passkeys.relying_party_id()]
 
@@ -102,7 +102,7 @@ def begin_adding_passkey(user: User, browser: str, address: str, now: datetime) 
 def begin_passkey_sign_in(browser: str, address: str, now: datetime) -> dict[str, object]:
     """Return what a browser needs to sign somebody in. Raises Conflict where passkeys cannot work."""
     require_passkeys_possible()
-    return passkeys.build_request_options(
+    return passkeys.build_passkey_request_options(
         create_passkey_challenge(Purpose.SIGN_IN, browser, address, now), []
     )
 
@@ -114,7 +114,7 @@ def begin_passkey_confirmation(user: User, browser: str, address: str, now: date
     if not usable:
         raise Conflict("You have no passkey that works at this address.")
     challenge = create_passkey_challenge(Purpose.CONFIRM, browser, address, now, user=user)
-    return passkeys.build_request_options(challenge, usable)
+    return passkeys.build_passkey_request_options(challenge, usable)
 
 
 def add_passkey(user: User, text: str, name: str, *, browser: str, address: str, now: datetime) -> Passkey:
@@ -276,7 +276,7 @@ def create_passkey_challenge(
     with transaction.atomic():
         PasskeyChallenge.objects.filter(expires_at__lte=now).delete()
         PasskeyChallenge.objects.create(
-            digest=passkeys.hash_challenge(challenge),
+            digest=passkeys.hash_passkey_challenge(challenge),
             purpose=purpose,
             user_id=user.pk if user else None,
             browser=browser,
@@ -297,7 +297,7 @@ def consume_passkey_challenge(
 
     Raises PasskeyRefused where there is none (any more), or where it was for another purpose, person or browser.
     """
-    digest = passkeys.hash_challenge(answer.challenge)
+    digest = passkeys.hash_passkey_challenge(answer.challenge)
     with transaction.atomic():
         row = PasskeyChallenge.objects.filter(digest=digest).first()
         deleted_count, _ = PasskeyChallenge.objects.filter(digest=digest).delete()
@@ -370,7 +370,7 @@ def find_user_of_passkey_answer(text: str) -> User | None:
 
 
 def require_passkeys_possible() -> None:
-    if problem := passkeys.find_installation_problem():
+    if problem := passkeys.find_passkey_configuration_problem():
         raise Conflict(problem)
 
 

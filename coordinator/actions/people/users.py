@@ -38,7 +38,9 @@ def find_group_role(user: User) -> str:
 
 def compute_user_version(user: User) -> str:
     """Return the version that an editor of this person has seen."""
-    return versions.values_version([versions.row_version(user, EDITABLE), find_group_role(user)])
+    return versions.hash_column_values_as_version(
+        [versions.hash_row_fields_as_version(user, EDITABLE), find_group_role(user)]
+    )
 
 
 def create_user(

@@ -22,7 +22,7 @@ Row = TypeVar("Row", PluginConfig, PluginData)
 
 def compute_plugin_value_version(value: str | None) -> str:
     """Return the version of one value, by which an editor's save is known to be based on it."""
-    return versions.values_version([value])
+    return versions.hash_column_values_as_version([value])
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ VERSIONED = ("plugin_id", "is_active", "allowed_permissions")
 
 def compute_plugin_version(row: PluginSetting) -> str:
     """Return the version that an editor of this plugin has seen."""
-    return versions.row_version(row, VERSIONED)
+    return versions.hash_row_fields_as_version(row, VERSIONED)
 
 
 def create_plugin(

@@ -102,7 +102,7 @@ def format_grant_time(value: Any) -> str | None:
 def compute_grants_version(rows: Iterable[Grant]) -> str:
     """Return the version of a slot, from all its rows. The clock alone never changes it."""
     ordered = sorted(rows, key=lambda row: row.pk)
-    return versions.values_version([serialize_grant(row) for row in ordered])
+    return versions.hash_column_values_as_version([serialize_grant(row) for row in ordered])
 
 
 def load_grant_slots(agent_ids: Iterable[str], server_ids: Iterable[str]) -> dict[Slot, list[Grant]]:

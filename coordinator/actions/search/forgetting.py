@@ -69,7 +69,7 @@ def sleep_after_work(since: float) -> float:
 
 def find_events_to_unindex(most: int) -> Iterator[int]:
     """Yield indexed events that are stale or deleted, at most so many."""
-    table, key = full_text.search_index_keys()
+    table, key = full_text.search_index_table_and_id()
     # Not indexed (any more) and changed: nothing is to be forgotten, and what is said now is indexed as new.
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
@@ -98,7 +98,9 @@ def unindex_events(event_ids: Sequence[int]) -> int:
     """Forget these events, a few a transaction; return how many it were."""
     rebuilt = load_index_progress().rebuilt
     done = 0
-    with full_text.prepare_event_removal(event_ids, pause_between_steps(iterate_word_ranges())) as take_out:
+    with full_text.prepare_search_index_removal(
+        event_ids, pause_between_steps(iterate_word_ranges())
+    ) as take_out:
         for start in pause_between_steps(range(0, len(event_ids), STEP)):
             done += unindex_event_batch(event_ids[start : start + STEP], rebuilt, take_out)
     return done
@@ -120,7 +122,7 @@ def unindex_event_batch(
 
 def recheck_events_to_unindex(events: Sequence[int]) -> list[int]:
     """Return those that are still indexed and still stale or deleted. Another worker may have been quicker."""
-    table, key = full_text.search_index_keys()
+    table, key = full_text.search_index_table_and_id()
     return fetch_query_ids(
         f"SELECT {key} FROM {table} i WHERE {key} IN ({build_sql_placeholders(events)})"  # noqa: S608
         f" AND ({key} IN ({_STALE}) OR NOT EXISTS (SELECT 1 FROM events e WHERE e.id = i.{key}))",
@@ -163,4 +165,4 @@ def delete_unused_index_terms() -> None:
             with transaction.atomic():
                 # Events that are being indexed may have these words.
                 lock_table_against_writes("sbx_search_terms")
-                full_text.delete_unused_words(orphaned_words)
+                full_text.delete_search_terms_without_events(orphaned_words)

@@ -58,7 +58,7 @@ def index_new_events(
         if done >= most:
             break
     if done:
-        full_text.sort_gathered_words()
+        full_text.flush_gin_pending_lists()
     return done
 
 
@@ -77,13 +77,13 @@ def run_indexing_slice(now: datetime | None = None) -> int:  # noqa: ARG001
         time.sleep(rest_per_work * (time.monotonic() - step_began))
         step_began = time.monotonic()
     if done:
-        full_text.sort_gathered_words()
+        full_text.flush_gin_pending_lists()
     return done
 
 
 def count_unindexed_events() -> int:
     """Return how many events are not indexed. Compares all events with the index: a second for a million."""
-    table, key = full_text.search_index_keys()
+    table, key = full_text.search_index_table_and_id()
     (event_count,) = fetch_query_ids(
         f"SELECT count(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM {table} i WHERE i.{key} = e.id)"  # noqa: S608
     )
@@ -109,7 +109,7 @@ def rebuild_search_index(report: Callable[[int], object] = lambda _done: None) -
     for number in iterate_index_steps():
         done += number
         report(done)
-    full_text.sort_gathered_words()
+    full_text.flush_gin_pending_lists()
     return done
 
 
@@ -167,7 +167,7 @@ def split_stored_index_terms(progress: IndexProgress) -> Iterator[int]:
     ):
         (upto,) = word_rows[-1]
         with transaction.atomic():
-            full_text.cut_words_into_pieces(after, upto)
+            full_text.index_word_pieces_in_range(after, upto)
             done += len(word_rows)
             save_index_progress(cut_upto=upto, words_cut=done)
         after = upto
@@ -176,7 +176,7 @@ def split_stored_index_terms(progress: IndexProgress) -> Iterator[int]:
 
 
 def find_indexed_events(events: Sequence[int]) -> set[int]:
-    table, key = full_text.search_index_keys()
+    table, key = full_text.search_index_table_and_id()
     if not events:
         return set()
     return set(
@@ -227,7 +227,7 @@ class IndexBatch:
         with transaction.atomic():
             full_text.store_search_words(sorted(self.words))
             full_text.index_event_texts(self.documents)
-            full_text.count_spans(sorted(self.spans.items()))
+            full_text.add_indexed_event_counts(sorted(self.spans.items()))
             record_file_touches([pk for pk, _ in self.documents])
 
 

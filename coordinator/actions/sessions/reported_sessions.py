@@ -338,7 +338,7 @@ def write_unfinished_messages(session_id: str, now: datetime) -> None:
                 event_type="message",
                 session_id=session_id,
                 timestamp=instants.format_canonical_instant(
-                    now if last_us is None else instants.from_microseconds(last_us)
+                    now if last_us is None else instants.instant_from_microseconds(last_us)
                 ),
                 role="assistant",
                 content=[{"type": "text", "text": text}],

@@ -235,7 +235,7 @@ def usage_row_amounts(row: ModelRequestUsage) -> RequestAmounts:
 def usage_pricing_time(at_us: int) -> datetime:
     """Return the instant at which a request is priced; the earliest that can be, where it is beyond all years."""
     try:
-        return instants.from_microseconds(at_us)
+        return instants.instant_from_microseconds(at_us)
     except (OverflowError, ValueError):
         return instants.EPOCH
 

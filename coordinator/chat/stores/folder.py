@@ -53,9 +53,9 @@ class Folder(FileSystemStorage):
                 out.flush()
                 os.fsync(out.fileno())  # the row must never outlive the bytes
             part.replace(path)
-            folders.sync_folder(path.parent)
+            folders.fsync_folder(path.parent)
             if is_new:
-                folders.sync_folder(path.parent.parent)
+                folders.fsync_folder(path.parent.parent)
         except BaseException:
             part.unlink(missing_ok=True)
             raise

@@ -199,7 +199,7 @@ class AllServers:
         to search is shown the two tools by which it does.
         """
         if exchange.client is None and exchange.caller_key.session_id is not None:
-            await self._links.find_stateless_session(
+            await self._links.find_session_of_stateless_client(
                 exchange
             )  # by which hooks and questions of this agent know that it is here
         shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
@@ -254,10 +254,10 @@ class AllServers:
         )
         open_servers = []
         for name in names:
-            server = await self._registry.find_registered_server(name)
+            server = await self._registry.get_cached_or_load_server(name)
             if server is not None and not server.is_off and not server.is_local_server:
                 inner = replace(exchange, server=server)
-                if await self._listings.can_reach_server(inner):
+                if await self._listings.can_agent_reach_server(inner):
                     open_servers.append(server)
         return open_servers
 
@@ -267,8 +267,8 @@ class AllServers:
         async with semaphore:
             try:
                 async with asyncio.timeout(LIST_WITHIN):
-                    inner = await self._links.attach_upstream_session(replace(exchange, server=server))
-                    return server.name, await self._listings.list_all_visible_tools(
+                    inner = await self._links.exchange_with_upstream_session(replace(exchange, server=server))
+                    return server.name, await self._listings.encode_all_visible_tools(
                         inner, f"{name_in_calls(server.name)}__"
                     )
             except (UpstreamFailed, UnreadableListing, SignalboxError, TimeoutError):
@@ -278,7 +278,7 @@ class AllServers:
         """Take a client's notification; what its servers have to know is passed on to them."""
         if exchange.client is not None and exchange.message.method in FOR_SERVERS:
             await self.notify_upstream_servers(exchange, exchange.message.raw)
-        await exchange.line.send_empty_answer(202)
+        await exchange.line.send_status_without_body(202)
 
     async def end_combined_session(self, exchange: Exchange) -> None:
         """End the client's session, and the servers' own within it."""
@@ -291,7 +291,7 @@ class AllServers:
         assert exchange.client is not None
 
         async def notify_one_upstream_server(server_id: str, link: StoredUpstreamSession) -> None:
-            server = await self._registry.find_registered_server(server_id)
+            server = await self._registry.get_cached_or_load_server(server_id)
             if server is None or server.target is None or (link.upstream_session is None and not body):
                 return
             inner = replace(exchange, server=server)
@@ -339,15 +339,15 @@ class AllServers:
             )
             return
         tool = name.removeprefix(prefix)
-        if not exchange.is_tool_at_address(server.name, tool):
+        if not exchange.is_tool_served_at_endpoint(server.name, tool):
             await self.refuse_call_of_unknown_tool(exchange, name)
             return
         try:
-            inner = await self._links.attach_upstream_session(
+            inner = await self._links.exchange_with_upstream_session(
                 replace(exchange, server=server, message=rename_called_tool(exchange.message, tool))
             )
         except UpstreamFailed as problem:
-            message = answers.describe_unreached_call(server.name, tool, str(problem))
+            message = answers.describe_call_not_sent(server.name, tool, str(problem))
             await exchange.line.send_answer(answers.build_tool_error(exchange.message, message))
             return
         if b"mcp-name" in inner.headers:
@@ -370,7 +370,7 @@ class AllServers:
             if isinstance(name, str)
             else None
         )
-        server = await self._registry.find_registered_server(meant_tool) if meant_tool else None
+        server = await self._registry.get_cached_or_load_server(meant_tool) if meant_tool else None
         refusal_text = (
             "There is no such tool here. Tools that you are not shown are denied. A person can allow them at "
         )
@@ -380,7 +380,7 @@ class AllServers:
             problem: SignalboxError = NotFound(
                 f"{shown_name!r} is called, which is no registered server's tool."
             )
-        elif not await self._listings.can_reach_server(replace(exchange, server=server)):
+        elif not await self._listings.can_agent_reach_server(replace(exchange, server=server)):
             problem = Forbidden(
                 f"{exchange.agent_id} has no grant for anything of the MCP server {server.name}."
             )
@@ -425,7 +425,7 @@ class AllServers:
         is_known_server: bool,
     ) -> None:
         """Have a refusal audited with its problem, and answer its text as an error of the parameters."""
-        await self._refusals.audit_refusal(
+        await self._refusals.audit_server_access_refusal(
             exchange.admission, exchange.agent_id, target, problem, is_known_server=is_known_server
         )
         await exchange.line.send_answer(
@@ -435,7 +435,7 @@ class AllServers:
     async def forward_client_response(self, exchange: Exchange) -> None:
         """Pass the response to a server's request on to that server."""
         server_id, number = untag_request_id(exchange.message.id)
-        server = await self._registry.find_registered_server(server_id) if server_id else None
+        server = await self._registry.get_cached_or_load_server(server_id) if server_id else None
         link = exchange.client.links.get(server_id) if exchange.client and server_id else None
         if server is None or link is None:
             await exchange.line.send_answer(
@@ -444,16 +444,16 @@ class AllServers:
             return
         body = _encode(_fields(exchange.message.raw) | {"id": msgspec.Raw(_encode(number))})
         inner = replace(exchange, server=server, message=messages.parse_mcp_message(body))
-        if await self._server_requests.refuse_braked_answer(inner):
-            await exchange.line.send_empty_answer(202)
+        if await self._server_requests.refuse_client_answer_if_braked(inner):
+            await exchange.line.send_status_without_body(202)
             return
         if not await self._elicitations.close_elicitation_on_client_answer(inner, server_id, inner.message):
-            await exchange.line.send_empty_answer(202)
+            await exchange.line.send_status_without_body(202)
             return
         with contextlib.suppress(UpstreamSessionForgotten):
             answer = await self._upstreams.send_client_message(inner, body, session=link.upstream_session)
             answer.close()
-        await exchange.line.send_empty_answer(202)
+        await exchange.line.send_status_without_body(202)
 
 
 def rename_called_tool(message: McpMessage, tool: str) -> McpMessage:

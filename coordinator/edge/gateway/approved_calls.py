@@ -25,7 +25,11 @@ from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessionLost
-from coordinator.edge.gateway.upstreams import StreamLeftOpen, UpstreamSessionForgotten, send_final_response
+from coordinator.edge.gateway.upstreams import (
+    StreamLeftOpen,
+    UpstreamSessionForgotten,
+    send_final_response_to_client,
+)
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.messages import Headers
 from coordinator.edge.policy.brake_gate import BrakeGate
@@ -35,7 +39,7 @@ from coordinator.lib import instants
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.binding import CallBinding, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.listing import decode_response_result
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.gateway.states import ContinuationState, seal_call_state, unseal_call_state
@@ -180,17 +184,17 @@ class ApprovedCallRunner:
         ) is not None:
             response, event = question, None
             await self.record_call_result(record.call_id, response, asks_for_input=True)
-            self._records.leave_call_open(record)
+            self._records.release_record_without_ending_call(record)
         else:
             await self.record_call_result(record.call_id, response)
             self._records.end_call_record(record, classify_tool_call_response(response), response)
         if line is not None and not exchange.disconnect.happened:
             if exchange.takes_notes:
                 through = f"a result of {record.tool} of {record.server_id}"
-                response, event = await self._notes.add_notes_to_response(
+                response, event = await self._notes.add_session_notes_to_response(
                     record.session_id, through, response, event
                 )
-            await send_final_response(line, response, event)
+            await send_final_response_to_client(line, response, event)
             if not exchange.disconnect.happened:
                 await self._threads.run_in_thread(
                     gateway_calls.mark_call_delivered, record.call_id, now=timezone.now()
@@ -230,13 +234,13 @@ class ApprovedCallRunner:
 
     async def require_no_call_brake(self, exchange: Exchange) -> None:
         """Raise CallStoppedByBrake where a brake is on for the agent."""
-        if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+        if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
             raise CallStoppedByBrake(brake)
 
     async def reload_upstream_server(self, server: UpstreamServer) -> UpstreamServer:
         """Return the server as it is now: it may have been edited while the call waited. Raises CallNotSent."""
-        self._registry.forget_server(server.name)
-        registered_server = await self._registry.find_registered_server(server.name)
+        self._registry.invalidate_cached_server(server.name)
+        registered_server = await self._registry.get_cached_or_load_server(server.name)
         if registered_server is None or registered_server.target is None:
             raise CallNotSent(
                 registered_server.failure if registered_server else "is not registered any more"
@@ -279,11 +283,11 @@ class ApprovedCallRunner:
         )
         approval_stands = state is not None and not was_sent and not is_task
         if was_sent:
-            failure_text = answers.describe_broken_call(server_id, tool, failure_reason)
+            failure_text = answers.describe_call_without_response(server_id, tool, failure_reason)
         elif state is None:
-            failure_text = answers.describe_unreached_call(server_id, tool, failure_reason, approved=True)
+            failure_text = answers.describe_call_not_sent(server_id, tool, failure_reason, approved=True)
         else:
-            failure_text = answers.describe_uncontinued_call(
+            failure_text = answers.describe_call_not_continued(
                 server_id, tool, failure_reason, can_answer_again=approval_stands
             )
         response = answers.build_tool_error(
@@ -304,7 +308,7 @@ class ApprovedCallRunner:
             await self._threads.run_in_thread(
                 gateway_calls.reopen_server_question, record.call_id, state.round, now=timezone.now()
             )
-            self._records.leave_call_open(record)
+            self._records.release_record_without_ending_call(record)
             return response
         else:
             await self.record_call_result(record.call_id, response)
@@ -321,7 +325,7 @@ class ApprovedCallRunner:
             gateway_calls.record_call_denial, binding, build_brake_ruling(brake), origin, now=timezone.now()
         )
         try:
-            await self._records.perform_record_write(note)
+            await self._records.run_in_event_writer_transaction(note)
         except SignalboxError as problem:
             log.error("A call that a brake stopped is missing from the audit log: %s", problem.detail)
 
@@ -329,8 +333,8 @@ class ApprovedCallRunner:
         self, exchange: Exchange, old: CallBinding
     ) -> tuple[CallBinding, Ruling] | None:
         """Return the call as it is to be judged now, and why; None where it is not asked any more, or cannot be."""
-        self._registry.forget_server(old.server_id)
-        server = await self._registry.find_registered_server(old.server_id)
+        self._registry.invalidate_cached_server(old.server_id)
+        server = await self._registry.get_cached_or_load_server(old.server_id)
         if server is None or (not old.is_read and old.tool not in server.tools):
             return None
         judge = functools.partial(deciding.judge_gateway_request_from_database, is_read=old.is_read)
@@ -340,7 +344,9 @@ class ApprovedCallRunner:
         if ruling.decision != ASK:
             return None
         definition = "" if old.is_read else server.tools[old.tool].definition
-        return replace(old, definition_digest=definition, policy_version=hash_policy_version(ruling)), ruling
+        return replace(
+            old, definition_digest=definition, policy_version=hash_ruling_as_policy_version(ruling)
+        ), ruling
 
 
 def classify_tool_call_response(response: bytes) -> str:
@@ -397,7 +403,11 @@ def wrap_server_question(
         return None
     until = time.time() + pending_call_lifetime().total_seconds()
     state = ContinuationState(
-        record.call_id, binding.question_digest, until, round_, inner if isinstance(inner, str) else None
+        record.call_id,
+        binding.approval_question_digest,
+        until,
+        round_,
+        inner if isinstance(inner, str) else None,
     )
     result["requestState"] = msgspec.Raw(_encode(seal_call_state(state)))
     return _encode(fields | {"result": msgspec.Raw(_encode(result))})

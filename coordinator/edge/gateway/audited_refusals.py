@@ -23,7 +23,7 @@ class RefusalAudit:
         self._records = records
         self._noted: dict[tuple[int, str], float] = {}
 
-    async def audit_refusal(
+    async def audit_server_access_refusal(
         self,
         admission: Admission,
         agent_id: str,
@@ -40,7 +40,7 @@ class RefusalAudit:
         if len(self._noted) >= MOST_KEPT:
             self._noted.clear()
         self._noted[refusal_key] = now
-        await self._records.perform_record_write(
+        await self._records.run_in_event_writer_transaction(
             functools.partial(
                 gateway_refusals.record_agent_refusal_at_server,
                 admission.caller.caller_actor,

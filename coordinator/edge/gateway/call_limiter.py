@@ -22,7 +22,7 @@ from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
-from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, find_strictest_limits
+from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, merge_strictest_call_limits
 from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response_size
 from coordinator.mcp.gateway.result_marks import find_response_injection_and_hosts
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
@@ -41,7 +41,7 @@ class CallLimiter:
         """Raise RequestNotSent where a rate is used up, or the server's circuit breaker is open. Raises Busy."""
         server, tool = exchange.server, exchange.called_tool
         if server.breaker is not None and server.breaker.open_until is not None:
-            await self.require_closed_breaker(exchange, server.breaker.open_until)
+            await self.require_closed_circuit_breaker(exchange, server.breaker.open_until)
         if not server.limits:
             return
         rates = {
@@ -53,20 +53,20 @@ class CallLimiter:
             take = functools.partial(
                 call_limits.consume_call_rate_limit, server.name, name, rate, timezone.now()
             )
-            wait = await self._records.perform_record_write(take)
+            wait = await self._records.run_in_event_writer_transaction(take)
             if wait > 0:
                 subject = f"of {name} " if name else ""
                 raise RequestNotSent(
                     f"may get {rate} calls {subject}a minute, and has had them. Try it again in {wait:.0f} seconds"
                 )
 
-    async def require_closed_breaker(self, exchange: Exchange, open_until: datetime) -> None:
+    async def require_closed_circuit_breaker(self, exchange: Exchange, open_until: datetime) -> None:
         breaker, now = exchange.server.breaker, timezone.now()
         assert breaker is not None
         lasts = timedelta(seconds=exchange.call_seconds) + TRIAL_MARGIN
         if open_until <= now:
             claim = functools.partial(call_limits.claim_breaker_trial, exchange.server.name, lasts, now)
-            if await self._records.perform_record_write(claim):
+            if await self._records.run_in_event_writer_transaction(claim):
                 return
             raise RequestNotSent("failed before and is being tried by another call. Try it again in a moment")
         left = (open_until - now).total_seconds()
@@ -75,7 +75,7 @@ class CallLimiter:
             f"Last failure: it {breaker.last_problem}"
         )
 
-    async def watch_upstream(self, exchange: Exchange, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_with_circuit_breaker(self, exchange: Exchange, work: Callable[[], Awaitable[T]]) -> T:
         """Do what asks the server; count for its circuit breaker whether it answered."""
         breaker = exchange.server.breaker
         if breaker is None:
@@ -94,17 +94,19 @@ class CallLimiter:
                 str(problem),
                 timezone.now(),
             )
-            await self._records.perform_record_write(record)
+            await self._records.run_in_event_writer_transaction(record)
             raise
         if breaker.failures:
-            await self._records.perform_record_write(
+            await self._records.run_in_event_writer_transaction(
                 functools.partial(
                     call_limits.record_success_for_breaker, exchange.server.name, timezone.now()
                 )
             )
         return answer
 
-    async def mark_response(self, exchange: Exchange, response: bytes, limits: CallLimits) -> None:
+    async def record_injection_signs_in_response(
+        self, exchange: Exchange, response: bytes, limits: CallLimits
+    ) -> None:
         """Note what in a response may be instructions to the model. Raises Busy where that cannot be written.
 
         `limits` say whether addresses not seen before are marked.
@@ -134,11 +136,11 @@ class CallLimiter:
             timezone.now(),
             hosts=hosts,
         )
-        marks = await self._records.perform_record_write(note)
+        marks = await self._records.run_in_event_writer_transaction(note)
         if exchange.record is not None:
             exchange.record.marks = tuple(marks)
 
-    async def limit_result(
+    async def limit_call_response(
         self, exchange: Exchange, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response marked and within its limits, and its event.
@@ -147,8 +149,8 @@ class CallLimiter:
         """
         limits = exchange.server.find_tool_limits(exchange.called_tool)
         try:
-            await self.mark_response(exchange, response, limits)
-            changed = await self.apply_limits(exchange, response, limits)
+            await self.record_injection_signs_in_response(exchange, response, limits)
+            changed = await self.mask_and_shorten_response(exchange, response, limits)
         except SignalboxError as problem:
             raise UpstreamFailed(
                 f"answered, but Signalbox could not keep the answer ({str(problem.detail).rstrip('.')})",
@@ -163,23 +165,25 @@ class CallLimiter:
         max_bytes = exchange.server.find_tool_limits(exchange.called_tool).result_bytes
         return max_bytes is not None and len(response) > max_bytes
 
-    async def limit_read_answer(self, exchange: Exchange, response: bytes) -> bytes:
+    async def limit_non_call_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response to another request marked and within the limits of its server. Raises Busy."""
         limits = exchange.server.find_tool_limits(WHOLE_SERVER)
-        await self.mark_response(exchange, response, limits)
-        return await self.apply_limits(exchange, response, limits)
+        await self.record_injection_signs_in_response(exchange, response, limits)
+        return await self.mask_and_shorten_response(exchange, response, limits)
 
-    async def limit_task_answer(self, exchange: Exchange, response: bytes) -> bytes:
+    async def limit_task_response(self, exchange: Exchange, response: bytes) -> bytes:
         """Return the response about a server's task marked, within the strictest limits of its server's tools.
 
         Raises Busy.
         """
-        limits = find_strictest_limits(exchange.server.limits)
-        await self.mark_response(exchange, response, limits)
-        return await self.apply_limits(exchange, response, limits)
+        limits = merge_strictest_call_limits(exchange.server.limits)
+        await self.record_injection_signs_in_response(exchange, response, limits)
+        return await self.mask_and_shorten_response(exchange, response, limits)
 
-    async def apply_limits(self, exchange: Exchange, response: bytes, limits: CallLimits) -> bytes:
-        if not limits.changes_results:
+    async def mask_and_shorten_response(
+        self, exchange: Exchange, response: bytes, limits: CallLimits
+    ) -> bytes:
+        if not limits.has_result_changing_limits:
             return response
         stored_id = call_limits.new_stored_result_id()
         limited: LimitedResult
@@ -198,5 +202,5 @@ class CallLimiter:
                 part_bytes=limits.result_bytes or MIN_RESULT_BYTES,
                 now=timezone.now(),
             )
-            await self._records.perform_record_write(store)
+            await self._records.run_in_event_writer_transaction(store)
         return limited.response

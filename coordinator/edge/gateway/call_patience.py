@@ -12,11 +12,11 @@ WITHOUT_EVENTS = 20.0  # seconds for a client that takes no events
 BREAKS_OFF_AFTER = {"codex": 10.0}  # seconds, by program: whatever it is told, it waits no longer
 
 
-def calculate_wait_limit(exchange: Exchange) -> float:
+def max_client_wait_seconds(exchange: Exchange) -> float:
     """Return for how many seconds this client can be made to wait on its line."""
     if not exchange.accepts_event_stream:
         return WITHOUT_EVENTS
-    if exchange.message.is_stateless and can_open_urls(exchange):
+    if exchange.message.is_stateless and can_client_open_urls(exchange):
         return ROUND
     if exchange.program in BREAKS_OFF_AFTER:
         return BREAKS_OFF_AFTER[exchange.program]
@@ -27,6 +27,6 @@ def calculate_wait_limit(exchange: Exchange) -> float:
     )
 
 
-def can_open_urls(exchange: Exchange) -> bool:
+def can_client_open_urls(exchange: Exchange) -> bool:
     elicitation = exchange.message.declared_capabilities.get("elicitation")
     return isinstance(elicitation, dict) and isinstance(elicitation.get("url"), dict)

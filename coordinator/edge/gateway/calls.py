@@ -19,23 +19,23 @@ from coordinator.edge.gateway.approved_calls import (
     classify_tool_call_response,
     strip_request_state,
 )
-from coordinator.edge.gateway.exchange import Exchange, find_param_mismatch
+from coordinator.edge.gateway.exchange import Exchange, find_parameter_header_mismatch
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
-from coordinator.edge.gateway.upstreams import StreamLeftOpen, send_final_response
+from coordinator.edge.gateway.upstreams import StreamLeftOpen, send_final_response_to_client
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
-from coordinator.edge.http.messages import ClientDisconnected, build_database_error
+from coordinator.edge.http.messages import ClientDisconnected, build_database_unavailable_error
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.policy.rulings import PolicyRulings, build_brake_ruling
 from coordinator.errors import SignalboxError
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
 from coordinator.mcp.gateway.states import PREFIX, ContinuationState, WaitState, unseal_call_state
 from coordinator.mcp.protocol import messages
 from coordinator.mcp.protocol.http_client import LOOK_HOLDS, UpstreamFailed
@@ -95,7 +95,7 @@ class ToolCallHandler:
             raise
         except (InterfaceError, OperationalError) as problem:
             log.warning("A call of %s met no database: %s", exchange.server.name, str(problem).strip())
-            refusal = build_database_error()
+            refusal = build_database_unavailable_error()
             refusal.not_sent = not exchange.is_sent
             raise refusal from None
 
@@ -108,8 +108,8 @@ class ToolCallHandler:
             )
             return
         if tool not in exchange.server.tools or exchange.server.tools[tool].is_gone:
-            await self._listings.discover_tool(exchange, tool)
-        if (mismatch := find_param_mismatch(exchange)) is not None:
+            await self._listings.refresh_listing_for_unknown_tool(exchange, tool)
+        if (mismatch := find_parameter_header_mismatch(exchange)) is not None:
             await exchange.line.send_answer(
                 answers.build_error_response(exchange.message.id, HEADER_MISMATCH, mismatch), 400
             )
@@ -119,17 +119,17 @@ class ToolCallHandler:
         )  # it may have to be written, which takes a moment
         ruling, verdict = await self.decide_call(exchange, tool, arguments, session_id)
         state = unseal_call_state(exchange.message.params.get("requestState"))
-        record = await self.open_call_record(exchange, tool, session_id, ruling, state)
+        record = await self.begin_or_resume_call_record(exchange, tool, session_id, ruling, state)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         exchange.record = record
         try:
-            await self.carry_out_ruling(exchange, record, ruling, verdict, state)
+            await self.apply_ruling_to_tool_call(exchange, record, ruling, verdict, state)
         except (SignalboxError, InterfaceError, OperationalError) as problem:
             if not record.is_over:
                 self._records.end_call_record(record, "failed", None, describe_call_refusal(problem))
             raise
 
-    async def open_call_record(
+    async def begin_or_resume_call_record(
         self,
         exchange: Exchange,
         tool: str,
@@ -140,14 +140,14 @@ class ToolCallHandler:
         """Return the record of a call: that of its earlier try, where the client's state is of this very call."""
         arguments = exchange.message.params.get("arguments")
         if state is not None:
-            binding = build_call_binding(exchange, tool, arguments, ruling)
+            binding = build_call_approval_binding(exchange, tool, arguments, ruling)
             if await self._threads.run_in_thread(gateway_calls.is_call_state_current, binding, state):
                 return self._records.resume_call_record(exchange, state.call_id, session_id, tool)
         return self._records.begin_call_record(
             exchange, gateway_calls.new_gateway_call_id(), session_id, tool, arguments
         )
 
-    async def carry_out_ruling(
+    async def apply_ruling_to_tool_call(
         self,
         exchange: Exchange,
         record: CallRecord,
@@ -159,9 +159,9 @@ class ToolCallHandler:
         if ruling.decision == DENY:
             await self.deny_tool_call(exchange, record, ruling, verdict)
         elif ruling.decision == ASK or isinstance(state, ContinuationState):
-            await self.ask_about_tool_call(exchange, record, ruling, state)
+            await self.request_tool_call_approval(exchange, record, ruling, state)
         elif state is not None:
-            await self.settle_needless_question(exchange, record, ruling, verdict, state)
+            await self.withdraw_request_and_forward_call(exchange, record, ruling, verdict, state)
         elif str(exchange.message.params.get("requestState", "")).startswith(PREFIX):
             await self.answer_call_with_message(
                 exchange, record, "held", "The wait for this call has ended. Call it again."
@@ -186,13 +186,13 @@ class ToolCallHandler:
 
         Raises Busy where the grants cannot be read, Unauthorized and Forbidden where the key is no good any more.
         """
-        is_told = await self.refresh_brake(exchange)
+        is_told = await self.load_brake_and_check_freshness(exchange)
         rules = await self._rulings.load_current_rules() if is_told else None
-        if rules is None or self._rulings.has_budgets:
+        if rules is None or self._rulings.has_call_blocking_budgets:
             exchange.caller = replace(exchange.caller, session_id=session_id)
         if not is_told:
-            await exchange.admission.require_current_key()
-            self._listings.forget_server_policy(exchange.server.name)
+            await exchange.admission.require_key_valid_in_database()
+            self._listings.invalidate_server_and_grants_cache(exchange.server.name)
         exchange.server = await self._listings.find_current_server(
             exchange
         )  # it may be another one than when the request came
@@ -207,7 +207,7 @@ class ToolCallHandler:
                 call_id=call_id or exchange.claim.call_id or None,
                 now=now,
             )
-            if moment.call_id is None and self._records.is_agent_session(session_id):
+            if moment.call_id is None and self._records.is_session_reported_by_hooks(session_id):
                 moment = replace(moment, is_recorded=True)  # its hook reported the call before
         if rules is None:
             read = functools.partial(
@@ -241,64 +241,69 @@ class ToolCallHandler:
             )
         return ruling, verdict
 
-    async def refresh_brake(self, exchange: Exchange) -> bool:
+    async def load_brake_and_check_freshness(self, exchange: Exchange) -> bool:
         """Note which brake is on for the agent; return whether this process knows of every edit of the policy."""
-        is_told, exchange.brake = await self._instant.check_freshness(exchange.brake_names)
+        is_told, exchange.brake = await self._instant.check_policy_freshness_and_brake(
+            exchange.agent_names_for_brakes
+        )
         exchange.looked_at = time.monotonic()
         return is_told
 
     async def deny_tool_call(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict
     ) -> None:
-        denial_text = await self.audit_denial(exchange, record, ruling)
+        denial_text = await self.audit_tool_call_denial(exchange, record, ruling)
         about = {"decision": "deny", "by": ruling.by, "reason": ruling.reason, "source": verdict.source}
         response = answers.build_tool_error(exchange.message, denial_text, about)
         self._records.end_call_record(record, "denied", response)
         await exchange.line.send_answer(response)
 
-    async def audit_denial(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> str:
+    async def audit_tool_call_denial(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> str:
         """Have a denial audited; return the words for the model."""
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
-        binding = build_record_binding(exchange, record, ruling)
-        await self._records.perform_record_write(
+        binding = build_approval_binding_from_record(exchange, record, ruling)
+        await self._records.run_in_event_writer_transaction(
             functools.partial(gateway_calls.record_call_denial, binding, ruling, origin, now=timezone.now())
         )
         return answers.describe_policy_denial(
             exchange.server.name, record.tool, ruling.reason, gateway_calls.policy_page_url(ruling)
         )
 
-    async def ask_about_tool_call(
+    async def request_tool_call_approval(
         self,
         exchange: Exchange,
         record: CallRecord,
         ruling: Ruling,
         state: WaitState | ContinuationState | None,
     ) -> None:
-        binding = build_record_binding(exchange, record, ruling)
+        binding = build_approval_binding_from_record(exchange, record, ruling)
         origin = CallOrigin(
             record.session_id,
             exchange.client.session_id if exchange.client else None,
             client=exchange.client_name,
             sent_along=exchange.message.call_metadata_for_review,
         )
-        if state is not None and state.key != binding.question_digest and ruling.decision == ASK:
+        if state is not None and state.key != binding.approval_question_digest and ruling.decision == ASK:
             await self.answer_call_with_message(exchange, record, "held", ANOTHER)
             return
         if not record.goes_on:
             origin = replace(origin, event_id=await self._records.write_call_begin(record))
         pending_call = PendingCall(exchange, binding, ruling, origin, record)
         if isinstance(state, ContinuationState):
-            await self._holding.continue_pending_call(pending_call, state)
+            await self._holding.continue_call_awaiting_input(pending_call, state)
         else:
-            await self._holding.hold_and_answer_call(pending_call, state)
+            await self._holding.await_decision_and_answer_call(pending_call, state)
 
-    async def settle_needless_question(
+    async def withdraw_request_and_forward_call(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, verdict: Verdict, state: WaitState
     ) -> None:
         """Pass a call on about which a person was asked and nobody need be asked by now; close that question."""
         origin = CallOrigin(record.session_id, exchange.client.session_id if exchange.client else None)
         attempt = CallAttempt(
-            record.call_id, build_record_binding(exchange, record, ruling), exchange.caller, origin
+            record.call_id,
+            build_approval_binding_from_record(exchange, record, ruling),
+            exchange.caller,
+            origin,
         )
         settled, request = await self._threads.run_in_thread(
             gateway_calls.close_request_allowed_by_policy,
@@ -319,7 +324,7 @@ class ToolCallHandler:
             await self.answer_call_with_message(exchange, record, "denied", person_denial_text)
             return
         if settled is QuestionOutcome.OVER and record.goes_on:
-            self._records.restart_call_record(record, gateway_calls.new_gateway_call_id())
+            self._records.restart_record_as_separate_call(record, gateway_calls.new_gateway_call_id())
         exchange.message = messages.parse_mcp_message(strip_request_state(exchange.message, None))
         await self.forward_allowed_call(exchange, record, verdict)
 
@@ -334,7 +339,7 @@ class ToolCallHandler:
         """Pass an allowed call on, and its answer back; where the client leaves, the server is left, too."""
         try:
             if time.monotonic() - exchange.looked_at > LOOK_HOLDS:
-                await self.recheck_allowance(exchange, record)
+                await self.require_call_still_allowed(exchange, record)
             elif exchange.brake is not None:
                 raise CallNoLongerAllowed(build_brake_ruling(exchange.brake))
             await self.forward_until_disconnect(exchange, record)
@@ -344,12 +349,12 @@ class ToolCallHandler:
             if exchange.brake is None:
                 await self.deny_tool_call(exchange, record, ruling, verdict)
             else:
-                await self.audit_denial(exchange, record, ruling)
+                await self.audit_tool_call_denial(exchange, record, ruling)
                 await self.answer_call_with_message(exchange, record, "denied", ruling.reason)
 
-    async def recheck_allowance(self, exchange: Exchange, record: CallRecord) -> None:
+    async def require_call_still_allowed(self, exchange: Exchange, record: CallRecord) -> None:
         """Raise CallNoLongerAllowed where a brake, or a policy that changed meanwhile, stops an allowed call."""
-        is_told = await self.refresh_brake(exchange)
+        is_told = await self.load_brake_and_check_freshness(exchange)
         if is_told and exchange.brake is None:
             return
         ruling, _ = await self.decide_call(
@@ -364,7 +369,7 @@ class ToolCallHandler:
 
     async def forward_until_disconnect(self, exchange: Exchange, record: CallRecord) -> None:
         if exchange.disconnect.happened:
-            raise self.record_client_left(record)
+            raise self.record_client_disconnect(record)
         task = asyncio.current_task()
         assert task is not None
         with exchange.disconnect.call_on_disconnect(task.cancel):
@@ -373,15 +378,15 @@ class ToolCallHandler:
             except asyncio.CancelledError:
                 if not exchange.disconnect.happened or task.uncancel():
                     raise
-                raise self.record_client_left(record) from None
+                raise self.record_client_disconnect(record) from None
 
-    def record_client_left(self, record: CallRecord) -> ClientDisconnected:
+    def record_client_disconnect(self, record: CallRecord) -> ClientDisconnected:
         self._records.end_call_record(record, "failed", None, "The client went away.")
         return ClientDisconnected()
 
     async def forward_call(self, exchange: Exchange, record: CallRecord) -> None:
         exchange.is_sent = True
-        recheck = functools.partial(self.recheck_allowance, exchange, record)
+        recheck = functools.partial(self.require_call_still_allowed, exchange, record)
         try:
             with record.measure_server_time(exchange):
                 response, event, status = await self._sending.send_upstream_call(
@@ -392,29 +397,29 @@ class ToolCallHandler:
             self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
             return
         except UpstreamFailed as problem:
-            await self.report_broken_call(exchange, record, problem)
+            await self.report_unanswered_call(exchange, record, problem)
             return
         through = f"a result of {record.tool} of {exchange.server.name}"
         reported = response
         if exchange.takes_notes:
-            reported, event = await self._notes.add_notes_to_response(
+            reported, event = await self._notes.add_session_notes_to_response(
                 record.session_id, through, response, event
             )
         try:
-            await send_final_response(
-                exchange.line, reported, event, choose_response_status(exchange, status)
+            await send_final_response_to_client(
+                exchange.line, reported, event, choose_forwarded_http_status(exchange, status)
             )
         except UpstreamFailed as problem:  # the client leaves too much unread
-            await self.report_broken_call(exchange, record, problem)
+            await self.report_unanswered_call(exchange, record, problem)
             return
         self._records.end_call_record(record, classify_tool_call_response(response), response)
 
-    async def report_broken_call(
+    async def report_unanswered_call(
         self, exchange: Exchange, record: CallRecord, problem: UpstreamFailed
     ) -> None:
         """Tell the client, and its timeline, that its call has no answer, and whether it may have run."""
         failure_text = (
-            answers.describe_broken_call if problem.may_have_run else answers.describe_unreached_call
+            answers.describe_call_without_response if problem.may_have_run else answers.describe_call_not_sent
         )
         about = {"decision": "allow", "sent": problem.may_have_run}
         response = answers.build_tool_error(
@@ -426,11 +431,11 @@ class ToolCallHandler:
 
 def describe_call_refusal(problem: Exception) -> str:
     """Return what a timeline says of a call that was refused on its way."""
-    refusal = problem if isinstance(problem, SignalboxError) else build_database_error()
+    refusal = problem if isinstance(problem, SignalboxError) else build_database_unavailable_error()
     return str(refusal.detail)
 
 
-def choose_response_status(exchange: Exchange, status: int) -> int:
+def choose_forwarded_http_status(exchange: Exchange, status: int) -> int:
     """Return the status with which a server's answer is passed on.
 
     A client may send a call anew that was answered 502 to 504, so of most calls it is 200 whatever the server said.
@@ -439,12 +444,12 @@ def choose_response_status(exchange: Exchange, status: int) -> int:
     return status if exchange.message.is_stateless and status in REFUSED else 200
 
 
-def build_record_binding(exchange: Exchange, record: CallRecord, ruling: Ruling) -> CallBinding:
+def build_approval_binding_from_record(exchange: Exchange, record: CallRecord, ruling: Ruling) -> CallBinding:
     """Return what an approval of the call is bound to."""
-    return build_call_binding(exchange, record.tool, record.arguments, ruling)
+    return build_call_approval_binding(exchange, record.tool, record.arguments, ruling)
 
 
-def build_call_binding(exchange: Exchange, tool: str, arguments: Any, ruling: Ruling) -> CallBinding:
+def build_call_approval_binding(exchange: Exchange, tool: str, arguments: Any, ruling: Ruling) -> CallBinding:
     known_tool = exchange.server.tools.get(tool)
     return CallBinding(
         exchange.caller_key.caller_actor,
@@ -453,7 +458,7 @@ def build_call_binding(exchange: Exchange, tool: str, arguments: Any, ruling: Ru
         exchange.server.name,
         tool,
         arguments if isinstance(arguments, dict) else None,
-        hash_arguments(exchange.message.raw_arguments),
+        hash_call_arguments(exchange.message.raw_arguments),
         known_tool.definition if known_tool else "",
-        hash_policy_version(ruling),
+        hash_ruling_as_policy_version(ruling),
     )

@@ -63,13 +63,13 @@ class ClientSessions:
 
     async def reload_client_session(self, client: GatewayClient) -> GatewayClient:
         """Return the session as it stands now. Raises NotFound."""
-        self._cached_clients.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(client_session_cache_key(client))
         client_session = await self.find_client_session(
             client.session_id, client.endpoint, client.key_id, client.agent_id
         )
         return replace(client_session, client=client.client, capabilities=client.capabilities)
 
-    async def find_default_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
+    async def ensure_default_client_session(self, key_id: int, agent_id: str, version: str) -> GatewayClient:
         """Return the one session of a caller that has none, at the endpoint of all servers."""
         return self.cache_client_session(
             await self._threads.run_in_thread(
@@ -83,7 +83,7 @@ class ClientSessions:
 
     async def unlink_upstream_session(self, client: GatewayClient, server_id: str) -> None:
         """Forget a server's session that it does not know any more."""
-        self._cached_clients.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(client_session_cache_key(client))
         await self._threads.run_in_thread(
             gateway_sessions.delete_upstream_session, client.session_id, server_id
         )
@@ -100,16 +100,16 @@ class ClientSessions:
 
     async def end_client_session(self, client: GatewayClient) -> None:
         """End a session, and the one in whose timeline its calls stand where that is no agent's own."""
-        self._cached_clients.remove_key(build_client_key(client))
+        self._cached_clients.remove_key(client_session_cache_key(client))
         await self._threads.run_in_thread(gateway_sessions.end_gateway_session, client.session_id)
         await self._threads.run_in_thread(
             gateway_timelines.end_connection_session, client.session_id, timezone.now()
         )
 
     def cache_client_session(self, client: GatewayClient) -> GatewayClient:
-        self._cached_clients.put(build_client_key(client), client, asyncio.get_running_loop().time())
+        self._cached_clients.put(client_session_cache_key(client), client, asyncio.get_running_loop().time())
         return client
 
 
-def build_client_key(client: GatewayClient) -> ClientKey:
+def client_session_cache_key(client: GatewayClient) -> ClientKey:
     return client.session_id, client.endpoint, client.key_id, client.agent_id

@@ -13,7 +13,7 @@ from coordinator.actions.mcp import gateway_statistics as gateway_figures
 from coordinator.actions.mcp.gateway_statistics import Kind
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import SignalboxError
-from coordinator.lib.fair_queue import clear_caller
+from coordinator.lib.fair_queue import clear_current_caller
 from coordinator.mcp.gateway.statistics import CallCounter
 
 log = logging.getLogger(__name__)
@@ -40,10 +40,10 @@ class CallCounters:
             counter = self._counted[kind] = CallCounter()
         counter.count_timed_call(upstream_ms, own_ms)
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.ensure_future(self.write_counters_soon())
+            self._writing = asyncio.ensure_future(self.schedule_call_counter_write())
 
-    async def write_counters_soon(self) -> None:
-        clear_caller()
+    async def schedule_call_counter_write(self) -> None:
+        clear_current_caller()
         await asyncio.sleep(EVERY)
         await self.write_counters()
 

@@ -31,7 +31,7 @@ from coordinator.actions.mcp.elicitations import (
     OpenElicitation,
 )
 from coordinator.client import sse
-from coordinator.edge.gateway.call_patience import calculate_wait_limit
+from coordinator.edge.gateway.call_patience import max_client_wait_seconds
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive
@@ -97,7 +97,7 @@ class ElicitationHandler:
 
     async def find_brake(self, exchange: Exchange) -> ActiveBrake | None:
         """Return the brake that is on for the agent at this instant; None where none is."""
-        _, brake = await self._instant.check_freshness(exchange.brake_names)
+        _, brake = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         return brake
 
     async def close_elicitation_on_client_answer(
@@ -148,12 +148,12 @@ class ElicitationHandler:
         opening = self._threads.run_in_thread(
             elicitations.request_elicitation_answer,
             request,
-            until=now + timedelta(seconds=find_patience(exchange, line)),
+            until=now + timedelta(seconds=elicitation_wait_seconds(exchange, line)),
             now=now,
         )
-        return await self.open_or_withdraw_card(exchange, opening, CALL_OVER)
+        return await self.open_request_unless_cancelled(exchange, opening, CALL_OVER)
 
-    async def open_or_withdraw_card(
+    async def open_request_unless_cancelled(
         self, exchange: Exchange, opening: Coroutine[Any, Any, Card], reason: str
     ) -> Card:
         """Return the card that `opening` makes. Whoever is cancelled meanwhile leaves none that waits."""
@@ -161,16 +161,18 @@ class ElicitationHandler:
         try:
             return await asyncio.shield(opened)
         except asyncio.CancelledError:
-            self.run_in_background(self.withdraw_when_open(exchange, opened, reason))
+            self.run_in_background(self.withdraw_request_once_opened(exchange, opened, reason))
             raise
 
-    async def withdraw_when_open(self, exchange: Exchange, opened: asyncio.Future[Card], reason: str) -> None:
+    async def withdraw_request_once_opened(
+        self, exchange: Exchange, opened: asyncio.Future[Card], reason: str
+    ) -> None:
         """Close a card that is being made for nobody."""
         with contextlib.suppress(SignalboxError, DatabaseError):
             if (card := await opened) is not None:
-                await self.withdraw_card(exchange, card.request_id, reason)
+                await self.withdraw_elicitation_request(exchange, card.request_id, reason)
 
-    async def wait_for_result(
+    async def wait_for_elicitation_result(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -178,12 +180,12 @@ class ElicitationHandler:
         params: dict[str, Any],
     ) -> ElicitationResult:
         """Return what the server is sent, empty where its client answers it. Closes the card, however that ends."""
-        reason, patience, is_decided = CALL_OVER, find_patience(exchange, line), False
+        reason, patience, is_decided = CALL_OVER, elicitation_wait_seconds(exchange, line), False
         ends_at = asyncio.get_running_loop().time() + patience
         try:
             if line is not None and exchange.accepts_event_stream:
                 await line.open_event_stream()
-            with self._keep_alive.keep_client_alive(
+            with self._keep_alive.send_keep_alives_during_block(
                 exchange, f"Waits for an answer: {open_elicitation.link}"
             ):
                 result = await self._waits.wait_until(
@@ -200,7 +202,9 @@ class ElicitationHandler:
             return {"action": CANCEL}
         finally:
             if not is_decided:
-                self.run_in_background(self.withdraw_card(exchange, open_elicitation.request_id, reason))
+                self.run_in_background(
+                    self.withdraw_elicitation_request(exchange, open_elicitation.request_id, reason)
+                )
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Have something done, whatever becomes of its call meanwhile."""
@@ -208,7 +212,7 @@ class ElicitationHandler:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def withdraw_card(self, exchange: Exchange, request_id: str, reason: str) -> None:
+    async def withdraw_elicitation_request(self, exchange: Exchange, request_id: str, reason: str) -> None:
         """Close a card; one that is decided stays as it is."""
         withdraw = functools.partial(
             elicitations.withdraw_elicitation,
@@ -230,14 +234,14 @@ class ElicitationHandler:
         except DatabaseError:
             log.exception("The sealed answer of %s could not be removed.", open_elicitation.request_id)
 
-    async def send_response(self, exchange: Exchange, number: Any, **response: Any) -> None:
+    async def send_elicitation_response(self, exchange: Exchange, number: Any, **response: Any) -> None:
         """Send the server the response to its request. Raises UpstreamFailed."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         headers = [BOTH, ("Content-Type", "application/json")]
         if link is not None:
             headers.append(("Mcp-Protocol-Version", link.protocol_version))
         body = json.dumps({"jsonrpc": "2.0", "id": number, **response}).encode()
-        answer = await self._upstreams.send_to_server(
+        answer = await self._upstreams.send_message_to_server(
             exchange.server,
             headers,
             body,
@@ -246,20 +250,20 @@ class ElicitationHandler:
         )
         answer.close()
 
-    async def answer_required_input(
+    async def answer_required_elicitations(
         self, exchange: Exchange, line: ResponseStream | None, required: RequiredInput
     ) -> dict[str, ElicitationResult]:
         """Return people's answers to the questions in the result of a call."""
-        with exchange.call_timeouts.pause_timeouts(find_patience(exchange, line)):
+        with exchange.call_timeouts.pause_timeouts(elicitation_wait_seconds(exchange, line)):
             results = await asyncio.gather(
                 *(
-                    self.answer_required_question(exchange, line, name, params)
+                    self.answer_required_elicitation(exchange, line, name, params)
                     for name, params in required.questions.items()
                 )
             )
         return dict(zip(required.questions, results, strict=True))
 
-    async def answer_required_question(
+    async def answer_required_elicitation(
         self, exchange: Exchange, line: ResponseStream | None, name: str, params: dict[str, Any] | None
     ) -> ElicitationResult:
         if params is None:
@@ -273,7 +277,7 @@ class ElicitationHandler:
             return {"action": CANCEL}
         if open_elicitation is None:
             return {"action": DECLINE}
-        result = await self.wait_for_result(exchange, line, open_elicitation, params)
+        result = await self.wait_for_elicitation_result(exchange, line, open_elicitation, params)
         self.run_in_background(self.delete_sent_elicitation_secrets(open_elicitation))
         return result or {"action": CANCEL}
 
@@ -288,23 +292,23 @@ class CallElicitations(OpenQuestions):
         self._line = line
         self._count = 0
 
-    async def take_server_message(self, data: bytes) -> bool:
+    async def intercept_server_message(self, data: bytes) -> bool:
         """Take in what a server sends before its response; say whether its client is not to receive it."""
         server_elicitation = elicitation.parse_server_elicitation(data)
         if server_elicitation is not None:
-            return await self.take_question(server_elicitation)
+            return await self.intercept_elicitation(server_elicitation)
         number = elicitation.parse_cancelled_request_id(data)
         if number is not None:
             self.cancel_question(number, TAKEN_BACK)
         return False
 
-    async def take_question(self, server_elicitation: ServerElicitation) -> bool:
+    async def intercept_elicitation(self, server_elicitation: ServerElicitation) -> bool:
         is_client_asked = self.can_client_ask(server_elicitation.mode)
         self._count += 1
         is_too_many = self._count > MAX_QUESTIONS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if server_elicitation.params is None or is_too_many or self.is_open(server_elicitation.number):
             if not is_client_asked:
-                await self.refuse_question(server_elicitation)
+                await self.refuse_elicitation(server_elicitation)
             return not is_client_asked
         try:
             open_elicitation = await self._handler.open_question(
@@ -313,14 +317,16 @@ class CallElicitations(OpenQuestions):
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A question of %s could not be asked: %s", self._exchange.server.name, problem)
             if not is_client_asked:
-                await self.try_sending(server_elicitation.number, result={"action": CANCEL})
+                await self.send_elicitation_response_or_log(
+                    server_elicitation.number, result={"action": CANCEL}
+                )
             return not is_client_asked
         if open_elicitation is None:
-            await self.try_sending(server_elicitation.number, result={"action": DECLINE})
+            await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": DECLINE})
             return True
         is_client_asked = is_client_asked and open_elicitation.is_findable
         answering = self.answer_question(server_elicitation, open_elicitation, is_client_asked)
-        self.start_answering(server_elicitation.number, answering)
+        self.answer_question_in_task(server_elicitation.number, answering)
         return not is_client_asked
 
     def can_client_ask(self, mode: str) -> bool:
@@ -332,13 +338,13 @@ class CallElicitations(OpenQuestions):
             exchange.client.capabilities, mode
         )
 
-    async def refuse_question(self, server_elicitation: ServerElicitation) -> None:
+    async def refuse_elicitation(self, server_elicitation: ServerElicitation) -> None:
         if server_elicitation.params is None:
-            await self.try_sending(
+            await self.send_elicitation_response_or_log(
                 server_elicitation.number, error={"code": INVALID_PARAMS, "message": UNANSWERABLE}
             )
         else:
-            await self.try_sending(server_elicitation.number, result={"action": CANCEL})
+            await self.send_elicitation_response_or_log(server_elicitation.number, result={"action": CANCEL})
 
     async def answer_question(
         self, server_elicitation: ServerElicitation, open_elicitation: OpenElicitation, is_client_asked: bool
@@ -347,8 +353,10 @@ class CallElicitations(OpenQuestions):
         assert server_elicitation.params is not None
         result: ElicitationResult = {"action": CANCEL}
         try:
-            with self._exchange.call_timeouts.pause_timeouts(find_patience(self._exchange, self._line)):
-                result = await self._handler.wait_for_result(
+            with self._exchange.call_timeouts.pause_timeouts(
+                elicitation_wait_seconds(self._exchange, self._line)
+            ):
+                result = await self._handler.wait_for_elicitation_result(
                     self._exchange, self._line, open_elicitation, server_elicitation.params
                 )
             if result.get("action") == ACCEPT and await self.is_braked():
@@ -360,7 +368,7 @@ class CallElicitations(OpenQuestions):
                     await self._line.try_send_event(
                         sse.build_sse_event(answers.build_notification(elicitation.CANCELLED, taken_back))
                     )
-                await self.try_sending(server_elicitation.number, result=result)
+                await self.send_elicitation_response_or_log(server_elicitation.number, result=result)
                 self._handler.run_in_background(
                     self._handler.delete_sent_elicitation_secrets(open_elicitation)
                 )
@@ -372,18 +380,18 @@ class CallElicitations(OpenQuestions):
         except (SignalboxError, DatabaseError):
             return True
 
-    async def try_sending(self, number: Any, **response: Any) -> None:
+    async def send_elicitation_response_or_log(self, number: Any, **response: Any) -> None:
         try:
-            await self._handler.send_response(self._exchange, number, **response)
+            await self._handler.send_elicitation_response(self._exchange, number, **response)
         except UpstreamFailed as problem:
             log.warning(
                 "The answer to a question of %s was not sent: it %s", self._exchange.server.name, problem
             )
 
 
-def find_patience(exchange: Exchange, line: ResponseStream | None) -> float:
+def elicitation_wait_seconds(exchange: Exchange, line: ResponseStream | None) -> float:
     """Return for how many seconds a question can be kept open: as long as its client waits for the call."""
-    limit = pending_call_lifetime().total_seconds() if line is None else calculate_wait_limit(exchange)
+    limit = pending_call_lifetime().total_seconds() if line is None else max_client_wait_seconds(exchange)
     return min(LONGEST_WAIT, limit)
 
 

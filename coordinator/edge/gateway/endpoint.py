@@ -22,10 +22,10 @@ from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.elicitations import ElicitationHandler
 from coordinator.edge.gateway.exchange import (
     Exchange,
-    find_header_mismatch,
-    parse_named_session,
-    refuse_other_origins,
-    resolve_agent_id,
+    find_header_body_mismatch,
+    parse_session_id_header,
+    require_allowed_origin_host,
+    resolve_agent_id_of_caller,
 )
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.list_changes import ToolListUpdates
@@ -52,7 +52,11 @@ from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.concurrency import ConcurrencyLimit
-from coordinator.edge.http.messages import ClientDisconnected, get_operation, get_request_headers
+from coordinator.edge.http.messages import (
+    ClientDisconnected,
+    get_edge_operation_of_request,
+    get_request_headers,
+)
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.policy_cache import PolicyCache
@@ -196,7 +200,9 @@ class GatewayEndpoint:
             limiter=limiter,
             threads=threads,
         )
-        self.tasks = GatewayTasks(threads, records, runner, self.registry, self.links.attach_upstream_session)
+        self.tasks = GatewayTasks(
+            threads, records, runner, self.registry, self.links.exchange_with_upstream_session
+        )
         self.local_calls = LocalCallEndpoint(
             auth,
             bodies=bodies,
@@ -212,39 +218,49 @@ class GatewayEndpoint:
             server_requests=server_requests,
         )
 
-    async def post_to_all_servers(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_post_to_all_servers(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp`: one message of a client, to all servers that are open to its agent."""
-        await self.post_server_message("", scope, receive, send)
+        await self.handle_post_to_server("", scope, receive, send)
 
-    async def stream_combined_updates(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def stream_all_servers_tool_updates(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp`: what is new in the tools of all servers, for as long as the client stays."""
-        await self.serve_client_stream("", self._tool_list_updates.stream_list_changes, scope, receive, send)
+        await self.serve_client_event_stream(
+            "", self._tool_list_updates.stream_tool_list_changes, scope, receive, send
+        )
 
-    async def post_to_collection(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_post_to_collection(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/collections/{name}`: one message of a client, to the servers of a collection's tools."""
-        await self.post_server_message(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
+        await self.handle_post_to_server(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
 
-    async def stream_collection_updates(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def stream_collection_tool_updates(
+        self, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`GET /mcp/collections/{name}`: what is new in a collection's tools, for as long as the client stays."""
-        await self.serve_client_stream(
-            f"{COLLECTION_PREFIX}{name}", self._tool_list_updates.stream_list_changes, scope, receive, send
+        await self.serve_client_event_stream(
+            f"{COLLECTION_PREFIX}{name}",
+            self._tool_list_updates.stream_tool_list_changes,
+            scope,
+            receive,
+            send,
         )
 
     async def delete_collection_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/collections/{name}`: the client ends its session."""
-        await self.end_address_session(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
+        await self.end_session_at_shared_endpoint(f"{COLLECTION_PREFIX}{name}", scope, receive, send)
 
     async def delete_combined_session(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp`: the client ends its session."""
-        await self.end_address_session("", scope, receive, send)
+        await self.end_session_at_shared_endpoint("", scope, receive, send)
 
-    async def end_address_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def end_session_at_shared_endpoint(
+        self, name: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """End a client's session at the address of all servers, or of a collection, with the servers' own within it."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        server, collection = await self.find_gateway_address(name, admission, agent_id)
-        client = await self.find_message_session(empty, headers, name, admission, agent_id)
+        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
+        client = await self.find_session_of_client_message(empty, headers, name, admission, agent_id)
         line = ResponseStream(send)
         with DisconnectWatcher(receive) as disconnect_watcher:
             exchange = Exchange(
@@ -260,9 +276,9 @@ class GatewayEndpoint:
                 collection=collection,
             )
             await self.all_servers.end_combined_session(exchange)
-            await line.send_empty_answer(200)
+            await line.send_status_without_body(200)
 
-    async def post_server_message(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_post_to_server(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /mcp/{server}`: one message of a client."""
         try:
             received_message = await self.receive_client_message(name, scope, receive, send)
@@ -273,10 +289,10 @@ class GatewayEndpoint:
             return
         with DisconnectWatcher(receive, after=UNHEARD) as disconnect_watcher:
             exchange = received_message(disconnect_watcher)
-            with exchange.admission.end_on_revocation(disconnect_watcher.force_disconnect):
+            with exchange.admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
                 await self.answer_message_or_error(exchange)
             if disconnect_watcher.was_cut:
-                await exchange.line.send_key_revoked()
+                await exchange.line.send_key_revoked_and_end()
 
     async def receive_client_message(
         self, name: str, scope: Scope, receive: Receive, send: Send
@@ -287,20 +303,20 @@ class GatewayEndpoint:
         admission, agent_id = await self.admit_gateway_client(scope)
         is_one_server = name and not name.startswith(COLLECTION_PREFIX)
         line = ResponseStream(send) if is_one_server else ServerTaggedStream(send)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
-            raw = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
+            raw = await reservation.read_body(receive, headers, get_edge_operation_of_request(scope).body.key)
             try:
                 message = await reservation.decode_received_body(messages.parse_mcp_message, raw)
             except UnreadableMessage as problem:
                 await line.send_answer(answers.build_error_response(None, problem.code, str(problem)), 400)
                 return None
-        if message.is_stateless and (header_mismatch := find_header_mismatch(message, headers)):
+        if message.is_stateless and (header_mismatch := find_header_body_mismatch(message, headers)):
             await line.send_answer(
                 answers.build_error_response(message.id, HEADER_MISMATCH, header_mismatch), 400
             )
             return None
-        server, collection = await self.find_gateway_address(name, admission, agent_id)
-        client = await self.find_message_session(message, headers, name, admission, agent_id)
+        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
+        client = await self.find_session_of_client_message(message, headers, name, admission, agent_id)
         return lambda gone: Exchange(
             admission,
             agent_id,
@@ -311,7 +327,7 @@ class GatewayEndpoint:
             gone,
             started,
             client,
-            named_session=parse_named_session(headers),
+            named_session=parse_session_id_header(headers),
             collection=collection,
         )
 
@@ -319,10 +335,10 @@ class GatewayEndpoint:
         """Answer, whatever goes wrong: once a stream is open, a refusal is its last event."""
         try:
             if exchange.message.method == CANCELLED and await self.holding.cancel_pending_call(exchange):
-                await exchange.line.send_empty_answer(202)
+                await exchange.line.send_status_without_body(202)
                 return
             if exchange.server is ALL:
-                if await self.stored_results.answer_if_stored(exchange):
+                if await self.stored_results.answer_stored_result_read(exchange):
                     return
                 await (
                     self.tasks.answer_gateway_task(exchange)
@@ -331,8 +347,8 @@ class GatewayEndpoint:
                 )
                 return
             await self.require_server_access(exchange)
-            if not await self.stored_results.answer_if_stored(exchange):
-                await self.dispatch_message(exchange)
+            if not await self.stored_results.answer_stored_result_read(exchange):
+                await self.dispatch_client_message(exchange)
         except ClientDisconnected:
             with contextlib.suppress(OSError, RuntimeError):
                 await exchange.line.end_event_stream()
@@ -348,7 +364,7 @@ class GatewayEndpoint:
                 answers.build_error_response(exchange.message.id, INTERNAL, str(problem.detail))
             )
 
-    async def dispatch_message(self, exchange: Exchange) -> None:
+    async def dispatch_client_message(self, exchange: Exchange) -> None:
         method, use = exchange.message.method, mcp_methods.classify_mcp_request(exchange.message.value)
         if exchange.message.is_response or (
             not exchange.message.is_request and method in mcp_methods.NOTIFICATIONS
@@ -357,31 +373,35 @@ class GatewayEndpoint:
         elif not exchange.message.is_request or use is None:
             await self.reads.refuse_unknown_method(exchange)
         elif use is RequestUse.READ or use is RequestUse.LIST:
-            await self.reads.answer_read_request(exchange, use)
+            await self.reads.answer_non_tool_request(exchange, use)
         elif method == "initialize" and not exchange.message.is_stateless:
-            await self._relaying.initialize_session(exchange)
+            await self._relaying.initialize_client_session(exchange)
         elif method == "tools/call":
             await self.calls.handle_tool_call(exchange)
         elif self.tasks.is_gateway_task(exchange.message):
             await self.tasks.answer_gateway_task(exchange)
         elif use is RequestUse.TASK:
-            await self.reads.answer_task_request(exchange)
+            await self.reads.forward_own_task_request(exchange)
         elif method == "tools/list":
-            await self._relaying.relay_request(exchange, self.listings.filter_tool_listing)
+            await self._relaying.relay_request_unless_braked(exchange, self.listings.filter_tool_listing)
         elif method == "server/discover":
-            await self._relaying.relay_request(exchange, self._relaying.add_tasks_extension)
+            await self._relaying.relay_request_unless_braked(
+                exchange, self._relaying.add_tasks_capability_to_initialize
+            )
         else:
-            await self._relaying.relay_request(exchange, None)
+            await self._relaying.relay_request_unless_braked(exchange, None)
 
     async def stream_server_messages(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /mcp/{server}`: what the server tells by itself, for as long as the client stays."""
-        await self.serve_client_stream(name, self.stream_reachable_server, scope, receive, send)
+        await self.serve_client_event_stream(
+            name, self.stream_messages_if_server_accessible, scope, receive, send
+        )
 
-    async def stream_reachable_server(self, exchange: Exchange) -> None:
+    async def stream_messages_if_server_accessible(self, exchange: Exchange) -> None:
         await self.require_server_access(exchange)
         await self._telling.relay_server_stream(exchange)
 
-    async def serve_client_stream(
+    async def serve_client_event_stream(
         self,
         name: str,
         tell: Callable[[Exchange], Awaitable[None]],
@@ -392,9 +412,9 @@ class GatewayEndpoint:
         """Hold a stream open for a client's session."""
         admission, agent_id = await self.admit_gateway_client(scope)
         headers = get_request_headers(scope)
-        server, collection = await self.find_gateway_address(name, admission, agent_id)
+        server, collection = await self.resolve_mcp_endpoint_name(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_message_session(empty, headers, name, admission, agent_id)
+        client = await self.find_session_of_client_message(empty, headers, name, admission, agent_id)
         with (
             self._stream_limit.acquire_slot(admission.caller.name),
             DisconnectWatcher(receive) as disconnect_watcher,
@@ -413,12 +433,12 @@ class GatewayEndpoint:
             )
             self._open_streams.add(disconnect_watcher)
             try:
-                with admission.end_on_revocation(disconnect_watcher.force_disconnect):
+                with admission.call_on_key_revocation(disconnect_watcher.simulate_client_disconnect):
                     await tell(exchange)
             finally:
                 self._open_streams.discard(disconnect_watcher)
             if disconnect_watcher.was_cut:
-                await exchange.line.send_key_revoked()
+                await exchange.line.send_key_revoked_and_end()
 
     async def delete_server_session(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`DELETE /mcp/{server}`: the client ends its session; the server's own is ended with it."""
@@ -426,7 +446,7 @@ class GatewayEndpoint:
         headers = get_request_headers(scope)
         server = await self.find_gateway_server(name, admission, agent_id)
         empty = McpMessage(b"", {"method": "", "jsonrpc": "2.0"})
-        client = await self.find_message_session(empty, headers, server.name, admission, agent_id)
+        client = await self.find_session_of_client_message(empty, headers, server.name, admission, agent_id)
         line = ResponseStream(send)
         if client is None:
             raise BadRequest("There is no session to end: send its Mcp-Session-Id.")
@@ -452,28 +472,28 @@ class GatewayEndpoint:
                     )
                     status = answer.status if answer.status in {200, 202, 204, 405} else 200
                     answer.close()
-            await line.send_empty_answer(status)
+            await line.send_status_without_body(status)
 
     async def admit_gateway_client(self, scope: Scope) -> tuple[Admission, str]:
         """Let an agent's program in; return who it is. Raises Unauthorized or Forbidden."""
         headers = get_request_headers(scope)
-        refuse_other_origins(headers)
-        admission = await self._auth.admit_program(scope, headers)
-        return admission, resolve_agent_id(admission, headers)
+        require_allowed_origin_host(headers)
+        admission = await self._auth.admit_api_key_caller(scope, headers)
+        return admission, resolve_agent_id_of_caller(admission, headers)
 
     async def require_server_access(self, exchange: Exchange) -> None:
         """Turn an agent away to whom nothing of the server is open. Raises Forbidden."""
-        if not await self.listings.can_reach_server(exchange):
+        if not await self.listings.can_agent_reach_server(exchange):
             refusal_text = (
                 f"{exchange.agent_id} has no grant for anything of the MCP server {exchange.server.name}."
             )
             problem = Forbidden(refusal_text)
-            await self.refusals.audit_refusal(
+            await self.refusals.audit_server_access_refusal(
                 exchange.admission, exchange.agent_id, exchange.server.name, problem, is_known_server=True
             )
             raise problem
 
-    async def find_gateway_address(
+    async def resolve_mcp_endpoint_name(
         self, name: str, admission: Admission, agent_id: str
     ) -> tuple[UpstreamServer, CollectionTools | None]:
         """Return the server of an address: ALL at that of all servers, and with it the collection at a collection's.
@@ -488,23 +508,27 @@ class GatewayEndpoint:
         collection = await self._threads.run_in_thread(load_collection_tools, collection_name)
         if collection is None:
             problem = NotFound(f"There is no collection {collection_name[:100]!r} here.")
-            await self.refusals.audit_refusal(admission, agent_id, name, problem, is_known_server=False)
+            await self.refusals.audit_server_access_refusal(
+                admission, agent_id, name, problem, is_known_server=False
+            )
             raise problem
         return ALL, collection
 
     async def find_gateway_server(self, name: str, admission: Admission, agent_id: str) -> UpstreamServer:
-        server = await self.registry.find_registered_server(name)
+        server = await self.registry.get_cached_or_load_server(name)
         if server is None:
             problem = NotFound(
                 f"There is no MCP server {name[:100]!r} here. Servers that are not registered are denied."
             )
-            await self.refusals.audit_refusal(admission, agent_id, name, problem, is_known_server=False)
+            await self.refusals.audit_server_access_refusal(
+                admission, agent_id, name, problem, is_known_server=False
+            )
             raise problem
         if server.target is None:
             raise Forbidden(f"The MCP server {server.name} {server.failure}.")
         return server
 
-    async def find_message_session(
+    async def find_session_of_client_message(
         self,
         message: McpMessage,
         headers: dict[bytes, bytes],
@@ -530,7 +554,7 @@ class GatewayEndpoint:
     def cut_open_streams(self) -> None:
         """End all streams that are held open, now: the worker is about to stop."""
         for stream_gone in tuple(self._open_streams):
-            stream_gone.force_disconnect()
+            stream_gone.simulate_client_disconnect()
 
     async def close(self) -> None:
         """Write what was counted, and close idle connections."""

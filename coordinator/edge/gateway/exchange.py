@@ -108,7 +108,7 @@ class Exchange:
         """Return the name of the address that the request came to: its server, a collection's, "" for all servers."""
         return self.server.name if self.collection is None else self.collection.endpoint_name
 
-    def is_tool_at_address(self, server_id: str, tool: str) -> bool:
+    def is_tool_served_at_endpoint(self, server_id: str, tool: str) -> bool:
         """Say whether the address serves this tool, as far as the agent may see it."""
         return self.collection is None or self.collection.has_tool(server_id, tool)
 
@@ -129,13 +129,13 @@ class Exchange:
         return self.client.capabilities if self.client else self.message.declared_capabilities
 
     @property
-    def brake_names(self) -> list[str]:
+    def agent_names_for_brakes(self) -> list[str]:
         """Return the names by which a brake may mean the agent, its id first: nothing proves which program it is."""
         return [self.agent_id, *AGENT_TITLES]
 
-    async def find_exchange_brake(self, gate: BrakeGate) -> ActiveBrake | None:
+    async def find_brake_of_calling_agent(self, gate: BrakeGate) -> ActiveBrake | None:
         """Return the brake that is on for this agent; None where the call may go on."""
-        return await gate.find_agent_brake(self.agent_id, self.brake_names[1:])
+        return await gate.find_agent_brake(self.agent_id, self.agent_names_for_brakes[1:])
 
     @property
     def accepts_event_stream(self) -> bool:
@@ -144,11 +144,11 @@ class Exchange:
         )
 
 
-def resolve_agent_id(admission: Admission, headers: Headers) -> str:
+def resolve_agent_id_of_caller(admission: Admission, headers: Headers) -> str:
     """Return the agent that a key speaks for. Raises Forbidden where it is none."""
     named_agent = headers.get(b"x-signalbox-agent", b"").decode("latin-1").strip()
     bound = admission.caller.agent_id
-    if named_agent and not admission.caller.can_speak_for(named_agent):
+    if named_agent and not admission.caller.can_speak_for_agent(named_agent):
         raise Forbidden(
             f"This key is bound to {admission.caller.bound_agents_label} and may not call as another agent."
         )
@@ -158,7 +158,7 @@ def resolve_agent_id(admission: Admission, headers: Headers) -> str:
     return agent_id
 
 
-def refuse_other_origins(headers: Headers) -> None:
+def require_allowed_origin_host(headers: Headers) -> None:
     """Keep pages of other sites out, whatever name they have for this machine (DNS rebinding). Raises Forbidden."""
     origin = headers.get(b"origin")
     if origin is None:
@@ -168,7 +168,7 @@ def refuse_other_origins(headers: Headers) -> None:
         raise Forbidden("Pages of other sites may not call MCP servers here.")
 
 
-def parse_named_session(headers: Headers) -> str | None:
+def parse_session_id_header(headers: Headers) -> str | None:
     """Return the session that the client says it belongs to; a variable that was not filled in names none."""
     named_session = headers.get(b"x-signalbox-session", b"").decode("latin-1").strip()
     return (
@@ -178,7 +178,7 @@ def parse_named_session(headers: Headers) -> str | None:
     )
 
 
-def is_timeout_reason(reason: str) -> bool:
+def is_client_timeout_reason(reason: str) -> bool:
     """Say whether a client cancels since its own patience ended: people may still decide, as where its line breaks."""
     lowered_reason = reason.lower()
     return "timed out" in lowered_reason or "timeout" in lowered_reason
@@ -190,7 +190,7 @@ def identify_client_program(name: str) -> str:
     return next((program for begins, program in PROGRAMS if lowered.startswith(begins)), "")
 
 
-def find_header_mismatch(message: McpMessage, headers: Headers) -> str | None:
+def find_header_body_mismatch(message: McpMessage, headers: Headers) -> str | None:
     """Return what the headers of a stateless message say otherwise than its body; None where they agree.
 
     Whoever stands behind us may go by the headers, so nothing passes whose body says something else.
@@ -223,11 +223,11 @@ def decode_header_value(value: bytes) -> str | None:
         return None
 
 
-def find_param_mismatch(exchange: Exchange) -> str | None:
+def find_parameter_header_mismatch(exchange: Exchange) -> str | None:
     """Return which header of a stateless call says something else than the argument that it repeats; None for none."""
-    for name, path in list_declared_headers(exchange):
+    for name, path in list_declared_parameter_headers(exchange):
         header_value = exchange.headers.get(name.encode())
-        if header_value is not None and not is_repeated_argument(header_value, exchange, path):
+        if header_value is not None and not is_header_equal_to_argument(header_value, exchange, path):
             return f"The header {name} does not match the argument {'.'.join(path)}."
     return None
 
@@ -249,14 +249,16 @@ def build_upstream_headers(exchange: Exchange, method: str) -> Headers:
         names = [b"mcp-method"] if exchange.message.method else []
         names += [b"mcp-name"] if exchange.message.target_name is not None else []
         upstream_headers |= {name: exchange.headers[name] for name in names if name in exchange.headers}
-        for header, path in list_declared_headers(exchange):
+        for header, path in list_declared_parameter_headers(exchange):
             name = header.encode()
-            if name in exchange.headers and is_repeated_argument(exchange.headers[name], exchange, path):
+            if name in exchange.headers and is_header_equal_to_argument(
+                exchange.headers[name], exchange, path
+            ):
                 upstream_headers[name] = exchange.headers[name]
     return upstream_headers
 
 
-def list_declared_headers(exchange: Exchange) -> param_headers.Declared:
+def list_declared_parameter_headers(exchange: Exchange) -> param_headers.Declared:
     tool = (
         exchange.server.tools.get(exchange.message.target_name or "")
         if exchange.message.method == "tools/call"
@@ -265,7 +267,7 @@ def list_declared_headers(exchange: Exchange) -> param_headers.Declared:
     return tool.param_headers if tool is not None and exchange.message.is_stateless else ()
 
 
-def is_repeated_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
+def is_header_equal_to_argument(header: bytes, exchange: Exchange, path: tuple[str, ...]) -> bool:
     return param_headers.does_header_match_argument(
         decode_header_value(header), exchange.message.params.get("arguments"), path
     )

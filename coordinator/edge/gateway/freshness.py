@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from django.db import connection
 
 from coordinator.edge.http import auth
-from coordinator.lib.fair_queue import clear_caller
+from coordinator.lib.fair_queue import clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.policy.limits import brakes
@@ -34,28 +34,32 @@ class FreshnessCheck:
         self._next: asyncio.Future[Look] | None = None  # the look that has not begun
         self._looking: asyncio.Task[None] | None = None
 
-    async def check_freshness(self, agents: Sequence[str]) -> tuple[bool, ActiveBrake | None]:
+    async def check_policy_freshness_and_brake(
+        self, agents: Sequence[str]
+    ) -> tuple[bool, ActiveBrake | None]:
         """Return whether this process knows of every edit of policy and keys, and the brake that is on for the agent.
 
         `agents` are its id and then the programs that it may be.
         """
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-            self._next.add_done_callback(consume_check_error)  # read here: who asked may be gone by then
+            self._next.add_done_callback(ignore_future_exception)  # read here: who asked may be gone by then
         answer = self._next
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self.answer_freshness_waiters())
+            self._looking = asyncio.ensure_future(self.run_pending_freshness_checks())
         is_told, is_braked = await asyncio.shield(answer)
         if not is_braked:
             return is_told, None
         return is_told, await self._threads.run_in_thread(brakes.find_brake_on_agent, agents[0], agents[1:])
 
-    async def answer_freshness_waiters(self) -> None:
-        clear_caller()
+    async def run_pending_freshness_checks(self) -> None:
+        clear_current_caller()
         while (answer := self._next) is not None:
             self._next = None  # whoever asks from here on is answered by another look
             try:
-                answer.set_result(await self._threads.run_in_thread(query_freshness, self._hub.position))
+                answer.set_result(
+                    await self._threads.run_in_thread(query_feed_changes_and_brakes, self._hub.position)
+                )
             except Exception as problem:
                 answer.set_exception(problem)
             except BaseException:
@@ -63,12 +67,12 @@ class FreshnessCheck:
                 raise
 
 
-def consume_check_error(answer: asyncio.Future[Look]) -> None:
+def ignore_future_exception(answer: asyncio.Future[Look]) -> None:
     if not answer.cancelled():
         answer.exception()
 
 
-def query_freshness(position: int) -> Look:
+def query_feed_changes_and_brakes(position: int) -> Look:
     with connection.cursor() as cursor:
         cursor.execute(LOOK, [position, *TOPICS])
         has_news, is_braked = cursor.fetchone()

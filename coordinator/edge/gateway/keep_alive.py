@@ -26,7 +26,7 @@ class ClientKeepAlive:
         self._telling: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
-    def keep_client_alive(self, exchange: Exchange, text: str) -> Iterator[None]:
+    def send_keep_alives_during_block(self, exchange: Exchange, text: str) -> Iterator[None]:
         """Tell the client that it waits, with `words`, now and then, as long as the block lasts."""
         if not exchange.line.is_stream:
             yield
@@ -34,7 +34,7 @@ class ClientKeepAlive:
         number = next(self._numbers)
         self._waiting[number] = exchange, text, 0
         if self._clock is None or self._clock.done():
-            self._clock = asyncio.ensure_future(self.run_keep_alives())
+            self._clock = asyncio.ensure_future(self.send_keep_alives_periodically())
         first = asyncio.get_running_loop().call_later(FIRST_AFTER, self.schedule_keep_alive, number)
         try:
             yield
@@ -47,7 +47,7 @@ class ClientKeepAlive:
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def run_keep_alives(self) -> None:
+    async def send_keep_alives_periodically(self) -> None:
         while self._waiting:
             await asyncio.sleep(EVERY)
             for number in list(self._waiting):

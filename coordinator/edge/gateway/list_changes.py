@@ -42,9 +42,9 @@ class ToolListUpdates:
         self._edits = 0
         self._listening: set[asyncio.Event] = set()
         self._seen_digests: dict[ListReader, tuple[int, asyncio.Future[str]]] = {}
-        hub.listeners.append(self.wake_changed_listeners)
+        hub.listeners.append(self.wake_clients_with_changed_tools)
 
-    async def stream_list_changes(self, exchange: Exchange) -> None:
+    async def stream_tool_list_changes(self, exchange: Exchange) -> None:
         """Tell a client what is new until it leaves."""
         await exchange.line.open_event_stream()
         await exchange.line.send_event(HERE)
@@ -52,14 +52,14 @@ class ToolListUpdates:
         self._listening.add(changed)
         try:
             with exchange.disconnect.call_on_disconnect(changed.set):
-                await self.send_list_changes(exchange, changed)
+                await self.send_tool_list_changes(exchange, changed)
         finally:
             self._listening.discard(changed)
         await exchange.line.end_event_stream()
 
-    async def send_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
+    async def send_tool_list_changes(self, exchange: Exchange, changed: asyncio.Event) -> None:
         reader: ListReader = exchange.caller, exchange.collection.name if exchange.collection else None
-        visible_digest = await self.find_visible_digest(reader)
+        visible_digest = await self.visible_tools_digest(reader)
         while not exchange.disconnect.happened:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ALIVE_EVERY):
@@ -72,12 +72,12 @@ class ToolListUpdates:
             else:
                 await exchange.line.send_event(HERE)
                 self._seen_digests.pop(reader, None)  # a grant may have ended: that is no change that is told
-            now = await self.find_visible_digest(reader)
+            now = await self.visible_tools_digest(reader)
             if now not in (visible_digest, None):
                 visible_digest = now
                 await exchange.line.send_event(CHANGED)
 
-    async def find_visible_digest(self, reader: ListReader) -> str | None:
+    async def visible_tools_digest(self, reader: ListReader) -> str | None:
         """Return what the agent may see, as a digest: looked up once for all of its clients. None: not known now."""
         caller, collection_name = reader
         cached_digest = self._seen_digests.get(reader)
@@ -98,7 +98,7 @@ class ToolListUpdates:
             log.warning("What %s may see cannot be read just now: %s", caller.agent_id, str(problem).strip())
             return None
 
-    def wake_changed_listeners(self, batch: Sequence[FeedChange]) -> None:
+    def wake_clients_with_changed_tools(self, batch: Sequence[FeedChange]) -> None:
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1
             for changed in self._listening:

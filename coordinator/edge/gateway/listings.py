@@ -28,7 +28,7 @@ from coordinator.identity.actors import system_actor
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import listing, tool_search
 from coordinator.mcp.gateway import policy as deciding
-from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.listing import ToolListingPage, UnreadableListing
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol.http_client import UpstreamFailed
@@ -91,7 +91,7 @@ class AgentToolListings:
             page = listing.convert_to_last_listing_page(
                 page, explain_why_next_page_is_skipped(cursor, [cursor])
             )
-        tools = await self.list_visible_tools(exchange, page)
+        tools = await self.encode_visible_tools_of_page(exchange, page)
         is_first = exchange.message.method == "tools/list" and "cursor" not in exchange.message.params
         if is_first and page.next_cursor is None and not page.listing.cut_off:
             await self.mark_missing_tools(exchange.server, {tool.name for tool in page.listing.tools})
@@ -100,18 +100,18 @@ class AgentToolListings:
             return body
         return listing.replace_listed_tools(page, tools)
 
-    async def list_visible_tools(
+    async def encode_visible_tools_of_page(
         self, exchange: Exchange, page: ToolListingPage, prefix: str | None = None
     ) -> list[bytes]:
         """Return the bytes of the tools that the agent may see, in a stable order."""
         await self.store_listed_tools(exchange.server, page.listing)
         exchange.server = await self.find_current_server(exchange)
-        rules, policy = await self.load_current_policy(exchange)
+        rules, policy = await self.load_rules_and_access_policy(exchange)
         shown_tools = await self._threads.run_in_thread(tool_search.load_shown_tools, exchange.agent_id)
 
         def is_visible_to_agent(tool: ToolDefinition) -> bool:
             return (
-                exchange.is_tool_at_address(exchange.server.name, tool.name)
+                exchange.is_tool_served_at_endpoint(exchange.server.name, tool.name)
                 and shown_tools.is_tool_shown(exchange.server.name, tool.name)
                 and is_tool_visible(exchange, rules, policy, tool.name, tool.definition_digest)
             )
@@ -129,16 +129,18 @@ class AgentToolListings:
             page, is_visible_to_agent, rename=rename, shown_instead=declined, short_descriptions=shortened
         )
 
-    async def load_current_policy(self, exchange: Exchange) -> tuple[Sequence[DecisionRule], AccessPolicy]:
-        is_told, _ = await self._instant.check_freshness(exchange.brake_names)
+    async def load_rules_and_access_policy(
+        self, exchange: Exchange
+    ) -> tuple[Sequence[DecisionRule], AccessPolicy]:
+        is_told, _ = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         rules = await self._rulings.load_current_rules() if is_told else None
         if rules is None:
-            self._policies.forget_server_grants(exchange.server.name)
+            self._policies.invalidate_cached_server_grants(exchange.server.name)
             rules = await self._threads.run_in_thread(tool_rules.load_saved_tool_rules)
         pair = exchange.agent_id, exchange.server.name
         return rules, (await self._policies.load_policies({pair}))[pair]
 
-    async def can_reach_server(self, exchange: Exchange) -> bool:
+    async def can_agent_reach_server(self, exchange: Exchange) -> bool:
         """Say whether anything of the server is open to the agent: the server, or one of its tools."""
         pair = exchange.agent_id, exchange.server.name
         policy = (await self._policies.load_policies({pair}))[pair]
@@ -156,7 +158,7 @@ class AgentToolListings:
         Those of which a person declined the definition are left out: the server runs at the agent, and its list is
         not replaced there.
         """
-        rules, policy = await self.load_current_policy(exchange)
+        rules, policy = await self.load_rules_and_access_policy(exchange)
         return [
             name
             for name, digest in names_and_digests
@@ -164,25 +166,25 @@ class AgentToolListings:
             and not exchange.server.tools[name].shown_instead
         ]
 
-    def forget_server_policy(self, server_id: str) -> None:
+    def invalidate_server_and_grants_cache(self, server_id: str) -> None:
         """Read a server and its grants anew: the feed has not told of some edit yet."""
-        self._registry.forget_server(server_id)
-        self._policies.forget_server_grants(server_id)
+        self._registry.invalidate_cached_server(server_id)
+        self._policies.invalidate_cached_server_grants(server_id)
 
     async def find_current_server(self, exchange: Exchange) -> UpstreamServer:
         """Return the server as it stands now; one that is gone has no tools, so none of them is shown or called."""
         name = exchange.server.name
-        server = await self._registry.find_registered_server(name) or UpstreamServer(
+        server = await self._registry.get_cached_or_load_server(name) or UpstreamServer(
             name, None, "is not registered any more", is_off=True
         )
         if not exchange.listing_problem:
             return server
         return replace(server, listing_problem=exchange.listing_problem)
 
-    async def can_require_approval(self, exchange: Exchange) -> bool:
+    async def can_agent_call_require_approval(self, exchange: Exchange) -> bool:
         """Say whether a call of the agent may have to wait for a person."""
-        rules, policy = await self.load_current_policy(exchange)
-        names = {tool: build_tool_name(exchange.server.name, tool) for tool in exchange.server.tools}
+        rules, policy = await self.load_rules_and_access_policy(exchange)
+        names = {tool: qualified_tool_name(exchange.server.name, tool) for tool in exchange.server.tools}
         by_rule = any(
             rule.verdict == ASK and any(map(rule.rule_applies_to_tool, names.values())) for rule in rules
         )
@@ -193,7 +195,7 @@ class AgentToolListings:
 
     async def store_listed_tools(self, server: UpstreamServer, listing: ToolListing) -> None:
         """Note what a server lists, where it is not what is known."""
-        tools = [tool for tool in listing.tools if not is_known_definition(server, tool)]
+        tools = [tool for tool in listing.tools if not is_stored_tool_definition(server, tool)]
         is_paused = self._left_out_at.get(server.name, -math.inf) > time.monotonic() - LEFT_OUT_AGAIN_AFTER
         if not (tools or listing.left_out or listing.cut_off):
             return
@@ -213,7 +215,7 @@ class AgentToolListings:
             is_full = len(tool_changes.left_out) > len(listing.left_out)
             (self._full_servers.add if is_full else self._full_servers.discard)(server.name)
         if not tool_changes.has_no_changes:
-            self.forget_server_policy(server.name)
+            self.invalidate_server_and_grants_cache(server.name)
 
     async def mark_missing_tools(self, server: UpstreamServer, listed: set[str]) -> None:
         """Note which tools a server has no more, by the names of all that it lists.
@@ -233,9 +235,9 @@ class AgentToolListings:
             now=now,
         )
         if await self._threads.run_in_thread(note):
-            self.forget_server_policy(server.name)
+            self.invalidate_server_and_grants_cache(server.name)
 
-    async def discover_tool(self, exchange: Exchange, tool: str) -> None:
+    async def refresh_listing_for_unknown_tool(self, exchange: Exchange, tool: str) -> None:
         """Ask the server for its tools, for one that nobody has heard of.
 
         Where it has none of that name either, it is not asked again for two seconds.
@@ -267,7 +269,7 @@ class AgentToolListings:
         async for page in self.fetch_listing_pages(exchange):
             await self.store_listed_tools(exchange.server, page.listing)
 
-    async def list_all_visible_tools(self, exchange: Exchange, prefix: str) -> list[bytes]:
+    async def encode_all_visible_tools(self, exchange: Exchange, prefix: str) -> list[bytes]:
         """Return the bytes of all tools that the agent may see, their names after `prefix`.
 
         They are in the order of their names, however the server divides them into pages, each name once. Raises
@@ -276,7 +278,8 @@ class AgentToolListings:
         tools_by_name: dict[str, bytes] = {}
         async for page in self.fetch_listing_pages(exchange):
             tools_by_name |= {
-                _named(tool).name: tool for tool in await self.list_visible_tools(exchange, page, prefix)
+                _named(tool).name: tool
+                for tool in await self.encode_visible_tools_of_page(exchange, page, prefix)
             }
             if sum(map(len, tools_by_name.values())) > MOST_ANSWER:
                 raise UnreadableListing(f"lists tools of more than {MOST_ANSWER} bytes")
@@ -309,7 +312,7 @@ class AgentToolListings:
     async def fetch_listing_page(self, exchange: Exchange, cursor: str | None) -> ToolListingPage | None:
         """Return a page of a server's list; None from a server that does not have tools. Raises UnreadableListing."""
         params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-        response = await self._sending.send_own_request(exchange, "tools/list", params)
+        response = await self._sending.send_request_of_gateway(exchange, "tools/list", params)
         page = listing.parse_listing_page(response)
         if page is None and listing.read_error_code(response) != METHOD_NOT_FOUND:
             raise UnreadableListing("answered with an error when it was asked for its tools")
@@ -340,7 +343,7 @@ class ListedToolName(msgspec.Struct):
 _named = msgspec.json.Decoder(ListedToolName).decode
 
 
-def is_known_definition(server: UpstreamServer, tool: ToolDefinition) -> bool:
+def is_stored_tool_definition(server: UpstreamServer, tool: ToolDefinition) -> bool:
     known_tool = server.tools.get(tool.name)
     return (
         known_tool is not None and known_tool.definition == tool.definition_digest and not known_tool.is_gone

@@ -21,16 +21,16 @@ from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
-from coordinator.edge.gateway.calls import ToolCallHandler, build_record_binding
+from coordinator.edge.gateway.calls import ToolCallHandler, build_approval_binding_from_record
 from coordinator.edge.gateway.exchange import (
     Exchange,
-    is_timeout_reason,
-    parse_named_session,
-    resolve_agent_id,
+    is_client_timeout_reason,
+    parse_session_id_header,
+    resolve_agent_id_of_caller,
 )
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.pending_calls import CANCELLED
-from coordinator.edge.gateway.reads import UNKNOWN_METHOD, build_refusal_message
+from coordinator.edge.gateway.reads import UNKNOWN_METHOD, describe_non_tool_refusal
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream
@@ -38,7 +38,12 @@ from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import SLOW_TO_DECODE, RequestBodies
 from coordinator.edge.http.concurrency import ConcurrencyLimit
-from coordinator.edge.http.messages import ClientDisconnected, get_operation, get_request_headers, send_json
+from coordinator.edge.http.messages import (
+    ClientDisconnected,
+    get_edge_operation_of_request,
+    get_request_headers,
+    send_json,
+)
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import build_brake_ruling
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
@@ -147,26 +152,26 @@ class LocalCallEndpoint:
         self._threads = threads
         self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
 
-    async def answer_call_question(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_call_decision_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls`: whether a call may be sent; held for up to 25 seconds while a person is asked."""
-        admission, raw = await self.read_local_call_body(scope, receive)
+        admission, raw = await self.authenticate_and_read_local_call(scope, receive)
         question = decode_local_body(raw, CallQuestion)
         with DisconnectWatcher(receive) as disconnect_watcher:
-            read = choose_message_reader(question)
+            read = choose_client_message_builder(question)
             is_large = len(raw) >= SLOW_TO_DECODE
             message = await self._bodies.decode_in_thread(read, question) if is_large else read(question)
             local_exchange = await self.build_local_exchange(
                 scope, admission, question.server, disconnect_watcher, message
             )
             local_exchange.named_session = question.session or local_exchange.named_session
-            await self.require_local_server(local_exchange)
-            await self.record_local_listing(
+            await self.require_access_to_local_server(local_exchange)
+            await self.store_local_tool_listing(
                 local_exchange.server, [question.definition] if question.definition is not None else []
             )
             local_exchange.server = await self.require_enabled_server(
                 question.server, admission, local_exchange.agent_id
             )
-            decide = self.decide_local_call if question.method == CALL else self.decide_local_read
+            decide = self.decide_local_call if question.method == CALL else self.decide_local_non_tool_request
             if question.from_server:
                 decide = self.decide_local_server_request
             answer = await decide(local_exchange, question)
@@ -175,9 +180,9 @@ class LocalCallEndpoint:
 
     async def record_local_call_end(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls/{call_id}/end`: how a call that was allowed has ended."""
-        admission, raw = await self.read_local_call_body(scope, receive)
+        admission, raw = await self.authenticate_and_read_local_call(scope, receive)
         ending = decode_local_body(raw, CallEnd)
-        agent_id = resolve_agent_id(admission, get_request_headers(scope))
+        agent_id = resolve_agent_id_of_caller(admission, get_request_headers(scope))
         call = await self._threads.run_in_thread(
             gateway_calls.end_local_call,
             call_id,
@@ -187,34 +192,38 @@ class LocalCallEndpoint:
         )
         with DisconnectWatcher(receive) as disconnect_watcher:
             local_exchange = await self.build_local_exchange(
-                scope, admission, call.server_id, disconnect_watcher, build_empty_call(call.tool_name)
+                scope,
+                admission,
+                call.server_id,
+                disconnect_watcher,
+                build_tools_call_without_arguments(call.tool_name),
             )
             record = self._records.resume_call_record(
                 local_exchange, call_id, call.session_id or "", call.tool_name
             )
             record.began = time.perf_counter()
             record.upstream = ending.milliseconds / 1000
-            response = build_local_response(ending)
+            response = convert_local_result_to_response(ending)
             self._records.end_call_record(record, "error" if ending.is_error else "ok", response)
         await send_json(send, 200, {"ok": True})
 
     async def cancel_local_call(self, call_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /api/mcp/calls/{call_id}/cancel`: a call that was not sent is not wanted any more."""
-        admission, raw = await self.read_local_call_body(scope, receive)
+        admission, raw = await self.authenticate_and_read_local_call(scope, receive)
         reason = decode_local_body(raw, CallCancellation).reason
-        agent_id = resolve_agent_id(admission, get_request_headers(scope))
+        agent_id = resolve_agent_id_of_caller(admission, get_request_headers(scope))
         call = await self._threads.run_in_thread(
             gateway_calls.cancel_local_call_before_start,
             call_id[:500],
             admission.caller.caller_actor,
             key_id=admission.caller.id,
             agent_id=agent_id,
-            keeps_card=is_timeout_reason(reason),
+            keeps_card=is_client_timeout_reason(reason),
             now=timezone.now(),
         )
         if call is not None:
             with DisconnectWatcher(receive) as disconnect_watcher:
-                message = build_empty_call(call.tool_name)
+                message = build_tools_call_without_arguments(call.tool_name)
                 local_exchange = await self.build_local_exchange(
                     scope, admission, call.server_id, disconnect_watcher, message
                 )
@@ -224,27 +233,33 @@ class LocalCallEndpoint:
                 self._records.end_call_record(record, "held", None, CANCELLED)
         await send_json(send, 200, {"ok": True})
 
-    async def answer_local_listing(self, server_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def handle_local_tool_listing(
+        self, server_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """`POST /api/mcp/listings/{server}`: which of a server's tools the agent may see."""
-        admission, raw = await self.read_local_call_body(scope, receive)
+        admission, raw = await self.authenticate_and_read_local_call(scope, receive)
         local_body = decode_local_body(raw, LocalToolListing)
         with DisconnectWatcher(receive) as disconnect_watcher:
             local_exchange = await self.build_local_exchange(
-                scope, admission, server_id, disconnect_watcher, build_empty_call("")
+                scope, admission, server_id, disconnect_watcher, build_tools_call_without_arguments("")
             )
-            await self.require_local_server(local_exchange)
-            listing = await self.record_local_listing(local_exchange.server, local_body.tools)
+            await self.require_access_to_local_server(local_exchange)
+            listing = await self.store_local_tool_listing(local_exchange.server, local_body.tools)
             local_exchange.server = await self.require_enabled_server(
                 server_id, admission, local_exchange.agent_id
             )
             names = await self._listings.filter_visible_names(local_exchange, listing)
         await send_json(send, 200, {"tools": names})
 
-    async def read_local_call_body(self, scope: Scope, receive: Receive) -> tuple[Admission, bytes]:
+    async def authenticate_and_read_local_call(
+        self, scope: Scope, receive: Receive
+    ) -> tuple[Admission, bytes]:
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
-            return admission, await reservation.read_body(receive, headers, get_operation(scope).body.key)
+        admission = await self._auth.admit_api_key_caller(scope, headers)
+        with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
+            return admission, await reservation.read_body(
+                receive, headers, get_edge_operation_of_request(scope).body.key
+            )
 
     async def build_local_exchange(
         self,
@@ -255,7 +270,7 @@ class LocalCallEndpoint:
         message: messages.McpMessage,
     ) -> Exchange:
         headers = get_request_headers(scope)
-        agent_id = resolve_agent_id(admission, headers)
+        agent_id = resolve_agent_id_of_caller(admission, headers)
         return Exchange(
             admission,
             agent_id,
@@ -265,17 +280,17 @@ class LocalCallEndpoint:
             ResponseStream(discard_asgi_message),
             disconnect,
             time.perf_counter(),
-            named_session=parse_named_session(headers),
+            named_session=parse_session_id_header(headers),
         )
 
-    async def require_local_server(self, exchange: Exchange) -> None:
+    async def require_access_to_local_server(self, exchange: Exchange) -> None:
         """Hear of tools from no agent but one that may use the server, and of no server that is asked from here.
 
         Raises Forbidden.
         """
         name = exchange.server.name
         problem: SignalboxError
-        if not await self._listings.can_reach_server(exchange):
+        if not await self._listings.can_agent_reach_server(exchange):
             problem = Forbidden(f"{exchange.agent_id} has no grant for anything of the MCP server {name}.")
         elif not exchange.server.is_local_server:
             problem = Forbidden(
@@ -283,7 +298,7 @@ class LocalCallEndpoint:
             )
         else:
             return
-        await self._refusals.audit_refusal(
+        await self._refusals.audit_server_access_refusal(
             exchange.admission, exchange.agent_id, name, problem, is_known_server=True
         )
         raise problem
@@ -291,17 +306,21 @@ class LocalCallEndpoint:
     async def require_enabled_server(
         self, server_id: str, admission: Admission, agent_id: str
     ) -> UpstreamServer:
-        registered_server = await self._registry.find_registered_server(server_id)
+        registered_server = await self._registry.get_cached_or_load_server(server_id)
         if registered_server is None:
             refusal_text = f"There is no MCP server {server_id[:100]!r} here. Ask an admin to register it."
             problem = NotFound(refusal_text)
-            await self._refusals.audit_refusal(admission, agent_id, server_id, problem, is_known_server=False)
+            await self._refusals.audit_server_access_refusal(
+                admission, agent_id, server_id, problem, is_known_server=False
+            )
             raise problem
         if registered_server.is_off:
             raise NotFound(f"The MCP server {server_id} is switched off.")
         return registered_server
 
-    async def record_local_listing(self, server: UpstreamServer, tools: list[Any]) -> list[tuple[str, str]]:
+    async def store_local_tool_listing(
+        self, server: UpstreamServer, tools: list[Any]
+    ) -> list[tuple[str, str]]:
         """Note what a server lists; return names and digests. Raises UnprocessableRequest."""
         listing = build_tool_listing({"tools": tools})
         await self._listings.store_listed_tools(server, listing)
@@ -321,10 +340,10 @@ class LocalCallEndpoint:
             record = self._records.begin_call_record(exchange, call_id, session_id, tool, arguments)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY:
-            denial_text = await self._calls.audit_denial(exchange, record, ruling)
+            denial_text = await self._calls.audit_tool_call_denial(exchange, record, ruling)
             attempt = CallAttempt(
                 call_id,
-                build_record_binding(exchange, record, ruling),
+                build_approval_binding_from_record(exchange, record, ruling),
                 exchange.caller,
                 CallOrigin(session_id),
             )
@@ -334,23 +353,23 @@ class LocalCallEndpoint:
             return self.deny_local_call(record, denial_text)
         event_id = None if is_again else await self._records.write_call_begin(record)
         origin = CallOrigin(session_id, event_id=event_id, client="signalbox mcp")
-        binding = build_record_binding(exchange, record, ruling)
+        binding = build_approval_binding_from_record(exchange, record, ruling)
         attempt = CallAttempt(call_id, binding, exchange.caller, origin, is_beside=True)
         if ruling.decision == ASK:
-            return await self.ask_unless_cancelled(exchange, record, ruling, attempt)
-        if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+            return await self.request_approval_unless_cancelled(exchange, record, ruling, attempt)
+        if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
             return await self.refuse_braked_call(exchange, record, attempt, brake)
         await self._threads.run_in_thread(gateway_calls.begin_local_call, attempt, now=timezone.now())
         return {"decision": "allow", "call_id": call_id}
 
-    async def decide_local_read(self, exchange: Exchange, question: CallQuestion) -> Answer:
+    async def decide_local_non_tool_request(self, exchange: Exchange, question: CallQuestion) -> Answer:
         """Answer whether a request other than a call may be sent, at once: nobody is asked about one.
 
         The answer to what a task's server asks (`tasks/update`) is held by a brake alone, as at the gateway.
         """
         method, use = question.method, mcp_methods.classify_mcp_request(exchange.message.value)
         session_id = await self._records.find_timeline_session(exchange)
-        record = self._records.begin_read_record(
+        record = self._records.begin_non_tool_request_record(
             exchange, session_id, method if use else UNKNOWN_METHOD, exchange.message.params
         )
         is_update = method == mcp_methods.TASK_UPDATE
@@ -363,13 +382,13 @@ class LocalCallEndpoint:
             )
         if (
             use is not RequestUse.LIST
-            and (brake := await exchange.find_exchange_brake(self._gate)) is not None
+            and (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None
         ):
             ruling = stricter_ruling(ruling, build_brake_ruling(brake))
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         if ruling.decision == DENY or (ruling.decision == ASK and use is RequestUse.READ):
-            refusal_message = build_refusal_message(exchange, method, ruling)
-            await self._refusals.audit_refusal(
+            refusal_message = describe_non_tool_refusal(exchange, method, ruling)
+            await self._refusals.audit_server_access_refusal(
                 exchange.admission,
                 exchange.agent_id,
                 exchange.server.name,
@@ -385,22 +404,24 @@ class LocalCallEndpoint:
         size = len(question.arguments)
         read = functools.partial(build_server_request, question)
         request = await self._bodies.decode_in_thread(read) if size >= SLOW_TO_DECODE else read()
-        refusal = await self._server_requests.find_local_refusal(exchange, request, size)
+        refusal = await self._server_requests.refuse_local_server_request(exchange, request, size)
         if refusal is None:
             return {"decision": "allow"}
         return {
             "decision": "deny",
-            "reason": refusal.describe_refusal(exchange.server.name),
+            "reason": refusal.describe_server_request_refusal(exchange.server.name),
             "braked": refusal.brake is not None,
         }
 
-    async def ask_unless_cancelled(
+    async def request_approval_unless_cancelled(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         try:
-            answer = await self.ask_about_local_call(exchange, record, ruling, attempt)
+            answer = await self.request_local_approval_and_wait(exchange, record, ruling, attempt)
         except gateway_calls.CallCancelled:
-            self._records.leave_call_open(record)  # its end is written where it is cancelled
+            self._records.release_record_without_ending_call(
+                record
+            )  # its end is written where it is cancelled
             return {"decision": "deny", "call_id": attempt.call_id, "reason": CANCELLED}
         if answer["decision"] == DENY:
             await self._threads.run_in_thread(
@@ -408,11 +429,11 @@ class LocalCallEndpoint:
             )
         return answer
 
-    async def ask_about_local_call(
+    async def request_local_approval_and_wait(
         self, exchange: Exchange, record: CallRecord, ruling: Ruling, attempt: CallAttempt
     ) -> Answer:
         if await self._threads.run_in_thread(gateway_calls.is_local_call_begun, attempt):
-            if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+            if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
                 return await self.refuse_braked_call(exchange, record, attempt, brake)
             return {"decision": "allow", "call_id": attempt.call_id}
         with self._pending_limit.acquire_slot(exchange.caller_key.name):
@@ -422,13 +443,15 @@ class LocalCallEndpoint:
                 )
                 decision = await self.wait_for_local_decision(exchange, row, attempt.call_id)
                 if decision is None:
-                    return await self.build_wait_answer(row, attempt)
+                    return await self.defer_request_and_answer_pending(row, attempt)
                 answer = await self.apply_local_verdict(exchange, record, attempt, decision)
                 if answer is not None:
                     return answer
                 fresh = await self._runner.judge_approved_call_again(exchange, attempt.binding)
                 if fresh is None:
-                    await self._calls.audit_denial(exchange, record, Ruling(DENY, CHANGED, "gateway"))
+                    await self._calls.audit_tool_call_denial(
+                        exchange, record, Ruling(DENY, CHANGED, "gateway")
+                    )
                     break
                 ruling = fresh[1]
                 attempt = CallAttempt(
@@ -451,7 +474,7 @@ class LocalCallEndpoint:
         await exchange.admission.require_still_allowed()
         return waited
 
-    async def build_wait_answer(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
+    async def defer_request_and_answer_pending(self, row: PermissionRequest, attempt: CallAttempt) -> Answer:
         closing_reason = "The agent's `signalbox mcp` goes on asking."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
@@ -474,7 +497,7 @@ class LocalCallEndpoint:
     ) -> Answer:
         """Refuse a call that a brake holds; one that was allowed before, unheard, is not sent either."""
         await self._threads.run_in_thread(gateway_calls.undo_local_call_approval, attempt, now=timezone.now())
-        await self._calls.audit_denial(exchange, record, build_brake_ruling(brake))
+        await self._calls.audit_tool_call_denial(exchange, record, build_brake_ruling(brake))
         return self.deny_local_call(record, brake.agent_message)
 
     async def apply_local_verdict(
@@ -484,7 +507,7 @@ class LocalCallEndpoint:
         now, binding = timezone.now(), attempt.binding
         current_request_state = rules.current_request_state(row, now)
         if current_request_state.allowed:
-            if (brake := await exchange.find_exchange_brake(self._gate)) is not None:
+            if (brake := await exchange.find_brake_of_calling_agent(self._gate)) is not None:
                 return await self.refuse_braked_call(exchange, record, attempt, brake)
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_gateway_call, attempt, row.request_id, now=now
@@ -522,7 +545,7 @@ def decode_local_body(raw: bytes, kind: type[T]) -> T:
         raise UnprocessableRequest(f"The body cannot be read: {problem}") from None
 
 
-def build_call_message(question: CallQuestion) -> messages.McpMessage:
+def build_tools_call_message(question: CallQuestion) -> messages.McpMessage:
     """Return the call as the message that it will be, its arguments as the text that was told."""
     name = json.dumps(question.tool)
     begins = f'{{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{{"name":{name},"arguments":'
@@ -537,7 +560,7 @@ def build_call_message(question: CallQuestion) -> messages.McpMessage:
     return message
 
 
-def build_request_message(question: CallQuestion) -> messages.McpMessage:
+def build_non_tool_request_message(question: CallQuestion) -> messages.McpMessage:
     """Return a request other than a call as the message that it will be."""
     begins = f'{{"jsonrpc":"2.0","id":0,"method":{json.dumps(question.method)},"params":'
     try:
@@ -552,11 +575,11 @@ def build_request_message(question: CallQuestion) -> messages.McpMessage:
     return message
 
 
-def choose_message_reader(question: CallQuestion) -> Callable[[CallQuestion], messages.McpMessage]:
+def choose_client_message_builder(question: CallQuestion) -> Callable[[CallQuestion], messages.McpMessage]:
     """Return what reads the client's message that a question is about; a server's request is none."""
     if question.from_server:
-        return lambda _question: build_empty_call("")
-    return build_call_message if question.method == CALL else build_request_message
+        return lambda _question: build_tools_call_without_arguments("")
+    return build_tools_call_message if question.method == CALL else build_non_tool_request_message
 
 
 def build_server_request(question: CallQuestion) -> ServerRequest:
@@ -569,13 +592,13 @@ def build_server_request(question: CallQuestion) -> ServerRequest:
     return request
 
 
-def build_empty_call(tool: str) -> messages.McpMessage:
+def build_tools_call_without_arguments(tool: str) -> messages.McpMessage:
     return messages.McpMessage(
         b"", {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": {"name": tool}}
     )
 
 
-def build_local_response(ending: CallEnd) -> bytes | None:
+def convert_local_result_to_response(ending: CallEnd) -> bytes | None:
     """Return what a server answered as a response; one that was cut off as text."""
     if not ending.result:
         return None

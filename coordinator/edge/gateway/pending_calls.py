@@ -22,8 +22,8 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway import approved_calls as running
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
-from coordinator.edge.gateway.call_patience import calculate_wait_limit, can_open_urls
-from coordinator.edge.gateway.exchange import Exchange, is_timeout_reason
+from coordinator.edge.gateway.call_patience import can_client_open_urls, max_client_wait_seconds
+from coordinator.edge.gateway.exchange import Exchange, is_client_timeout_reason
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.http.concurrency import ConcurrencyLimit
@@ -89,14 +89,16 @@ class PendingCalls:
         self._pending_limit = ConcurrencyLimit(MOST_HELD, "calls that wait for people")
         self.keep_alive = ClientKeepAlive()
 
-    async def hold_and_answer_call(self, pending_call: PendingCall, state: WaitState | None = None) -> None:
+    async def await_decision_and_answer_call(
+        self, pending_call: PendingCall, state: WaitState | None = None
+    ) -> None:
         """Have a person decide the call, and answer the client. `state` is what a stateless client sent back."""
         with self._pending_limit.acquire_slot(pending_call.exchange.caller_key.name):
             try:
                 await self.answer_pending_call(pending_call, state)
             except gateway_calls.CallCancelled:
                 self._records.end_call_record(pending_call.record, "held", None, CANCELLED)
-                await pending_call.exchange.line.drop_answer()
+                await pending_call.exchange.line.end_response_without_answer()
             finally:
                 if pending_call.is_kept:
                     await self._threads.run_in_thread(
@@ -117,46 +119,52 @@ class PendingCalls:
             exchange.caller_key.caller_actor,
             key_id=exchange.caller_key.id,
             agent_id=exchange.agent_id,
-            keeps_card=is_timeout_reason(str(exchange.message.params.get("reason", ""))),
+            keeps_card=is_client_timeout_reason(str(exchange.message.params.get("reason", ""))),
         )
         return await self._threads.run_in_thread(cancel, now=timezone.now())
 
     async def answer_pending_call(self, pending_call: PendingCall, state: WaitState | None) -> None:
         approval = None
         for _ in range(MOST_TRIES):
-            await self.require_not_cancelled(pending_call)
+            await self.require_call_not_cancelled(pending_call)
             known_call = await self._threads.run_in_thread(
                 gateway_calls.find_same_undelivered_call, pending_call.binding, timezone.now()
             )
-            if known_call is not None and await self.answer_with_earlier_call(pending_call, known_call):
+            if known_call is not None and await self.answer_from_identical_earlier_call(
+                pending_call, known_call
+            ):
                 return
             approval, row = await self.request_call_approval(pending_call)
-            if approval is not None and await self.answer_by_approval(pending_call, approval, row, state):
+            if approval is not None and await self.await_approval_and_answer_call(
+                pending_call, approval, row, state
+            ):
                 return
         if approval is not None:
-            await self.send_wait_message(pending_call, approval)
+            await self.end_call_with_retry_message(pending_call, approval)
         else:
             await self.refuse_without_ending_call(
                 pending_call, answers.describe_running_call(pending_call.binding.tool)
             )
 
-    async def require_not_cancelled(self, pending_call: PendingCall) -> None:
+    async def require_call_not_cancelled(self, pending_call: PendingCall) -> None:
         """Raise gateway_calls.Cancelled where the client has cancelled the call."""
         if pending_call.is_kept:
             await self._threads.run_in_thread(
                 gateway_calls.raise_if_call_cancelled, pending_call.record.call_id
             )
 
-    async def answer_with_earlier_call(self, pending_call: PendingCall, gateway_call: GatewayCall) -> bool:
+    async def answer_from_identical_earlier_call(
+        self, pending_call: PendingCall, gateway_call: GatewayCall
+    ) -> bool:
         """Answer with what became of the very same call, begun before: it runs, has an unheard result, or is lost."""
         if gateway_call.state == CallState.RUNNING:
-            earlier_call = await self.wait_for_earlier_call(pending_call, gateway_call)
+            earlier_call = await self.wait_for_earlier_call_end(pending_call, gateway_call)
             if earlier_call is None:
                 await self.refuse_without_ending_call(
                     pending_call, answers.describe_running_call(pending_call.binding.tool)
                 )
                 return True
-            if await self.wait_for_delivery(pending_call, earlier_call):
+            if await self.wait_for_earlier_call_delivery(pending_call, earlier_call):
                 return False
             gateway_call = earlier_call
         self.require_connected_client(pending_call)
@@ -166,7 +174,7 @@ class PendingCalls:
             return False
         is_told = False
         try:
-            await self.send_earlier_result(pending_call, gateway_call)
+            await self.send_result_of_earlier_call(pending_call, gateway_call)
             is_told = not pending_call.exchange.disconnect.happened
         finally:
             if not is_told:
@@ -175,12 +183,12 @@ class PendingCalls:
                 )
         return True
 
-    async def send_earlier_result(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
+    async def send_result_of_earlier_call(self, pending_call: PendingCall, earlier_call: GatewayCall) -> None:
         """Tell how the very same call ended, as far as that is known."""
         if pending_call.exchange.disconnect.happened:
             return  # it left meanwhile
         if earlier_call.state == CallState.LOST or earlier_call.result is None:
-            unknown_end_text = answers.describe_unknown_end(
+            unknown_end_text = answers.describe_call_with_unknown_end(
                 pending_call.binding.tool, format_start_time(earlier_call.started_at)
             )
             await self.end_call_with_message(pending_call, "failed", unknown_end_text)
@@ -201,23 +209,25 @@ class PendingCalls:
             )
             raise ClientDisconnected
 
-    async def wait_for_earlier_call(
+    async def wait_for_earlier_call_end(
         self, pending_call: PendingCall, earlier_call: GatewayCall
     ) -> GatewayCall | None:
-        return await self.wait_sending_progress(
+        return await self.wait_while_sending_progress(
             pending_call,
             functools.partial(find_ended_call, earlier_call.call_id, pending_call.binding),
             f"gateway_calls:{earlier_call.call_id}",
-            calculate_wait_limit(pending_call.exchange),
+            max_client_wait_seconds(pending_call.exchange),
             f"{pending_call.binding.tool} was approved and runs",
         )
 
-    async def wait_for_delivery(self, pending_call: PendingCall, earlier_call: GatewayCall) -> bool:
+    async def wait_for_earlier_call_delivery(
+        self, pending_call: PendingCall, earlier_call: GatewayCall
+    ) -> bool:
         """Say whether the line that ran a call hears its end: then this is another call that says the same."""
-        check = functools.partial(check_call_delivered, earlier_call.call_id)
+        check = functools.partial(is_call_result_delivered, earlier_call.call_id)
         outcome_text = f"{pending_call.binding.tool} has run"
         return (
-            await self.wait_sending_progress(
+            await self.wait_while_sending_progress(
                 pending_call, check, f"gateway_calls:{earlier_call.call_id}", HEARD_WITHIN, outcome_text
             )
             is not None
@@ -230,7 +240,7 @@ class PendingCalls:
 
         Nothing where an earlier line of its client has begun the call just now.
         """
-        until = timezone.now() + timedelta(seconds=calculate_wait_limit(pending_call.exchange))
+        until = timezone.now() + timedelta(seconds=max_client_wait_seconds(pending_call.exchange))
         exchange = pending_call.exchange
         kept_call = (
             None
@@ -252,7 +262,7 @@ class PendingCalls:
         approval = PendingApproval(row.pk, row.request_id, gateway_calls.approval_url(row))
         return approval, None if rules.current_request_state(row, timezone.now()).waiting else row
 
-    async def answer_by_approval(
+    async def await_approval_and_answer_call(
         self,
         pending_call: PendingCall,
         approval: PendingApproval,
@@ -266,7 +276,7 @@ class PendingCalls:
                 return True
             if (
                 pending_call.exchange.message.is_stateless
-                and can_open_urls(pending_call.exchange)
+                and can_client_open_urls(pending_call.exchange)
                 and state is None
             ):
                 await self.answer_input_required(pending_call, approval, 0, with_address=True)
@@ -298,7 +308,7 @@ class PendingCalls:
             if refusal.decision == DENY:
                 await self.deny_pending_call(pending_call, refusal)
                 return True
-            return await self.rebind_pending_call(pending_call, refusal)
+            return await self.rejudge_pending_call(pending_call, refusal)
         if row.status == PermissionRequest.Status.DENIED:
             self.require_connected_client(pending_call)
             await self._threads.run_in_thread(
@@ -316,7 +326,7 @@ class PendingCalls:
         await self.end_call_with_message(pending_call, "held", undecided_call_text)
         return True
 
-    async def rebind_pending_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
+    async def rejudge_pending_call(self, pending_call: PendingCall, refusal: Ruling) -> bool:
         """Have what counts by now in place of what was asked: the next question is about that."""
         fresh = await self._runner.judge_approved_call_again(pending_call.exchange, pending_call.binding)
         if fresh is None:
@@ -334,7 +344,9 @@ class PendingCalls:
         if pending_call.record.goes_on and await self._threads.run_in_thread(
             gateway_calls.is_call_begun, pending_call.record.call_id
         ):
-            self._records.restart_call_record(pending_call.record, gateway_calls.new_gateway_call_id())
+            self._records.restart_record_as_separate_call(
+                pending_call.record, gateway_calls.new_gateway_call_id()
+            )
             pending_call.origin = replace(
                 pending_call.origin, event_id=await self._records.write_call_begin(pending_call.record)
             )
@@ -359,7 +371,7 @@ class PendingCalls:
         """
         started_at = time.perf_counter()
         try:
-            return await self.wait_sending_progress(
+            return await self.wait_while_sending_progress(
                 pending_call,
                 functools.partial(
                     find_request_if_decided,
@@ -367,19 +379,19 @@ class PendingCalls:
                     pending_call.record.call_id if pending_call.is_kept else None,
                 ),
                 f"permission_requests:{approval.pk}",
-                calculate_wait_limit(pending_call.exchange),
+                max_client_wait_seconds(pending_call.exchange),
                 f"Waits for approval: {approval.link}",
             )
         finally:
             pending_call.record.waited += time.perf_counter() - started_at
 
-    async def wait_sending_progress(
+    async def wait_while_sending_progress(
         self, pending_call: PendingCall, check: Callable[[], T | None], topic: str, patience: float, text: str
     ) -> T | None:
         exchange = pending_call.exchange
         if exchange.accepts_event_stream:
             await exchange.line.open_event_stream()
-        with self.keep_alive.keep_client_alive(exchange, text):
+        with self.keep_alive.send_keep_alives_during_block(exchange, text):
             waited = await self._waits.wait_until(
                 check,
                 topics=[topic, f"gateway_calls:{pending_call.record.call_id}"],
@@ -398,9 +410,9 @@ class PendingCalls:
         if state is not None and state.round + 1 < MOST_ROUNDS:
             await self.answer_input_required(pending_call, approval, state.round + 1, with_address=False)
         else:
-            await self.send_wait_message(pending_call, approval)
+            await self.end_call_with_retry_message(pending_call, approval)
 
-    async def send_wait_message(self, pending_call: PendingCall, approval: PendingApproval) -> None:
+    async def end_call_with_retry_message(self, pending_call: PendingCall, approval: PendingApproval) -> None:
         closing_reason = "The agent was told to call again."
         await self._threads.run_in_thread(
             approvals.mark_request_deferred,
@@ -410,7 +422,7 @@ class PendingCalls:
             now=timezone.now(),
         )
         is_read = pending_call.binding.is_read
-        describe = answers.describe_waiting_read if is_read else answers.describe_waiting_call
+        describe = answers.describe_waiting_non_tool_request if is_read else answers.describe_waiting_call
         await self.end_call_with_message(
             pending_call, "held", describe(pending_call.binding.tool, approval.link)
         )
@@ -432,7 +444,7 @@ class PendingCalls:
         state = WaitState(
             pending_call.record.call_id,
             approval.request_id,
-            pending_call.binding.question_digest,
+            pending_call.binding.approval_question_digest,
             until,
             round_,
         )
@@ -444,7 +456,7 @@ class PendingCalls:
             result["inputRequests"] = {
                 "approval": {"method": "elicitation/create", "params": elicitation_params}
             }
-        self._records.leave_call_open(pending_call.record)
+        self._records.release_record_without_ending_call(pending_call.record)
         await pending_call.exchange.line.send_answer(
             answers.build_result_response(pending_call.exchange.message.id, result)
         )
@@ -465,7 +477,7 @@ class PendingCalls:
             reason="The agent's client polls for the verdict.",
             now=timezone.now(),
         )
-        self._records.leave_call_open(pending_call.record)
+        self._records.release_record_without_ending_call(pending_call.record)
         value = {"resultType": "task", **running.task_as_client_json(call, approval.link)}
         await pending_call.exchange.line.send_answer(
             answers.build_result_response(pending_call.exchange.message.id, value)
@@ -482,7 +494,7 @@ class PendingCalls:
         self._records.record_refused_retry(pending_call.record, response)
         await pending_call.exchange.line.send_answer(response)
 
-    async def continue_pending_call(self, pending_call: PendingCall, state: ContinuationState) -> None:
+    async def continue_call_awaiting_input(self, pending_call: PendingCall, state: ContinuationState) -> None:
         """Let an approved call go on whose server asked for more, once for each of its questions."""
         refusal = await self._threads.run_in_thread(
             gateway_calls.resume_gateway_call, pending_call.call_attempt, state.round, now=timezone.now()
@@ -514,7 +526,7 @@ def find_ended_call(call_id: str, binding: CallBinding) -> GatewayCall | None:
     return None if call.state == CallState.RUNNING else call
 
 
-def check_call_delivered(call_id: str) -> bool | None:
+def is_call_result_delivered(call_id: str) -> bool | None:
     return GatewayCall.objects.filter(pk=call_id, delivered_at__isnull=False).exists() or None
 
 

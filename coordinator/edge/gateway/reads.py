@@ -33,7 +33,7 @@ from coordinator.errors import Forbidden, SignalboxError
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.threads import EdgeThreads
 from coordinator.mcp.gateway import answers
-from coordinator.mcp.gateway.binding import CallBinding, hash_arguments, hash_policy_version
+from coordinator.mcp.gateway.binding import CallBinding, hash_call_arguments, hash_ruling_as_policy_version
 from coordinator.mcp.protocol.http_client import UpstreamFailed
 from coordinator.mcp.protocol.messages import DENIED, INVALID_PARAMS, METHOD_NOT_FOUND
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling
@@ -87,9 +87,9 @@ class ReadRequestHandler:
             RECORDED_EVERY, MOST_RECORDED
         )
 
-    async def answer_read_request(self, exchange: Exchange, use: RequestUse) -> None:
+    async def answer_non_tool_request(self, exchange: Exchange, use: RequestUse) -> None:
         """Judge a request that lists or reads, pass it on where it is allowed, and record it."""
-        method, params = exchange.message.method, strip_meta_params(exchange)
+        method, params = exchange.message.method, params_without_meta(exchange)
         session_id = await self._records.find_timeline_session(exchange)
         ruling, _ = await self._calls.decide_call(exchange, method, params, session_id, is_read=True)
         is_held = ruling.decision == ASK and use is RequestUse.READ
@@ -97,29 +97,29 @@ class ReadRequestHandler:
         if (
             not is_refused
             and use is not RequestUse.READ
-            and self.check_and_mark_recorded(session_id, exchange)
+            and self.check_and_set_recently_recorded(session_id, exchange)
         ):
-            await self._relaying.relay_request(exchange, None)
+            await self._relaying.relay_request_unless_braked(exchange, None)
             return
-        record = self._records.begin_read_record(exchange, session_id, method, params)
+        record = self._records.begin_non_tool_request_record(exchange, session_id, method, params)
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
         try:
             if is_refused:
-                await self.refuse_read_request(exchange, record, ruling)
+                await self.refuse_non_tool_request(exchange, record, ruling)
             elif is_held:
-                await self.ask_about_read(exchange, record, ruling)
+                await self.request_non_tool_approval(exchange, record, ruling)
             else:
-                await self.forward_read_request(exchange, record)
+                await self.forward_non_tool_request(exchange, record)
         except (SignalboxError, UpstreamFailed) as problem:
             refusal_text = (
                 str(problem.detail) if isinstance(problem, SignalboxError) else f"The server {problem}."
             )
-            self.end_open_record(record, "failed", None, refusal_text)
+            self.end_call_record_if_open(record, "failed", None, refusal_text)
             raise
         finally:
-            self.end_open_record(record, "failed", None, "The client went away.")
+            self.end_call_record_if_open(record, "failed", None, "The client went away.")
 
-    async def answer_task_request(self, exchange: Exchange) -> None:
+    async def forward_own_task_request(self, exchange: Exchange) -> None:
         """Pass on a request about a server's own task for whoever began it; recorded once a minute for each session.
 
         Raises Busy.
@@ -128,12 +128,12 @@ class ReadRequestHandler:
         if not await self._tasks.is_own_task(exchange):
             await self.refuse_foreign_task(exchange, session_id)
             return
-        if not self.check_and_mark_recorded(session_id, exchange):
-            record = self._records.begin_read_record(
-                exchange, session_id, exchange.message.method, strip_meta_params(exchange)
+        if not self.check_and_set_recently_recorded(session_id, exchange):
+            record = self._records.begin_non_tool_request_record(
+                exchange, session_id, exchange.message.method, params_without_meta(exchange)
             )
             self._records.end_call_record(record, "ok", None)
-        await self._relaying.relay_request(exchange, self._limiter.limit_task_answer)
+        await self._relaying.relay_request_unless_braked(exchange, self._limiter.limit_task_response)
 
     async def refuse_foreign_task(self, exchange: Exchange, session_id: str) -> None:
         refusal_text = (
@@ -153,9 +153,9 @@ class ReadRequestHandler:
             )
         elif exchange.message.is_stateless and not has_tasks_capability(exchange.message):
             response, status = build_missing_capability_error(exchange.message), 400
-        await self.audit_read_refusal(exchange, refusal_text)
-        record = self._records.begin_read_record(
-            exchange, session_id, exchange.message.method, strip_meta_params(exchange)
+        await self.audit_non_tool_refusal(exchange, refusal_text)
+        record = self._records.begin_non_tool_request_record(
+            exchange, session_id, exchange.message.method, params_without_meta(exchange)
         )
         self._records.end_call_record(record, "denied", response)
         await exchange.line.send_answer(response, status)
@@ -165,38 +165,40 @@ class ReadRequestHandler:
         method = exchange.message.method
         refusal_text = f"The method {method[:100]!r} does not pass Signalbox's gateway."
         response = answers.build_error_response(exchange.message.id, METHOD_NOT_FOUND, refusal_text)
-        await self.audit_read_refusal(exchange, refusal_text)
+        await self.audit_non_tool_refusal(exchange, refusal_text)
         session_id = await self._records.find_timeline_session(exchange)
-        record = self._records.begin_read_record(
+        record = self._records.begin_non_tool_request_record(
             exchange, session_id, UNKNOWN_METHOD, {"method": method[:200]}
         )
         self._records.end_call_record(record, "denied", response)
         if exchange.message.is_request:
             await exchange.line.send_answer(response, 404 if exchange.message.is_stateless else 200)
         else:
-            await exchange.line.send_empty_answer(202)
+            await exchange.line.send_status_without_body(202)
 
-    async def forward_read_request(self, exchange: Exchange, record: CallRecord) -> None:
+    async def forward_non_tool_request(self, exchange: Exchange, record: CallRecord) -> None:
         try:
-            change = self._tasks.filter_own_tasks if exchange.message.method == "tasks/list" else None
+            change = (
+                self._tasks.filter_task_list_of_caller if exchange.message.method == "tasks/list" else None
+            )
             if exchange.message.method in LIMITED:
                 await self._limiter.require_call_within_limits(exchange)
-                change = self._limiter.limit_read_answer
+                change = self._limiter.limit_non_call_response
                 exchange.record = record
-            send = functools.partial(self._relaying.forward_request, exchange, change)
+            send = functools.partial(self._relaying.forward_request_and_answer, exchange, change)
             with record.measure_server_time(exchange):
-                response = await self._limiter.watch_upstream(exchange, send)
+                response = await self._limiter.run_with_circuit_breaker(exchange, send)
         except RequestStoppedByBrake as stopped:
             record.decided_by = f"brake {stopped.brake.id}"
-            response = await self._relaying.refuse_for_brake(exchange, stopped)
-            self.end_open_record(record, "denied", response)
+            response = await self._relaying.refuse_request_for_brake(exchange, stopped)
+            self.end_call_record_if_open(record, "denied", response)
             return
         if response is None:
-            self.end_open_record(record, "ok", None, HEARD_ELSEWHERE)
+            self.end_call_record_if_open(record, "ok", None, HEARD_ELSEWHERE)
         else:
-            self.end_open_record(record, classify_tool_call_response(response), response)
+            self.end_call_record_if_open(record, classify_tool_call_response(response), response)
 
-    async def ask_about_read(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
+    async def request_non_tool_approval(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Have a person decide about a request, and send it once it is approved."""
         origin = CallOrigin(
             record.session_id,
@@ -206,19 +208,19 @@ class ReadRequestHandler:
         )
         pending_call = PendingCall(
             exchange,
-            build_read_binding(exchange, ruling),
+            build_non_tool_approval_binding(exchange, ruling),
             ruling,
             origin,
             record,
-            send_read=functools.partial(self.send_approved_read, exchange, record),
+            send_read=functools.partial(self.forward_approved_non_tool_request, exchange, record),
         )
-        await self._holding.hold_and_answer_call(pending_call)
+        await self._holding.await_decision_and_answer_call(pending_call)
 
-    async def send_approved_read(self, exchange: Exchange, record: CallRecord) -> None:
+    async def forward_approved_non_tool_request(self, exchange: Exchange, record: CallRecord) -> None:
         """Send a request whose approval was taken. One that did not reach its server gives the approval back."""
         settle: Callable[..., None] = gateway_calls.mark_call_answered_by_server
         try:
-            await self.forward_read_request(exchange, record)
+            await self.forward_non_tool_request(exchange, record)
         except UpstreamFailed as problem:
             if not problem.may_have_run:
                 settle = gateway_calls.undo_call_start
@@ -226,13 +228,13 @@ class ReadRequestHandler:
         finally:
             await self._threads.run_in_thread(functools.partial(settle, record.call_id, now=timezone.now()))
 
-    async def refuse_read_request(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
+    async def refuse_non_tool_request(self, exchange: Exchange, record: CallRecord, ruling: Ruling) -> None:
         """Answer with why a request does not pass: a list with nothing in it, else an error."""
         method = exchange.message.method
-        refusal_message = build_refusal_message(exchange, method, ruling)
+        refusal_message = describe_non_tool_refusal(exchange, method, ruling)
         response = answers.build_error_response(exchange.message.id, DENIED, refusal_message)
-        self.end_open_record(record, "denied", response)
-        await self.audit_read_refusal(exchange, refusal_message)
+        self.end_call_record_if_open(record, "denied", response)
+        await self.audit_non_tool_refusal(exchange, refusal_message)
         if method in mcp_methods.LISTS:
             value: dict[str, Any] = {mcp_methods.LISTS[method]: []}
             if exchange.message.is_stateless:
@@ -240,12 +242,12 @@ class ReadRequestHandler:
             response = answers.build_result_response(exchange.message.id, value)
         await exchange.line.send_answer(response)
 
-    async def audit_read_refusal(self, exchange: Exchange, text: str) -> None:
-        await self._refusals.audit_refusal(
+    async def audit_non_tool_refusal(self, exchange: Exchange, text: str) -> None:
+        await self._refusals.audit_server_access_refusal(
             exchange.admission, exchange.agent_id, exchange.server.name, Forbidden(text), is_known_server=True
         )
 
-    def check_and_mark_recorded(self, session_id: str, exchange: Exchange) -> bool:
+    def check_and_set_recently_recorded(self, session_id: str, exchange: Exchange) -> bool:
         """Note that a request that comes often is recorded now; True where it was within the last minute."""
         slot, now = (
             (session_id, exchange.server.name, exchange.message.method),
@@ -256,14 +258,14 @@ class ReadRequestHandler:
         self._recorded.put(slot, True, now)
         return False
 
-    def end_open_record(
+    def end_call_record_if_open(
         self, record: CallRecord, outcome: str, response: bytes | None, error: str | None = None
     ) -> None:
         if not record.is_over:
             self._records.end_call_record(record, outcome, response, error)
 
 
-def build_refusal_message(exchange: Exchange, method: str, ruling: Ruling) -> str:
+def describe_non_tool_refusal(exchange: Exchange, method: str, ruling: Ruling) -> str:
     """Return the words for a request other than a call that policy denies, or would ask about."""
     reason = f"{ruling.reason.rstrip('.')}."
     if ruling.decision == ASK:
@@ -274,7 +276,7 @@ def build_refusal_message(exchange: Exchange, method: str, ruling: Ruling) -> st
     )
 
 
-def build_read_binding(exchange: Exchange, ruling: Ruling) -> CallBinding:
+def build_non_tool_approval_binding(exchange: Exchange, ruling: Ruling) -> CallBinding:
     """Return what an approval of a request is bound to: the bytes of its params without what is about the client."""
     return CallBinding(
         exchange.caller_key.caller_actor,
@@ -282,13 +284,13 @@ def build_read_binding(exchange: Exchange, ruling: Ruling) -> CallBinding:
         exchange.agent_id,
         exchange.server.name,
         exchange.message.method,
-        strip_meta_params(exchange),
-        hash_arguments(exchange.message.raw_params_without_meta),
+        params_without_meta(exchange),
+        hash_call_arguments(exchange.message.raw_params_without_meta),
         "",
-        hash_policy_version(ruling),
+        hash_ruling_as_policy_version(ruling),
         is_read=True,
     )
 
 
-def strip_meta_params(exchange: Exchange) -> dict[str, Any]:
+def params_without_meta(exchange: Exchange) -> dict[str, Any]:
     return {name: value for name, value in exchange.message.params.items() if name != "_meta"}

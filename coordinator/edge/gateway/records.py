@@ -26,7 +26,7 @@ from coordinator.lib import instants
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.fair_queue import CALLER
-from coordinator.mcp.gateway.binding import build_method_name, build_tool_name
+from coordinator.mcp.gateway.binding import qualified_method_name, qualified_tool_name
 from coordinator.mcp.gateway.outputs import build_timeline_output
 from coordinator.mcp.protocol.claims import NO_CLAIM
 from coordinator.mcp.servers.names import unwrap_gateway_call_name
@@ -119,9 +119,9 @@ class CallRecord:
     def timeline_tool_name(self) -> str:
         """Return the name of its tool there: as its agent calls it, where that can mean nothing else."""
         if self.is_read:
-            return build_method_name(self.server_id, self.tool)
+            return qualified_method_name(self.server_id, self.tool)
         own, reported_tool = (
-            build_tool_name(self.server_id, self.tool),
+            qualified_tool_name(self.server_id, self.tool),
             self.reported_call.tool_name if self.reported_call else "",
         )
         return reported_tool if own in {reported_tool, unwrap_gateway_call_name(reported_tool)} else own
@@ -176,7 +176,7 @@ class CallRecords:
             known_session = await self._writer.perform_in_transaction(find, deadline=time.monotonic() + 5.0)
             if known_session.is_agents or not claim.session:  # its hooks may make it any moment
                 self._known_sessions.put(session_key, known_session, now)
-            await self.end_replaced_session(own, known_session)
+            await self.end_provisional_client_session(own, known_session)
         if known_session.is_agents:
             if len(self._of_agents) >= MOST_KNOWN:
                 self._of_agents.clear()
@@ -184,11 +184,11 @@ class CallRecords:
         exchange.takes_notes = known_session.is_certain
         return known_session.session_id
 
-    def is_agent_session(self, session_id: str) -> bool:
+    def is_session_reported_by_hooks(self, session_id: str) -> bool:
         """Say whether an agent's own hooks report the calls of the session."""
         return session_id in self._of_agents
 
-    async def end_replaced_session(self, own: str, timeline_session: TimelineSession) -> None:
+    async def end_provisional_client_session(self, own: str, timeline_session: TimelineSession) -> None:
         """End the session that was made for a client's connection before its agent's own was there. Raises Busy."""
         if not timeline_session.is_agents:
             if len(self._created_sessions) >= MOST_KNOWN:
@@ -196,7 +196,7 @@ class CallRecords:
             self._created_sessions.add(own)
         elif own in self._created_sessions:
             self._created_sessions.discard(own)
-            await self.perform_record_write(
+            await self.run_in_event_writer_transaction(
                 functools.partial(gateway_timelines.end_connection_session, own, timezone.now())
             )
 
@@ -210,10 +210,14 @@ class CallRecords:
             call_id, exchange.server.name, tool, arguments, session_id, at, exchange.started, is_known_tool
         )
         record.claimed = exchange.claim.call_id
-        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
+        record.timer = asyncio.get_running_loop().call_later(
+            BEGUN_AFTER, self.schedule_call_begin_write, record
+        )
         return record
 
-    def begin_read_record(self, exchange: Exchange, session_id: str, method: str, params: Any) -> CallRecord:
+    def begin_non_tool_request_record(
+        self, exchange: Exchange, session_id: str, method: str, params: Any
+    ) -> CallRecord:
         """Note that a request other than a call begins, as `begin` does."""
         record = self.begin_call_record(exchange, f"sbx-{uuid.uuid4().hex}", session_id, method, params)
         record.is_read = record.is_known = True
@@ -231,35 +235,37 @@ class CallRecords:
         record.is_begun = record.goes_on = True
         return record
 
-    def restart_call_record(self, record: CallRecord, call_id: str) -> None:
+    def restart_record_as_separate_call(self, record: CallRecord, call_id: str) -> None:
         """Make it the record of a call of its own, which begins now: the one that it was taken up for has run."""
         record.call_id, record.at = call_id, instants.format_canonical_instant(timezone.now())
         record.is_begun = record.goes_on = False
-        record.timer = asyncio.get_running_loop().call_later(BEGUN_AFTER, self.schedule_begin_write, record)
+        record.timer = asyncio.get_running_loop().call_later(
+            BEGUN_AFTER, self.schedule_call_begin_write, record
+        )
 
-    def schedule_begin_write(self, record: CallRecord) -> None:
-        record.beginning = self.run_write_in_background(self.record_call_begin(record))
+    def schedule_call_begin_write(self, record: CallRecord) -> None:
+        record.beginning = self.run_write_in_background(self.write_call_begin_event(record))
 
     async def write_call_begin(self, record: CallRecord) -> int | None:
         """Have the call's beginning written now; return the id of its event. Raises Busy."""
         if record.timer is not None:
             record.timer.cancel()
-        await self.record_call_begin(record)
+        await self.write_call_begin_event(record)
         return record.event_id
 
-    async def record_call_begin(self, record: CallRecord) -> None:
+    async def write_call_begin_event(self, record: CallRecord) -> None:
         if record.is_begun:
             return
         record.is_begun = True
-        record.reported_call = await self.find_reported_call(record)
+        record.reported_call = await self.find_hook_reported_call(record)
         if record.reported_call is not None and record.reported_call.event_id is not None:
             record.event_id = record.reported_call.event_id
             return
-        outcomes = await self.submit_call_events([self.build_begin_event(record)])
+        outcomes = await self.submit_call_events([self.build_gateway_call_begin_event(record)])
         first = outcomes[0] if outcomes else None
         record.event_id = first.event_id if isinstance(first, RecordedEvent) else None
 
-    async def find_reported_call(self, record: CallRecord) -> ReportedCall | None:
+    async def find_hook_reported_call(self, record: CallRecord) -> ReportedCall | None:
         """Return the same call as its agent told it. Raises Busy."""
         find: Callable[..., ReportedCall | None]
         if record.goes_on:
@@ -270,11 +276,11 @@ class CallRecords:
             find = functools.partial(told_call, *about)
         else:
             return None
-        return await self.perform_record_write(
+        return await self.run_in_event_writer_transaction(
             functools.partial(find, as_call=record.call_id, now=timezone.now())
         )
 
-    def build_begin_event(self, record: CallRecord) -> NewEvent:
+    def build_gateway_call_begin_event(self, record: CallRecord) -> NewEvent:
         arguments = record.arguments if isinstance(record.arguments, dict) else {}
         values: dict[str, Any] = {
             "event_type": "pre_tool",
@@ -297,16 +303,16 @@ class CallRecords:
     async def flush_call_records(self) -> None:
         """Write what was counted or has ended, and is not written yet."""
         for caller in list(self._gathered):
-            self.write_ended_batch(caller)
+            self.write_batch_of_ended_calls(caller)
         if self._writing:
             await asyncio.wait(self._writing, timeout=CLOSE_WITHIN)
         await self._counters.write_counters()
 
-    async def perform_record_write(self, work: Callable[[], T]) -> T:
+    async def run_in_event_writer_transaction(self, work: Callable[[], T]) -> T:
         """Have a small piece of work done with the next group of events. Raises Busy."""
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + 5.0)
 
-    def leave_call_open(self, record: CallRecord) -> None:
+    def release_record_without_ending_call(self, record: CallRecord) -> None:
         """Leave a call open that goes on with another request of its client."""
         record.is_over = True
         if record.timer is not None:
@@ -316,7 +322,7 @@ class CallRecords:
     def record_refused_retry(self, record: CallRecord, response: bytes) -> None:
         """Note a refusal of what came with the state of another call: that one stays open, its own try may come."""
         if record.goes_on:
-            self.leave_call_open(record)
+            self.release_record_without_ending_call(record)
         else:
             self.end_call_record(record, "held", response)
 
@@ -337,32 +343,34 @@ class CallRecords:
         if record.timer is not None:
             record.timer.cancel()
         at, size = instants.format_canonical_instant(timezone.now()), len(response or b"")
-        ended = functools.partial(self.build_end_event, record, at, own, response, error)
-        if record.beginning is None and not self.should_find_reported_call(record):
-            begins = [] if record.is_begun else [self.build_begin_event(record)]
+        ended = functools.partial(self.build_gateway_call_end_event, record, at, own, response, error)
+        if record.beginning is None and not self.should_find_hook_reported_call(record):
+            begins = [] if record.is_begun else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
-            self.batch_ended_call([*begins, ended()], size)
+            self.batch_events_of_ended_call([*begins, ended()], size)
         else:
-            self.run_write_in_background(self.write_call_end(record, ended, size))
+            self.run_write_in_background(self.write_call_end_events(record, ended, size))
 
-    async def write_call_end(self, record: CallRecord, ended: Callable[[], NewEvent], size: int) -> None:
+    async def write_call_end_events(
+        self, record: CallRecord, ended: Callable[[], NewEvent], size: int
+    ) -> None:
         """Write the end under the id of the beginning, which may be being written, or its agent's to tell."""
         if record.beginning is not None:
             await asyncio.wait([record.beginning])
         begins: list[NewEvent] = []
-        if self.should_find_reported_call(record):
-            record.reported_call = await self.find_reported_call(record)
+        if self.should_find_hook_reported_call(record):
+            record.reported_call = await self.find_hook_reported_call(record)
             is_told = record.reported_call is not None and record.reported_call.event_id is not None
-            begins = [] if record.is_begun or is_told else [self.build_begin_event(record)]
+            begins = [] if record.is_begun or is_told else [self.build_gateway_call_begin_event(record)]
             record.is_begun = True
-        self.batch_ended_call([*begins, ended()], size)
+        self.batch_events_of_ended_call([*begins, ended()], size)
 
-    def should_find_reported_call(self, record: CallRecord) -> bool:
+    def should_find_hook_reported_call(self, record: CallRecord) -> bool:
         """Say whether it is still to be looked up if the call's agent told its beginning."""
         of_agents = record.session_id in self._of_agents and not record.is_read
         return record.goes_on or (not record.is_begun and of_agents)
 
-    def build_end_event(
+    def build_gateway_call_end_event(
         self, record: CallRecord, at: str, own: float, response: bytes | None, error: str | None
     ) -> NewEvent:
         output, failed = build_timeline_output(response)
@@ -399,23 +407,23 @@ class CallRecords:
             },
         )
 
-    def batch_ended_call(self, events: list[NewEvent], size: int) -> None:
+    def batch_events_of_ended_call(self, events: list[NewEvent], size: int) -> None:
         """Have a call's events written with those of the caller's other calls that end about now."""
         caller = CALLER.get()
         gathered = self._gathered.get(caller)
         if gathered is None:
-            timer = asyncio.get_running_loop().call_later(GATHER_FOR, self.write_ended_batch, caller)
+            timer = asyncio.get_running_loop().call_later(GATHER_FOR, self.write_batch_of_ended_calls, caller)
             gathered = self._gathered[caller] = EndedCallBatch(timer)
         gathered.calls.append(events)
         gathered.size += size
         if len(gathered.calls) >= MOST_GATHERED or gathered.size > MOST_GATHERED_BYTES:
-            self.write_ended_batch(caller)
+            self.write_batch_of_ended_calls(caller)
 
-    def write_ended_batch(self, caller: str) -> None:
+    def write_batch_of_ended_calls(self, caller: str) -> None:
         gathered = self._gathered.pop(caller, None)
         if gathered is not None:
             gathered.timer.cancel()
-            self.run_write_in_background(self.write_call_events(gathered.calls, gathered.size))
+            self.run_write_in_background(self.write_events_of_calls(gathered.calls, gathered.size))
 
     def run_write_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self.await_and_log_failure(work))
@@ -429,7 +437,7 @@ class CallRecords:
         except SignalboxError as problem:
             log.error("A call through the gateway is missing from its timeline: %s", problem.detail)
 
-    async def write_call_events(self, calls: list[list[NewEvent]], size: int) -> None:
+    async def write_events_of_calls(self, calls: list[list[NewEvent]], size: int) -> None:
         """Write several calls' events; where the database cannot hold those of one, the others without them."""
         try:
             await self.submit_call_events([event for events in calls for event in events], size)
@@ -437,7 +445,7 @@ class CallRecords:
             if len(calls) == 1:
                 raise
             for events in calls:
-                await self.await_and_log_failure(self.write_call_events([events], size // len(calls)))
+                await self.await_and_log_failure(self.write_events_of_calls([events], size // len(calls)))
 
     async def submit_call_events(self, events: list[NewEvent], size: int = 0) -> list[Any]:
         deadline = time.monotonic() + WRITE_WITHIN

@@ -22,13 +22,13 @@ class ServerRegistry:
     def __init__(self, hub: FeedHub, threads: EdgeThreads) -> None:
         self._threads = threads
         self._cached_servers: dict[str, tuple[float, asyncio.Future[UpstreamServer | None]]] = {}
-        hub.listeners.append(self.forget_changed_servers)
+        hub.listeners.append(self.invalidate_changed_servers)
 
-    async def find_registered_server(self, name: str) -> UpstreamServer | None:
+    async def get_cached_or_load_server(self, name: str) -> UpstreamServer | None:
         """Return the server; None where none of this name is registered."""
         now = asyncio.get_running_loop().time()
         cached_server = self._cached_servers.get(name)
-        if cached_server is None or cached_server[0] < now or has_failed_reading(cached_server[1]):
+        if cached_server is None or cached_server[0] < now or has_server_load_failed(cached_server[1]):
             if len(self._cached_servers) >= MOST_KEPT:
                 self._cached_servers.clear()
             cached_server = (
@@ -36,23 +36,23 @@ class ServerRegistry:
                 asyncio.ensure_future(self._threads.run_in_thread(servers.load_upstream_server, name)),
             )
             cached_server[1].add_done_callback(
-                has_failed_reading
+                has_server_load_failed
             )  # reads the exception: who asked may be gone by then
             self._cached_servers[name] = cached_server
         return await asyncio.shield(cached_server[1])
 
-    def forget_server(self, name: str) -> None:
+    def invalidate_cached_server(self, name: str) -> None:
         self._cached_servers.pop(name, None)
 
-    def forget_changed_servers(self, batch: Sequence[FeedChange]) -> None:
+    def invalidate_changed_servers(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
             if change.topic == "mcp_servers" and change.op != "update":
                 self._cached_servers.clear()  # another server's name may now stand for some of this one's tools
             elif change.topic in OWN:
-                self.forget_server(change.key)
+                self.invalidate_cached_server(change.key)
             elif change.topic == "mcp_tools" and change.parent is not None:
-                self.forget_server(change.parent)
+                self.invalidate_cached_server(change.parent)
 
 
-def has_failed_reading(reading: asyncio.Future[UpstreamServer | None]) -> bool:
+def has_server_load_failed(reading: asyncio.Future[UpstreamServer | None]) -> bool:
     return reading.done() and (reading.cancelled() or reading.exception() is not None)

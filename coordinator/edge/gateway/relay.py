@@ -18,10 +18,10 @@ from coordinator.edge.gateway.upstreams import (
     StreamLeftOpen,
     UpstreamClient,
     UpstreamSessionForgotten,
-    read_answer_body,
-    read_call_response,
-    read_response,
-    send_final_response,
+    read_upstream_response_body,
+    relay_until_call_response,
+    relay_until_response,
+    send_final_response_to_client,
 )
 from coordinator.errors import Forbidden
 from coordinator.mcp.gateway import answers
@@ -80,33 +80,33 @@ class MessageRelay:
         self._instant = instant
         self._refusals = refusals
 
-    async def relay_request(self, exchange: Exchange, change: Any) -> None:
+    async def relay_request_unless_braked(self, exchange: Exchange, change: Any) -> None:
         """Pass a request on, and its answer back; nothing that reads or does something while a brake is on."""
         try:
-            await self.forward_request(exchange, change)
+            await self.forward_request_and_answer(exchange, change)
         except RequestStoppedByBrake as stopped:
-            await self.refuse_for_brake(exchange, stopped)
+            await self.refuse_request_for_brake(exchange, stopped)
 
-    async def forward_request(self, exchange: Exchange, change: Any) -> bytes | None:
+    async def forward_request_and_answer(self, exchange: Exchange, change: Any) -> bytes | None:
         """Pass a request on, and its answer back, as `relay` does; return the answer, None where it comes elsewhere.
 
         Raises RequestStoppedByBrake.
         """
         if exchange.message.method in PASS_A_BRAKE:
-            return await self.send_and_relay_answer(exchange, change, None)
+            return await self.send_request_and_relay_response(exchange, change, None)
 
         async def require_no_brake() -> None:
-            await self.require_no_relay_brake(exchange)
+            await self.require_agent_not_braked(exchange)
 
         await require_no_brake()
-        return await self.send_and_relay_answer(exchange, change, require_no_brake)
+        return await self.send_request_and_relay_response(exchange, change, require_no_brake)
 
-    async def refuse_for_brake(self, exchange: Exchange, stopped: RequestStoppedByBrake) -> bytes:
+    async def refuse_request_for_brake(self, exchange: Exchange, stopped: RequestStoppedByBrake) -> bytes:
         """Answer that a brake stops a request, and have that audited; return the answer."""
         refusal_text = (
             f"{exchange.message.method} was not sent to the server {exchange.server.name}. {stopped}"
         )
-        await self._refusals.audit_refusal(
+        await self._refusals.audit_server_access_refusal(
             exchange.admission,
             exchange.agent_id,
             exchange.server.name,
@@ -117,31 +117,32 @@ class MessageRelay:
         await exchange.line.send_answer(response)
         return response
 
-    async def require_no_relay_brake(self, exchange: Exchange) -> None:
+    async def require_agent_not_braked(self, exchange: Exchange) -> None:
         """Raise RequestStoppedByBrake where a brake is on for the agent at this instant."""
-        _, brake = await self._instant.check_freshness(exchange.brake_names)
+        _, brake = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         if brake is not None:
             raise RequestStoppedByBrake(brake)
 
-    async def send_and_relay_answer(
+    async def send_request_and_relay_response(
         self, exchange: Exchange, change: Any, recheck: Look | None
     ) -> bytes | None:
         async def transform_response(body: bytes) -> bytes:
-            checked = await self._server_requests.replace_refused_input(exchange, body, exchange.line)
+            refuse = self._server_requests.replace_response_asking_refused_input
+            checked = await refuse(exchange, body, exchange.line)
             if change is None:
                 return checked
             changed_body: bytes = await change(exchange, checked)
             return changed_body
 
-        answer = await self.send_upstream_message(exchange, recheck)
+        answer = await self.send_message_to_upstream(exchange, recheck)
         try:
             async with self._server_requests.open_stream(exchange, exchange.line) as requests:
-                response, event = await read_response(
+                response, event = await relay_until_response(
                     answer,
                     exchange.message.id,
                     exchange.line,
                     transform=transform_response,
-                    take_message=requests.take_server_message,
+                    take_message=requests.intercept_server_message,
                 )
         except StreamLeftOpen as left_open:
             if not left_open.by_server:
@@ -150,38 +151,41 @@ class MessageRelay:
             return None
         finally:
             answer.close()
-        await send_final_response(exchange.line, response, event, answer.status)
+        await send_final_response_to_client(exchange.line, response, event, answer.status)
         return response
 
-    async def send_upstream_message(self, exchange: Exchange, recheck: Look | None = None) -> UpstreamAnswer:
+    async def send_message_to_upstream(
+        self, exchange: Exchange, recheck: Look | None = None
+    ) -> UpstreamAnswer:
         """Send a message on; return the answer. Raises UpstreamFailed, SessionOver, and what `recheck` raises."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         session = link.upstream_session if link else None
         try:
             if recheck is not None:
-                return await self._upstreams.send_call_when_ready(
+                return await self._upstreams.send_call_with_brake_recheck(
                     exchange, exchange.message.raw, session=session, recheck=recheck
                 )
             return await self._upstreams.send_client_message(exchange, exchange.message.raw, session=session)
         except UpstreamSessionForgotten:
-            raise await self._links.end_lost_session(exchange) from None
+            raise await self._links.end_client_session_upstream_lost(exchange) from None
 
     async def forward_notification(self, exchange: Exchange) -> None:
         """Pass on a notification, or the response to a request of the server's."""
-        if exchange.message.is_response and await self._server_requests.refuse_braked_answer(exchange):
-            await exchange.line.send_empty_answer(202)
+        refuse = self._server_requests.refuse_client_answer_if_braked
+        if exchange.message.is_response and await refuse(exchange):
+            await exchange.line.send_status_without_body(202)
             return
         if exchange.message.is_response and not await self._elicitations.close_elicitation_on_client_answer(
             exchange, exchange.server.name, exchange.message
         ):
-            await exchange.line.send_empty_answer(202)
+            await exchange.line.send_status_without_body(202)
             return
-        answer = await self.send_upstream_message(exchange)
+        answer = await self.send_message_to_upstream(exchange)
         try:
             if answer.status in {200, 202, 204}:
-                await exchange.line.send_empty_answer(202)
+                await exchange.line.send_status_without_body(202)
                 return
-            body = await read_answer_body(answer, 64 * 1024)
+            body = await read_upstream_response_body(answer, 64 * 1024)
             await exchange.line.send_answer(
                 body or answers.build_error_response(None, INTERNAL, "The server refused the message."),
                 answer.status,
@@ -189,15 +193,15 @@ class MessageRelay:
         finally:
             answer.close()
 
-    async def initialize_session(self, exchange: Exchange) -> None:
+    async def initialize_client_session(self, exchange: Exchange) -> None:
         """Begin a session: the server's own, and one of ours around it."""
         declared = add_elicitation_to_initialize(exchange.message.raw)
         answer = await self._upstreams.send_client_message(exchange, declared, session=None)
         try:
-            response, _ = await read_call_response(answer, exchange, None)
+            response, _ = await relay_until_call_response(answer, exchange, None)
         finally:
             answer.close()
-        version = read_protocol_version(response)
+        version = parse_negotiated_protocol_version(response)
         if version is not None:
             client = await self._clients.begin_client_session(
                 exchange.server.name,
@@ -212,9 +216,9 @@ class MessageRelay:
             exchange.line.extra.append((b"mcp-session-id", client.session_id.encode()))
         await exchange.line.send_answer(response, answer.status)
 
-    async def add_tasks_extension(self, exchange: Exchange, body: bytes) -> bytes:
+    async def add_tasks_capability_to_initialize(self, exchange: Exchange, body: bytes) -> bytes:
         """Return what a server says of itself, with our tasks where a call of this agent may have to wait."""
-        if not await self._listings.can_require_approval(exchange):
+        if not await self._listings.can_agent_call_require_approval(exchange):
             return body
         try:
             value = msgspec.json.decode(body)
@@ -225,7 +229,7 @@ class MessageRelay:
             return body
 
 
-def read_protocol_version(response: bytes) -> str | None:
+def parse_negotiated_protocol_version(response: bytes) -> str | None:
     try:
         protocol_version = msgspec.json.decode(response)["result"]["protocolVersion"]
     except (msgspec.MsgspecError, KeyError, TypeError):

@@ -24,13 +24,13 @@ _unread = ByteBudget()
 def count_unread_bytes(body: bytes) -> Iterator[None]:
     """Count a body as unread while it is sent. Raises UpstreamFailed where its caller leaves too much unread."""
     caller = CALLER.get()
-    if not _unread.reserve_share(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
+    if not _unread.reserve_bytes_for_sender(caller, len(body), size=0, total=MAX_UNREAD_BYTES):
         refusal_text = "answered, but its client has not read other large answers yet"
         raise UpstreamFailed(refusal_text, may_have_run=True)
     try:
         yield
     finally:
-        _unread.release_share(caller, len(body))
+        _unread.release_bytes_of_sender(caller, len(body))
 
 
 class ResponseStream:
@@ -93,7 +93,7 @@ class ResponseStream:
         rest = body[max(0, (len(body) - 1) // PIECE * PIECE) :]
         await self._send({"type": "http.response.body", "body": rest, "more_body": more})
 
-    async def send_empty_answer(self, status: int) -> None:
+    async def send_status_without_body(self, status: int) -> None:
         """Answer with a status alone."""
         if not self.is_over and not self.is_stream:
             self.is_over = self._is_ended = True
@@ -101,12 +101,12 @@ class ResponseStream:
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def drop_answer(self) -> None:
+    async def end_response_without_answer(self) -> None:
         """Answer with nothing: the client does not wait for the answer any more."""
         await self.end_event_stream()
-        await self.send_empty_answer(202)
+        await self.send_status_without_body(202)
 
-    async def send_key_revoked(self) -> None:
+    async def send_key_revoked_and_end(self) -> None:
         """Tell a client that it may not stay, or end its stream: its key has been revoked, or has expired."""
         is_open, self.is_over = self.is_stream, False
         if self._is_ended:

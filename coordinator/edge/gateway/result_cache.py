@@ -84,11 +84,11 @@ class ResultCache:
             age_seconds,
             timezone.now(),
         )
-        await self._records.perform_record_write(write)
+        await self._records.run_in_event_writer_transaction(write)
         record.cached_seconds = age_seconds
         return response
 
-    async def store_response(
+    async def store_call_result_if_cacheable(
         self, exchange: Exchange, entry: CacheEntry, response: bytes, status: int
     ) -> None:
         """Store the result of a call that was sent, where it may be answered again; a failure is logged."""
@@ -105,18 +105,20 @@ class ResultCache:
             answered_at=entry.sought_at,
             now=timezone.now(),
         )
-        await self.write_or_log(store)
+        await self.write_cache_or_log_failure(store)
 
-    async def delete_after_change(self, exchange: Exchange) -> None:
+    async def delete_results_after_writing_call(self, exchange: Exchange) -> None:
         """Delete the results of a server one of whose tools may have changed what the others read."""
         server, tool = exchange.server, exchange.called_tool
         known_tool = server.tools.get(tool)
         if not server.edition or (known_tool is not None and known_tool.is_read_only):
             return
-        await self.write_or_log(functools.partial(result_cache.delete_cached_results, server.name))
+        await self.write_cache_or_log_failure(
+            functools.partial(result_cache.delete_cached_results, server.name)
+        )
 
-    async def write_or_log(self, work: Callable[[], object]) -> None:
+    async def write_cache_or_log_failure(self, work: Callable[[], object]) -> None:
         try:
-            await self._records.perform_record_write(work)
+            await self._records.run_in_event_writer_transaction(work)
         except SignalboxError as problem:
             log.error("The cache of results could not be written: %s", problem.detail)

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.upstreams import (
     StreamLeftOpen,
     UpstreamClient,
     UpstreamSessionForgotten,
-    read_response,
+    relay_until_response,
 )
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
 
@@ -44,7 +44,7 @@ class ResponseResumer:
         line: ResponseStream | None,
         **changes: Any,
     ) -> tuple[bytes, bytes | None]:
-        """Return the response of a call whose stream was left open, as `read_response` does; ends with the
+        """Return the response of a call whose stream was left open, as `relay_until_response` does; ends with the
         caller's time.
 
         Raises the same StreamLeftOpen where the client itself asks for it, and UpstreamFailed.
@@ -59,7 +59,7 @@ class ResponseResumer:
             pause = min(2 * pause, LONGEST_PAUSE)
             exchange.resumed += 1
             try:
-                answer = await self.request_event_stream(exchange, left.place)
+                answer = await self.request_stream_after_last_event(exchange, left.place)
             except (
                 UpstreamFailed
             ) as problem:  # that it forgot the session says nothing of the call, which was sent
@@ -69,7 +69,7 @@ class ResponseResumer:
                 continue
             failures, last_known_id = 0, left.place.last_id
             try:
-                return await read_response(answer, number, line, position=left.place, **changes)
+                return await relay_until_response(answer, number, line, position=left.place, **changes)
             except StreamLeftOpen:
                 if left.place.last_id != last_known_id:
                     pause = FIRST_PAUSE
@@ -77,14 +77,16 @@ class ResponseResumer:
                 answer.close()
         raise UpstreamFailed(f"{left}, and {failure_reason} when asked for the rest", may_have_run=True)
 
-    async def request_event_stream(self, exchange: Exchange, position: sse.StreamPosition) -> UpstreamAnswer:
+    async def request_stream_after_last_event(
+        self, exchange: Exchange, position: sse.StreamPosition
+    ) -> UpstreamAnswer:
         """Ask for what follows. Raises UpstreamFailed."""
         link = exchange.client.links.get(exchange.server.name) if exchange.client else None
         headers = [("Accept", "text/event-stream"), ("Last-Event-ID", position.last_id.decode("latin-1"))]
         if link is not None:
             headers.append(("Mcp-Protocol-Version", link.protocol_version))
         session = link.upstream_session if link else None
-        answer = await self._upstreams.send_to_server(
+        answer = await self._upstreams.send_message_to_server(
             exchange.server, headers, b"", session=session, caller=exchange.agent_id, method="GET"
         )
         if answer.status == 200 and answer.media_type == "text/event-stream":

@@ -61,7 +61,7 @@ class ServerRequestApprovals:
         self._elicitations = elicitations
         self._keep_alive = ClientKeepAlive()
 
-    async def wait_for_approval(
+    async def request_and_await_approval(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -77,8 +77,8 @@ class ServerRequestApprovals:
         """
         question = await self.build_question(exchange, request, record)
         try:
-            card = await self._elicitations.open_or_withdraw_card(
-                exchange, self.open_card(question, ruling, patience), STREAM_OVER
+            card = await self._elicitations.open_request_unless_cancelled(
+                exchange, self.create_server_request_approval(question, ruling, patience), STREAM_OVER
             )
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
@@ -104,7 +104,7 @@ class ServerRequestApprovals:
         finally:
             if not is_decided:
                 self._elicitations.run_in_background(
-                    self._elicitations.withdraw_card(exchange, card.request_id, reason)
+                    self._elicitations.withdraw_elicitation_request(exchange, card.request_id, reason)
                 )
 
     async def build_question(
@@ -134,7 +134,7 @@ class ServerRequestApprovals:
             client=exchange.client_name,
         )
 
-    async def open_card(
+    async def create_server_request_approval(
         self, question: ServerRequestQuestion, ruling: Ruling, patience: float
     ) -> OpenServerRequest:
         now = timezone.now()
@@ -154,7 +154,7 @@ class ServerRequestApprovals:
         """Return the request once it waits no more; None where its time is over, or its client has left."""
         if line is not None and exchange.accepts_event_stream:
             await line.open_event_stream()
-        with self._keep_alive.keep_client_alive(exchange, f"Waits for approval: {card.link}"):
+        with self._keep_alive.send_keep_alives_during_block(exchange, f"Waits for approval: {card.link}"):
             return await self._waits.wait_until(
                 functools.partial(find_request_if_decided, card.request_id),
                 topics=[f"permission_requests:{card.pk}"],

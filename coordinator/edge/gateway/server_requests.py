@@ -18,7 +18,7 @@ from django.utils import timezone
 from coordinator.actions.mcp.elicitations import CANCEL, DECLINE
 from coordinator.client import sse
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
-from coordinator.edge.gateway.elicitations import LONGEST_WAIT, ElicitationHandler, find_patience
+from coordinator.edge.gateway.elicitations import LONGEST_WAIT, ElicitationHandler, elicitation_wait_seconds
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.open_questions import OpenQuestions
@@ -76,7 +76,7 @@ class RequestRefusal:
     by: str
     brake: ActiveBrake | None = None
 
-    def describe_refusal(self, server_id: str) -> str:
+    def describe_server_request_refusal(self, server_id: str) -> str:
         """Return the refusal in words, for the server or the client."""
         return f"Denied: {self.request.method} of the server {server_id} was not passed on. {self.reason}"
 
@@ -117,19 +117,22 @@ class ServerRequestGate:
         """
         return ServerRequestStream(self, exchange, line, is_servers_own=is_servers_own)
 
-    async def send_refusal(self, exchange: Exchange, refusal: RequestRefusal) -> None:
+    async def report_refusal_to_server(self, exchange: Exchange, refusal: RequestRefusal) -> None:
         request = refusal.request
         try:
             if request.method == ELICITATION:
                 action = {"action": CANCEL if refusal.brake else DECLINE}
-                await self._elicitations.send_response(exchange, request.number, result=action)
+                await self._elicitations.send_elicitation_response(exchange, request.number, result=action)
             else:
-                error = {"code": REJECTED, "message": refusal.describe_refusal(exchange.server.name)}
-                await self._elicitations.send_response(exchange, request.number, error=error)
+                error = {
+                    "code": REJECTED,
+                    "message": refusal.describe_server_request_refusal(exchange.server.name),
+                }
+                await self._elicitations.send_elicitation_response(exchange, request.number, error=error)
         except UpstreamFailed as problem:
             log.warning("A refusal was not sent to %s: it %s", exchange.server.name, problem)
 
-    async def replace_refused_input(
+    async def replace_response_asking_refused_input(
         self, exchange: Exchange, response: bytes, line: ResponseStream | None
     ) -> bytes:
         """Return a response, or an error in its place where it asks of the client what may not reach it.
@@ -141,13 +144,13 @@ class ServerRequestGate:
             return response
         questions: list[tuple[ServerRequest, Ruling]] = []
         for request in requests:
-            refusal, ruling = await self.judge_and_explain(exchange, request, len(response))
+            refusal, ruling = await self.find_refusal_or_ask_ruling(exchange, request, len(response))
             if ruling is not None:
                 questions.append((request, ruling))
                 continue
-            await self.try_recording(exchange, request, refusal)
+            await self.record_server_request_or_log(exchange, request, refusal)
             if refusal is not None:
-                return self.build_refusal_response(exchange, refusal)
+                return self.build_server_request_refusal_error(exchange, refusal)
         if not questions:
             return response
         rebuilt = rebuild_input_required_result(response)
@@ -155,50 +158,50 @@ class ServerRequestGate:
             if rebuilt is None or len(questions) > MAX_QUESTIONS_AT_ONCE:
                 reason = TWO_MEANINGS if rebuilt is None else TOO_MANY
                 refusal = RequestRefusal(request, reason, ruling.by)
-                await self.try_recording(exchange, request, refusal)
+                await self.record_server_request_or_log(exchange, request, refusal)
             else:
-                refusal = await self.ask_about_request(exchange, line, request, ruling)
+                refusal = await self.request_server_request_approval(exchange, line, request, ruling)
             if refusal is not None:
-                return self.build_refusal_response(exchange, refusal)
+                return self.build_server_request_refusal_error(exchange, refusal)
         assert rebuilt is not None
         return rebuilt
 
-    def build_refusal_response(self, exchange: Exchange, refusal: RequestRefusal) -> bytes:
+    def build_server_request_refusal_error(self, exchange: Exchange, refusal: RequestRefusal) -> bytes:
         code = BRAKED if refusal.brake else DENIED
-        text = refusal.describe_refusal(exchange.server.name)
+        text = refusal.describe_server_request_refusal(exchange.server.name)
         return answers.build_error_response(exchange.message.id, code, text)
 
-    async def replace_refused_event(
+    async def replace_event_asking_refused_input(
         self, exchange: Exchange, response: bytes, event: bytes | None, line: ResponseStream | None
     ) -> tuple[bytes, bytes | None]:
-        """Return a response as `replace_refused_input` does, and the event in which it came."""
-        checked = await self.replace_refused_input(exchange, response, line)
+        """Return a response as `replace_response_asking_refused_input` does, and the event in which it came."""
+        checked = await self.replace_response_asking_refused_input(exchange, response, line)
         if checked is response or event is None:
             return checked, event
         return checked, sse.replace_event_data(event, checked)
 
-    async def has_denied_question(self, exchange: Exchange, response: bytes) -> bool:
+    async def has_denied_elicitation_in_result(self, exchange: Exchange, response: bytes) -> bool:
         """Say whether the result of a call asks a person something that rules deny. Records nothing."""
         for request in find_server_requests_in_response(response):
             if request.method == ELICITATION:
-                ruling = await self.judge_request(exchange, request, len(response))
+                ruling = await self.apply_policy_to_server_request(exchange, request, len(response))
                 if ruling.decision == DENY:
                     return True
         return False
 
-    async def refuse_braked_answer(self, exchange: Exchange) -> bool:
+    async def refuse_client_answer_if_braked(self, exchange: Exchange) -> bool:
         """Answer a server in place of a client that answers it while a brake is on; say whether one is."""
         brake = await self._elicitations.find_brake(exchange)
         if brake is None:
             return False
         error = {"code": REJECTED, "message": f"Denied: the answer was not passed on. {brake.agent_message}"}
         try:
-            await self._elicitations.send_response(exchange, exchange.message.id, error=error)
+            await self._elicitations.send_elicitation_response(exchange, exchange.message.id, error=error)
         except UpstreamFailed as problem:
             log.warning("A refusal was not sent to %s: it %s", exchange.server.name, problem)
         return True
 
-    async def ask_about_request(
+    async def request_server_request_approval(
         self,
         exchange: Exchange,
         line: ResponseStream | None,
@@ -211,18 +214,18 @@ class ServerRequestGate:
 
         `patience`: for how many seconds; without it for as long as the client waits.
         """
-        if not can_client_be_asked(exchange, request):
+        if not can_client_answer_request_kind(exchange, request):
             refusal = RequestRefusal(request, NOT_OFFERED, ruling.by)
-            await self.try_recording(exchange, request, refusal)
+            await self.record_server_request_or_log(exchange, request, refusal)
             return refusal
         reason, brake, record = NOT_JUDGED, None, None
         try:
-            record = self.begin_request_record(exchange, request, await self.find_session(exchange))
+            record = self.begin_server_request_record(exchange, request, await self.find_session(exchange))
             record.decided_by = f"ask ({ruling.by})"
             reason = CALL_OVER
-            reason = await self._approvals.wait_for_approval(
+            reason = await self._approvals.request_and_await_approval(
                 exchange, line, request, ruling,
-                record=record, patience=find_patience(exchange, line) if patience is None else patience,
+                record=record, patience=elicitation_wait_seconds(exchange, line) if patience is None else patience,
             )  # fmt: skip
             if not reason and (brake := await self._elicitations.find_brake(exchange)) is not None:
                 reason = brake.agent_message
@@ -232,24 +235,24 @@ class ServerRequestGate:
         finally:
             refusal = RequestRefusal(request, reason, ruling.by, brake)
             if record is not None:
-                text = refusal.describe_refusal(exchange.server.name) if reason else None
+                text = refusal.describe_server_request_refusal(exchange.server.name) if reason else None
                 self._records.end_call_record(record, "denied" if reason else "ok", None, text)
         if not reason:
             return None
-        await self.try_auditing(exchange, refusal)
+        await self.audit_server_refusal_or_log(exchange, refusal)
         return refusal
 
-    async def find_local_refusal(
+    async def refuse_local_server_request(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> RequestRefusal | None:
         """Return why a request of a server beside its agent may not reach the client; record it, and why."""
-        refusal, ruling = await self.judge_and_explain(exchange, request, size)
+        refusal, ruling = await self.find_refusal_or_ask_ruling(exchange, request, size)
         if ruling is not None:
             refusal = RequestRefusal(request, f"{ruling.reason.rstrip('.')}. {NOT_ASKED_BESIDE}", ruling.by)
-        await self.try_recording(exchange, request, refusal)
+        await self.record_server_request_or_log(exchange, request, refusal)
         return refusal
 
-    async def judge_and_explain(
+    async def find_refusal_or_ask_ruling(
         self, exchange: Exchange, request: ServerRequest, size: int
     ) -> tuple[RequestRefusal | None, Ruling | None]:
         """Return why a request may not reach the client; else the ruling by which a person is to be asked, if any."""
@@ -259,18 +262,20 @@ class ServerRequestGate:
             brake = await self._elicitations.find_brake(exchange)
             if brake is not None:
                 return RequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake), None
-            ruling = await self.judge_request(exchange, request, size)
+            ruling = await self.apply_policy_to_server_request(exchange, request, size)
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be judged: %s", exchange.server.name, problem)
             return RequestRefusal(request, NOT_JUDGED, "gateway"), None
-        return explain_ruling(request, ruling)
+        return convert_ruling_to_request_refusal(request, ruling)
 
-    async def judge_request(self, exchange: Exchange, request: ServerRequest, size: int) -> Ruling:
+    async def apply_policy_to_server_request(
+        self, exchange: Exchange, request: ServerRequest, size: int
+    ) -> Ruling:
         """Return the strictest of what rules, grants and budgets say now. Raises Busy."""
-        is_current, _ = await self._instant.check_freshness(exchange.brake_names)
+        is_current, _ = await self._instant.check_policy_freshness_and_brake(exchange.agent_names_for_brakes)
         rules = await self._rulings.load_current_rules() if is_current else None
         caller, server = exchange.caller, exchange.server
-        if rules is None or self._rulings.has_budgets:
+        if rules is None or self._rulings.has_call_blocking_budgets:
             caller = replace(caller, session_id=await self.find_session(exchange))
         arguments, now = request.build_rule_arguments(server.name), timezone.now()
         if rules is None:
@@ -296,7 +301,7 @@ class ServerRequestGate:
             return exchange.record.session_id
         return await self._records.find_timeline_session(exchange)
 
-    async def try_recording(
+    async def record_server_request_or_log(
         self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
     ) -> None:
         """Put a request that nobody was asked about into its timeline and, where it was refused, into the audit log."""
@@ -306,7 +311,7 @@ class ServerRequestGate:
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s is missing from its timeline: %s", exchange.server.name, problem)
         if refusal is not None:
-            await self.try_auditing(exchange, refusal)
+            await self.audit_server_refusal_or_log(exchange, refusal)
 
     async def record_server_request(
         self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
@@ -317,24 +322,28 @@ class ServerRequestGate:
         slot = (*request_key, f"{request.method[:200]} {'refused' if refusal else 'passed'}")
         if not self._recorded.get(slot, now):
             self._recorded.put(slot, True, now)
-            record = self.begin_request_record(exchange, request, session_id)
+            record = self.begin_server_request_record(exchange, request, session_id)
             record.decided_by = f"deny ({refusal.by})" if refusal else ""
-            text = refusal.describe_refusal(exchange.server.name) if refusal else None
+            text = refusal.describe_server_request_refusal(exchange.server.name) if refusal else None
             self._records.end_call_record(record, "denied" if refusal else "ok", None, text)
 
-    def begin_request_record(self, exchange: Exchange, request: ServerRequest, session_id: str) -> CallRecord:
+    def begin_server_request_record(
+        self, exchange: Exchange, request: ServerRequest, session_id: str
+    ) -> CallRecord:
         params = request.build_rule_arguments(exchange.server.name)
-        record = self._records.begin_read_record(exchange, session_id, request.method[:200], params)
+        record = self._records.begin_non_tool_request_record(
+            exchange, session_id, request.method[:200], params
+        )
         record.claimed, record.began = "", time.perf_counter()  # it is none of its client's calls
         return record
 
-    async def try_auditing(self, exchange: Exchange, refusal: RequestRefusal) -> None:
+    async def audit_server_refusal_or_log(self, exchange: Exchange, refusal: RequestRefusal) -> None:
         try:
-            await self._refusals.audit_refusal(
+            await self._refusals.audit_server_access_refusal(
                 exchange.admission,
                 exchange.agent_id,
                 exchange.server.name,
-                Forbidden(refusal.describe_refusal(exchange.server.name)),
+                Forbidden(refusal.describe_server_request_refusal(exchange.server.name)),
                 is_known_server=True,
             )
         except (SignalboxError, DatabaseError) as problem:
@@ -356,33 +365,35 @@ class ServerRequestStream(OpenQuestions):
         self._gate = gate
         self._exchange = exchange
         self._line = line
-        self._patience = LONGEST_WAIT if is_servers_own else find_patience(exchange, line)
+        self._patience = LONGEST_WAIT if is_servers_own else elicitation_wait_seconds(exchange, line)
         self._count = 0
 
-    async def take_server_message(self, data: bytes) -> bool:
+    async def intercept_server_message(self, data: bytes) -> bool:
         """Take in what a server sends; say whether its client is not to receive it, or not yet."""
         request = parse_server_request(data)
         if request is None:
             number = parse_cancelled_request_id(data) if self.open_count else None
             return self.cancel_question(number)  # whose client does not know of it
         if self._exchange.person is not None:
-            await self.send_refusal(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
+            await self.report_refusal_to_server(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
             return True
-        refusal, ruling = await self._gate.judge_and_explain(self._exchange, request, len(data))
+        refusal, ruling = await self._gate.find_refusal_or_ask_ruling(self._exchange, request, len(data))
         if ruling is not None:
-            refusal = self.find_limit_refusal(request, ruling)
+            refusal = self.find_refusal_by_question_limits(request, ruling)
         if refusal is None and ruling is not None:
             self._count += 1
-            self.start_answering(request.number, self.answer_when_decided(request, ruling))
+            self.answer_question_in_task(request.number, self.forward_request_when_approved(request, ruling))
             # A task that is cancelled before it begins would leave its server without an answer.
             await asyncio.sleep(0)
             return True
-        await self._gate.try_recording(self._exchange, request, refusal)
+        await self._gate.record_server_request_or_log(self._exchange, request, refusal)
         if refusal is not None:
-            await self.send_refusal(refusal)
+            await self.report_refusal_to_server(refusal)
         return refusal is not None
 
-    def find_limit_refusal(self, request: ServerRequest, ruling: Ruling) -> RequestRefusal | None:
+    def find_refusal_by_question_limits(
+        self, request: ServerRequest, ruling: Ruling
+    ) -> RequestRefusal | None:
         """Return why nobody is asked about a request, None where somebody is."""
         is_too_many = self._count >= MAX_REQUESTS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if is_too_many or self.is_open(request.number):
@@ -391,20 +402,20 @@ class ServerRequestStream(OpenQuestions):
             return RequestRefusal(request, NOT_OFFERED, ruling.by)
         return None
 
-    async def answer_when_decided(self, request: ServerRequest, ruling: Ruling) -> None:
+    async def forward_request_when_approved(self, request: ServerRequest, ruling: Ruling) -> None:
         """Pass a request on once a person approved it; else answer its server. A stream that ends refuses it."""
         refusal: RequestRefusal | None = RequestRefusal(request, CALL_OVER, ruling.by)
         try:
-            refusal = await self._gate.ask_about_request(
+            refusal = await self._gate.request_server_request_approval(
                 self._exchange, self._line, request, ruling, patience=self._patience
             )
-            if refusal is None and not await self.send_to_client(request):
+            if refusal is None and not await self.send_server_request_to_client(request):
                 refusal = RequestRefusal(request, CALL_OVER, ruling.by)
         finally:
             if refusal is not None:
-                await self.send_refusal(refusal)
+                await self.report_refusal_to_server(refusal)
 
-    async def send_to_client(self, request: ServerRequest) -> bool:
+    async def send_server_request_to_client(self, request: ServerRequest) -> bool:
         """Send a request on; say whether its client is still there."""
         assert self._line is not None
         if self._exchange.disconnect.happened or self._line.is_over:
@@ -416,12 +427,14 @@ class ServerRequestStream(OpenQuestions):
             return False
         return True
 
-    async def send_refusal(self, refusal: RequestRefusal) -> None:
+    async def report_refusal_to_server(self, refusal: RequestRefusal) -> None:
         if self._exchange.client is not None and refusal.request.number is not None:
-            await self._gate.send_refusal(self._exchange, refusal)
+            await self._gate.report_refusal_to_server(self._exchange, refusal)
 
 
-def explain_ruling(request: ServerRequest, ruling: Ruling) -> tuple[RequestRefusal | None, Ruling | None]:
+def convert_ruling_to_request_refusal(
+    request: ServerRequest, ruling: Ruling
+) -> tuple[RequestRefusal | None, Ruling | None]:
     """Return the refusal that a ruling is; else the ruling itself, where a person is to be asked."""
     reason = f"{ruling.reason.rstrip('.')}."
     if ruling.decision == DENY:
@@ -433,6 +446,6 @@ def explain_ruling(request: ServerRequest, ruling: Ruling) -> tuple[RequestRefus
     return RequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by), None
 
 
-def can_client_be_asked(exchange: Exchange, request: ServerRequest) -> bool:
+def can_client_answer_request_kind(exchange: Exchange, request: ServerRequest) -> bool:
     """Say whether the client says that it answers such a request."""
     return can_client_answer_server_request(exchange.client_capabilities, request.method)

@@ -16,7 +16,7 @@ from coordinator.edge.gateway.upstreams import (
     MOST_STREAM,
     UpstreamClient,
     UpstreamSessionForgotten,
-    iterate_answer_events,
+    iterate_upstream_sse_events,
 )
 from coordinator.mcp.gateway import answers, listing
 from coordinator.mcp.protocol.http_client import UpstreamAnswer, UpstreamFailed
@@ -44,7 +44,7 @@ class ServerStreamRelay:
 
     async def relay_server_stream(self, exchange: Exchange) -> None:
         """Pass on what the server tells until the client leaves, or may not stay."""
-        passing = asyncio.ensure_future(self.relay_stream_answer(exchange))
+        passing = asyncio.ensure_future(self.open_and_relay_server_stream(exchange))
         with exchange.disconnect.call_on_disconnect(passing.cancel):
             if exchange.disconnect.happened:
                 passing.cancel()
@@ -55,11 +55,11 @@ class ServerStreamRelay:
                     raise
         await exchange.line.end_event_stream()
 
-    async def relay_stream_answer(self, exchange: Exchange) -> None:
+    async def open_and_relay_server_stream(self, exchange: Exchange) -> None:
         try:
             answer = await self.request_server_stream(exchange)
         except UpstreamSessionForgotten:
-            over = await self._links.end_lost_session(exchange)
+            over = await self._links.end_client_session_upstream_lost(exchange)
             if exchange.line.is_stream:
                 return
             raise over from None
@@ -71,7 +71,7 @@ class ServerStreamRelay:
             return
         try:
             if answer.status != 200 or answer.media_type != "text/event-stream":
-                await exchange.line.send_empty_answer(answer.status if answer.status >= 400 else 405)
+                await exchange.line.send_status_without_body(answer.status if answer.status >= 400 else 405)
                 return
             await self.open_client_stream(exchange)
             with contextlib.suppress(UpstreamFailed):
@@ -104,14 +104,14 @@ class ServerStreamRelay:
         async with self._server_requests.open_stream(
             exchange, exchange.line, is_servers_own=True
         ) as requests:
-            await self.relay_each_event(exchange, answer, requests)
+            await self.relay_allowed_server_events(exchange, answer, requests)
 
-    async def relay_each_event(
+    async def relay_allowed_server_events(
         self, exchange: Exchange, answer: UpstreamAnswer, requests: ServerRequestStream
     ) -> None:
-        async for event in iterate_answer_events(answer, MOST_STREAM):
+        async for event in iterate_upstream_sse_events(answer, MOST_STREAM):
             data = sse.extract_event_data(event).replace(b"\n", b" ")
-            if data and await requests.take_server_message(data):
+            if data and await requests.intercept_server_message(data):
                 continue
             if not data or not listing.may_be_tools_list_response(data):
                 await exchange.line.send_event(event)

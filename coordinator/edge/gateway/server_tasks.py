@@ -51,7 +51,7 @@ class ServerTasks:
             )
         )
 
-    async def filter_own_tasks(self, exchange: Exchange, response: bytes) -> bytes:
+    async def filter_task_list_of_caller(self, exchange: Exchange, response: bytes) -> bytes:
         """Return a response to tasks/list with the caller's own tasks alone."""
         own = await self._threads.run_in_thread(
             gateway_tasks.filter_owned_tasks, build_task_owner(exchange), server_tasks.list_task_ids(response)

@@ -41,7 +41,7 @@ class StoredResultReader:
         self._reads = reads
         self._threads = threads
 
-    async def answer_if_stored(self, exchange: Exchange) -> bool:
+    async def answer_stored_result_read(self, exchange: Exchange) -> bool:
         """Answer a request that reads a stored result; return whether it is one. Raises Busy.
 
         Its tool must not be denied now, and no brake may be on. Nobody is asked: the call was decided before.
@@ -57,7 +57,7 @@ class StoredResultReader:
         row = await self._threads.run_in_thread(
             call_limits.find_stored_result, stored_id, owner, timezone.now()
         )
-        server = await self._registry.find_registered_server(row.server_id) if row is not None else None
+        server = await self._registry.get_cached_or_load_server(row.server_id) if row is not None else None
         if row is None or server is None or exchange.server.name not in {"", server.name}:
             response = answers.build_error_response(message.id, INVALID_PARAMS, NOT_FOUND)
             await exchange.line.send_answer(response)
@@ -66,7 +66,7 @@ class StoredResultReader:
         session_id = await self._records.find_timeline_session(inner)
         name = row.tool_name or message.method
         ruling, _ = await self._calls.decide_call(inner, name, {}, session_id, is_read=not row.tool_name)
-        record = self._records.begin_read_record(
+        record = self._records.begin_non_tool_request_record(
             inner, session_id, message.method, {"uri": message.params["uri"]}
         )
         record.decided_by = f"{ruling.decision} ({ruling.by})" if ruling.by else ""
@@ -76,15 +76,17 @@ class StoredResultReader:
             self._records.end_call_record(record, "denied", response)
             await exchange.line.send_answer(response)
         elif ruling.decision == DENY:
-            await self._reads.refuse_read_request(inner, record, ruling)
+            await self._reads.refuse_non_tool_request(inner, record, ruling)
         else:
-            response = await self._threads.run_in_thread(build_part_response, row, message, offset)
+            response = await self._threads.run_in_thread(
+                build_stored_result_part_response, row, message, offset
+            )
             self._records.end_call_record(record, "ok", response)
             await exchange.line.send_answer(response)
         return True
 
 
-def build_part_response(row: StoredResult, message: Any, offset: int) -> bytes:
+def build_stored_result_part_response(row: StoredResult, message: Any, offset: int) -> bytes:
     """Return the response with one part of a stored result, or the error where it cannot be opened any more."""
     try:
         text = call_limits.decrypt_stored_result(row)

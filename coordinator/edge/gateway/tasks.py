@@ -88,7 +88,7 @@ class GatewayTasks:
         if exchange.message.method == "tasks/get":
             await self.answer_task_get(exchange, call)
         elif exchange.message.method == "tasks/update":
-            await self.answer_task_update(exchange, call)
+            await self.apply_task_input_responses(exchange, call)
         else:
             await self._threads.run_in_thread(
                 gateway_calls.cancel_call_task, call, exchange.caller_key.caller_actor, now=timezone.now()
@@ -105,17 +105,17 @@ class GatewayTasks:
         ):
             await self.apply_task_verdict(exchange, call, request)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
-        elif (question := find_task_question(call)) is not None:
-            await self.continue_answered_task(exchange, call, question)
+        elif (question := find_task_input_question(call)) is not None:
+            await self.continue_task_when_input_complete(exchange, call, question)
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
         value: dict[str, Any] = {
             "resultType": "complete",
             **task_as_client_json(call, gateway_calls.approval_url(request)),
         }
-        value |= build_task_payload(call, exchange.message)
+        value |= build_task_result_fields(call, exchange.message)
         await exchange.line.send_answer(answers.build_result_response(exchange.message.id, value))
 
-    async def answer_task_update(self, exchange: Exchange, call: GatewayCall) -> None:
+    async def apply_task_input_responses(self, exchange: Exchange, call: GatewayCall) -> None:
         """Take in what the client says to its server's question; what nobody asks any more is let go."""
         input_responses = exchange.message.params.get("inputResponses")
         if not isinstance(input_responses, dict):
@@ -125,7 +125,7 @@ class GatewayTasks:
             )
             return
         for _ in range(MOST_TRIES):
-            question = find_task_question(call)
+            question = find_task_input_question(call)
             if question is None:
                 break
             call_message = gateway_calls.decrypt_call_task_request(call)
@@ -138,13 +138,13 @@ class GatewayTasks:
             )
             call = await self._threads.run_in_thread(GatewayCall.objects.get, pk=call.call_id)
             if is_noted:
-                await self.continue_answered_task(exchange, call, question)
+                await self.continue_task_when_input_complete(exchange, call, question)
                 break
         await exchange.line.send_answer(
             answers.build_result_response(exchange.message.id, {"resultType": "complete"})
         )
 
-    async def continue_answered_task(
+    async def continue_task_when_input_complete(
         self, exchange: Exchange, call: GatewayCall, question: ServerQuestion
     ) -> None:
         """Let a task go on whose client has said all that its server asks."""
@@ -153,7 +153,7 @@ class GatewayTasks:
         )
         if len(client_answers) < len(question.requests):
             return
-        original, attempt = await self.build_task_attempt(exchange, call)
+        original, attempt = await self.restore_task_call_attempt(exchange, call)
         refusal = await self._threads.run_in_thread(
             gateway_calls.resume_gateway_call, attempt, question.state.round, now=timezone.now()
         )
@@ -163,9 +163,9 @@ class GatewayTasks:
             )
             self._runner.run_task_call(original, record, attempt.binding, question.state, client_answers)
         elif refusal.decision == DENY:
-            await self.refuse_task_call(original, call, describe_task_denial(call, refusal))
+            await self.end_task_call_with_refusal(original, call, describe_task_denial(call, refusal))
         else:
-            await self.refuse_task_call(
+            await self.end_task_call_with_refusal(
                 original, call, answers.describe_stopped_call(call.tool_name, refusal.reason)
             )
 
@@ -173,7 +173,7 @@ class GatewayTasks:
         self, exchange: Exchange, call: GatewayCall, request: PermissionRequest
     ) -> None:
         now = timezone.now()
-        original, attempt = await self.build_task_attempt(exchange, call)
+        original, attempt = await self.restore_task_call_attempt(exchange, call)
         if rules.current_request_state(request, now).allowed:
             refusal = await self._threads.run_in_thread(
                 gateway_calls.begin_gateway_call, attempt, request.request_id, now=now
@@ -199,9 +199,9 @@ class GatewayTasks:
             denial_text = answers.describe_undecided_call(
                 call.tool_name, rules.current_request_state(request, now).word
             )
-        await self.refuse_task_call(original, call, denial_text)
+        await self.end_task_call_with_refusal(original, call, denial_text)
 
-    async def refuse_task_call(self, original: Exchange, call: GatewayCall, text: str) -> None:
+    async def end_task_call_with_refusal(self, original: Exchange, call: GatewayCall, text: str) -> None:
         """End a task without running it, or its rest; nothing where another line of its client was faster."""
         response = answers.build_tool_error(original.message, text)
         if await self._threads.run_in_thread(
@@ -212,18 +212,20 @@ class GatewayTasks:
             )
             self._records.end_call_record(record, "denied", response)
 
-    async def build_task_attempt(self, exchange: Exchange, call: GatewayCall) -> tuple[Exchange, CallAttempt]:
+    async def restore_task_call_attempt(
+        self, exchange: Exchange, call: GatewayCall
+    ) -> tuple[Exchange, CallAttempt]:
         """Return the call's own request, and the try to run it. Raises NotFound."""
-        original = await self.restore_task_request(exchange, call)
+        original = await self.restore_task_exchange(exchange, call)
         origin = CallOrigin(call.session_id, call.gateway_session)
         return original, CallAttempt(
-            call.call_id, build_task_binding(call, original), original.caller, origin
+            call.call_id, build_task_approval_binding(call, original), original.caller, origin
         )
 
-    async def restore_task_request(self, exchange: Exchange, call: GatewayCall) -> Exchange:
+    async def restore_task_exchange(self, exchange: Exchange, call: GatewayCall) -> Exchange:
         """Return the call's own request, with nobody on its line. Raises NotFound."""
         headers, body = unpack_task_request(gateway_calls.decrypt_call_task_request(call))
-        server = await self._registry.find_registered_server(call.server_id)
+        server = await self._registry.get_cached_or_load_server(call.server_id)
         if server is None:
             raise NotFound(f"The MCP server {call.server_id} no longer exists.")
         original = replace(
@@ -253,7 +255,7 @@ async def discard_task_message(_: AsgiMessage) -> None:
     return
 
 
-def build_task_binding(call: GatewayCall, original: Exchange) -> CallBinding:
+def build_task_approval_binding(call: GatewayCall, original: Exchange) -> CallBinding:
     arguments = original.message.params.get("arguments")
     return CallBinding(
         original.caller_key.caller_actor,
@@ -274,7 +276,7 @@ def describe_task_denial(call: GatewayCall, denial: Ruling) -> str:
     )
 
 
-def find_task_question(call: GatewayCall) -> ServerQuestion | None:
+def find_task_input_question(call: GatewayCall) -> ServerQuestion | None:
     """Return what a task's server asks its client; None where it does not, or its result was not kept."""
     if call.state != CallState.DONE or call.message is None:
         return None
@@ -284,17 +286,17 @@ def find_task_question(call: GatewayCall) -> ServerQuestion | None:
         return None
 
 
-def build_task_payload(call: GatewayCall, message: McpMessage) -> dict[str, Any]:
+def build_task_result_fields(call: GatewayCall, message: McpMessage) -> dict[str, Any]:
     """Return what a task brings: what its server asks, its result once it has ended, or the error that it met."""
     if call.state not in {CallState.DONE, CallState.DENIED, CallState.LOST}:
         return {}
-    if (question := find_task_question(call)) is not None:
+    if (question := find_task_input_question(call)) is not None:
         return {"status": "input_required", "inputRequests": question.requests}
     try:
         response = msgspec.json.decode(gateway_calls.decrypt_call_response(call))
     except (NotFound, msgspec.MsgspecError):
         at = call.started_at
-        unknown_end_text = answers.describe_unknown_end(
+        unknown_end_text = answers.describe_call_with_unknown_end(
             call.tool_name,
             "an unknown time" if at is None or isinstance(at, str) else instants.format_canonical_instant(at),
         )

@@ -61,7 +61,7 @@ class ToolTrialRunner:
         self._limiter = limiter
         self._threads = threads
 
-    def run_from_thread(self, loop: asyncio.AbstractEventLoop, trial: ToolTrial) -> TrialOutcome:
+    def run_tool_trial_from_thread(self, loop: asyncio.AbstractEventLoop, trial: ToolTrial) -> TrialOutcome:
         """Run a trial on the event loop and wait for it. Raises what refuses it."""
         future = asyncio.run_coroutine_threadsafe(self.run_tool_trial(trial), loop)
         try:
@@ -73,8 +73,8 @@ class ToolTrialRunner:
     async def run_tool_trial(self, trial: ToolTrial) -> TrialOutcome:
         """Return what came of a trial. Raises what refuses it: Forbidden, NotFound, Conflict."""
         CALLER.set(f"person:{trial.user_id}")
-        self._registry.forget_server(trial.server_id)
-        server = await self._registry.find_registered_server(trial.server_id)
+        self._registry.invalidate_cached_server(trial.server_id)
+        server = await self._registry.get_cached_or_load_server(trial.server_id)
         if server is None:
             raise NotFound(f"There is no MCP server {trial.server_id[:100]!r} here.")
         await self._threads.run_in_thread(actions.begin_tool_trial, trial, server, timezone.now())
@@ -93,10 +93,10 @@ class ToolTrialRunner:
 
         async def send_in_own_session() -> bytes:
             nonlocal is_sent
-            async with self._sessions.open_own_session(exchange) as own:
+            async with self._sessions.open_temporary_upstream_session(exchange) as own:
                 is_sent = True
                 recheck = functools.partial(self.require_trial_allowed, trial, server)
-                response, _, _ = await self._sending.try_upstream_call(
+                response, _, _ = await self._sending.send_upstream_call_once(
                     own, own.message.raw, None, recheck, as_client=True
                 )
                 return response
@@ -106,7 +106,7 @@ class ToolTrialRunner:
                 exchange = self.build_trial_exchange(trial, server, watcher)
                 async with exchange.call_timeouts.limit_duration(seconds):
                     await self._limiter.require_call_within_limits(exchange)
-                    response = await self._limiter.watch_upstream(exchange, send_in_own_session)
+                    response = await self._limiter.run_with_circuit_breaker(exchange, send_in_own_session)
         except TimeoutError:
             return fail_trial(f"The server did not answer within {seconds} seconds.", is_sent=is_sent)
         except UpstreamFailed as problem:

@@ -28,9 +28,9 @@ from coordinator.edge.gateway.upstreams import (
     BOTH,
     UpstreamClient,
     UpstreamSessionForgotten,
-    is_server_request,
-    read_call_response,
-    read_own_response,
+    is_server_request_or_unreadable,
+    read_response_to_gateway_request,
+    relay_until_call_response,
 )
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import (
@@ -88,16 +88,16 @@ class UpstreamSender:
             await recheck()
             cached = await self._cache.build_response(exchange, entry)
             if cached is not None:
-                response, _ = await self._limiter.limit_result(exchange, cached, None)
+                response, _ = await self._limiter.limit_call_response(exchange, cached, None)
                 return response, None, 200
         send = functools.partial(self.send_call_and_answers, exchange, body, line, recheck)
         try:
-            whole, event, status = await self._limiter.watch_upstream(exchange, send)
+            whole, event, status = await self._limiter.run_with_circuit_breaker(exchange, send)
         finally:
-            await self._cache.delete_after_change(exchange)
-        response, event = await self._limiter.limit_result(exchange, whole, event)
+            await self._cache.delete_results_after_writing_call(exchange)
+        response, event = await self._limiter.limit_call_response(exchange, whole, event)
         if entry is not None and not self._limiter.is_cut(exchange, whole):
-            await self._cache.store_response(exchange, entry, response, status)
+            await self._cache.store_call_result_if_cacheable(exchange, entry, response, status)
         return response, event, status
 
     async def send_call_and_answers(
@@ -105,42 +105,45 @@ class UpstreamSender:
     ) -> tuple[bytes, bytes | None, int]:
         """Send a call, and the answers of people to what its server asks in the middle of it."""
         try:
-            answer = await self.try_upstream_call(exchange, body, line, recheck)
+            answer = await self.send_upstream_call_once(exchange, body, line, recheck)
         except UpstreamSessionForgotten:
-            await self._links.renew_upstream_session(exchange)
+            await self._links.replace_forgotten_upstream_session(exchange)
             await recheck()
-            answer = await self.try_upstream_call(exchange, body, line, recheck)
+            answer = await self.send_upstream_call_once(exchange, body, line, recheck)
         for _ in range(MAX_INPUT_ROUNDS):
             required = parse_input_required_result(answer[0]) if exchange.client is None else None
             if required is not None:
                 exchange.is_interactive = True
-            if required is None or await self.leaves_to_client(exchange, required, answer[0]):
+            if required is None or await self.should_client_answer_required_input(
+                exchange, required, answer[0]
+            ):
                 break
             if required.has_other_requests:  # which its client answers, and not together with people
                 await recheck()
-                answer = await self.try_upstream_call(
+                answer = await self.send_upstream_call_once(
                     exchange, body, line, recheck, is_retry=True, as_client=True
                 )
                 break
-            responses = await self._elicitations.answer_required_input(exchange, line, required)
+            responses = await self._elicitations.answer_required_elicitations(exchange, line, required)
             await recheck()
             retry = required.build_call_with_input_responses(body, responses)
-            answer = await self.try_upstream_call(exchange, retry, line, recheck, is_retry=True)
+            answer = await self.send_upstream_call_once(exchange, retry, line, recheck, is_retry=True)
         await self._tasks.record_task_owner(exchange, answer[0])
-        response, event = await self._server_requests.replace_refused_event(
+        response, event = await self._server_requests.replace_event_asking_refused_input(
             exchange, answer[0], answer[1], line
         )
         return response, event, answer[2]
 
-    async def leaves_to_client(self, exchange: Exchange, required: RequiredInput, response: bytes) -> bool:
+    async def should_client_answer_required_input(
+        self, exchange: Exchange, required: RequiredInput, response: bytes
+    ) -> bool:
         """Say whether the client itself is to answer what a server asks, as far as it may be passed on."""
-        if not can_client_answer(exchange, required):
+        if not can_client_answer_required_input(exchange, required):
             return False
-        return required.has_other_requests or not await self._server_requests.has_denied_question(
-            exchange, response
-        )
+        has_denied_question = self._server_requests.has_denied_elicitation_in_result
+        return required.has_other_requests or not await has_denied_question(exchange, response)
 
-    async def try_upstream_call(
+    async def send_upstream_call_once(
         self,
         exchange: Exchange,
         body: bytes,
@@ -154,9 +157,9 @@ class UpstreamSender:
         ids = SharedCallIds.create_call_ids(exchange, is_retry=is_retry)
         if exchange.client is None and not as_client:
             body = add_elicitation_to_stateless_call(body)
-        answer = await self._upstreams.send_call_when_ready(
+        answer = await self._upstreams.send_call_with_brake_recheck(
             exchange,
-            ids.set_call_ids(body) if ids else body,
+            ids.replace_call_ids_for_server(body) if ids else body,
             session=find_upstream_session(exchange),
             recheck=recheck,
         )
@@ -176,12 +179,14 @@ class UpstreamSender:
             ):
 
                 async def take_message(data: bytes) -> bool:
-                    if exchange.server.edition and is_server_request(data):  # its results may be cached
+                    if exchange.server.edition and is_server_request_or_unreadable(
+                        data
+                    ):  # its results may be cached
                         exchange.is_interactive = True
-                    is_held_back = await requests.take_server_message(data)
-                    return is_held_back or await questions.take_server_message(data)
+                    is_held_back = await requests.intercept_server_message(data)
+                    return is_held_back or await questions.intercept_server_message(data)
 
-                response, event = await read_call_response(
+                response, event = await relay_until_call_response(
                     answer,
                     exchange,
                     line,
@@ -193,15 +198,17 @@ class UpstreamSender:
         finally:
             answer.close()
 
-    async def send_own_request(self, exchange: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def send_request_of_gateway(self, exchange: Exchange, method: str, params: dict[str, Any]) -> bytes:
         """Return the response to a question of ours in the client's place. Raises UpstreamFailed, SessionOver."""
         try:
-            return await self.try_own_request(exchange, method, params)
+            return await self.send_request_of_gateway_once(exchange, method, params)
         except UpstreamSessionForgotten:
-            await self._links.renew_upstream_session(exchange)
-            return await self.try_own_request(exchange, method, params)
+            await self._links.replace_forgotten_upstream_session(exchange)
+            return await self.send_request_of_gateway_once(exchange, method, params)
 
-    async def try_own_request(self, exchange: Exchange, method: str, params: dict[str, Any]) -> bytes:
+    async def send_request_of_gateway_once(
+        self, exchange: Exchange, method: str, params: dict[str, Any]
+    ) -> bytes:
         headers = [BOTH, ("Content-Type", "application/json")]
         if exchange.client is None:
             names = (META_VERSION, META_CLIENT, META_CAPABILITIES)
@@ -221,11 +228,11 @@ class UpstreamSender:
             )
         number = create_request_id()
         body = answers.build_json_rpc_request(number, method, params)
-        answer = await self._upstreams.send_to_server(
+        answer = await self._upstreams.send_message_to_server(
             exchange.server, headers, body, session=find_upstream_session(exchange), caller=exchange.agent_id
         )
         try:
-            return await read_own_response(answer, number)
+            return await read_response_to_gateway_request(answer, number)
         finally:
             answer.close()
 
@@ -249,7 +256,7 @@ class SharedCallIds:
             return None
         return cls(create_request_id(), exchange.message.id, exchange.message.progress_token)
 
-    def set_call_ids(self, body: bytes) -> bytes:
+    def replace_call_ids_for_server(self, body: bytes) -> bytes:
         """Return a call as its server gets it."""
         fields = _fields(body) | {"id": encode_raw_json(self.number)}
         if self.token is not None:
@@ -278,7 +285,7 @@ class SharedCallIds:
         return sse.replace_event_data(event, _encode(fields | {"params": encode_raw_json(params)}))
 
 
-def can_client_answer(exchange: Exchange, required: RequiredInput) -> bool:
+def can_client_answer_required_input(exchange: Exchange, required: RequiredInput) -> bool:
     """Say whether the client answers itself what a server asks: it says that it can, or nothing else is asked."""
     capabilities = exchange.message.declared_capabilities
     return not required.questions or all(can_client_ask(capabilities, mode) for mode in required.modes)

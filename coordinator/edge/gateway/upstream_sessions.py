@@ -13,7 +13,7 @@ import msgspec
 from coordinator.actions.mcp.gateway_sessions import GatewayClient, StoredUpstreamSession
 from coordinator.edge.gateway.clients import ClientSessions
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_own_response
+from coordinator.edge.gateway.upstreams import BOTH, UpstreamClient, read_response_to_gateway_request
 from coordinator.errors import NotFound
 from coordinator.mcp.gateway import answers
 from coordinator.mcp.gateway.elicitation import add_elicitation_capability
@@ -44,48 +44,50 @@ class UpstreamSessions:
         ] = {}  # whether a server speaks without sessions, and until when
         self._beginning: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def attach_upstream_session(self, exchange: Exchange) -> Exchange:
+    async def exchange_with_upstream_session(self, exchange: Exchange) -> Exchange:
         """Return the exchange with what its server needs: a session of its own, or none. Raises UpstreamFailed."""
         if exchange.client is None:
-            if await self.check_stateless_server(exchange):
+            if await self.is_server_stateless(exchange):
                 return exchange
-            exchange = replace(exchange, client=await self.find_stateless_session(exchange))
+            exchange = replace(exchange, client=await self.find_session_of_stateless_client(exchange))
         assert exchange.client is not None
         if exchange.server.name in exchange.client.links:
             return exchange
-        return replace(exchange, client=await self.ensure_upstream_session(exchange, exchange.client))
+        return replace(exchange, client=await self.ensure_new_upstream_session(exchange, exchange.client))
 
-    async def renew_upstream_session(self, exchange: Exchange) -> None:
+    async def replace_forgotten_upstream_session(self, exchange: Exchange) -> None:
         """Have a session begun in place of one that its server forgot.
 
         Raises UpstreamSessionLost at a server's own endpoint, where that is its client's to do, and UpstreamFailed.
         """
         assert exchange.client is not None
         if exchange.client.endpoint == exchange.server.name:
-            raise await self.end_lost_session(exchange)
+            raise await self.end_client_session_upstream_lost(exchange)
         try:
-            exchange.client = await self.ensure_upstream_session(exchange, exchange.client)
+            exchange.client = await self.ensure_new_upstream_session(exchange, exchange.client)
         except UpstreamFailed as problem:
             raise UpstreamFailed(
                 str(problem)
             ) from None  # whatever it did, it did not run what was to be sent
 
-    async def end_lost_session(self, exchange: Exchange) -> UpstreamSessionLost:
+    async def end_client_session_upstream_lost(self, exchange: Exchange) -> UpstreamSessionLost:
         """End the client's session, which its server forgot; return what it is told."""
         assert exchange.client is not None
         await self._clients.end_client_session(exchange.client)
         exchange.is_sent = False
         return UpstreamSessionLost()
 
-    async def find_stateless_session(self, exchange: Exchange) -> GatewayClient:
+    async def find_session_of_stateless_client(self, exchange: Exchange) -> GatewayClient:
         """Return the session in which servers of older versions hear the calls of a stateless client."""
-        client = await self._clients.find_default_session(
+        client = await self._clients.ensure_default_client_session(
             exchange.caller_key.id, exchange.agent_id, VERSIONS[0]
         )
         client_info = {"name": exchange.client_name or "signalbox", "version": "1"}
         return replace(client, client=client_info, capabilities={})
 
-    async def ensure_upstream_session(self, exchange: Exchange, known_client: GatewayClient) -> GatewayClient:
+    async def ensure_new_upstream_session(
+        self, exchange: Exchange, known_client: GatewayClient
+    ) -> GatewayClient:
         """Return the client's session with another link to the server than the one that is known, if any."""
         name = exchange.server.name
         session_key = known_client.session_id, name
@@ -110,12 +112,12 @@ class UpstreamSessions:
         )
 
     @contextlib.asynccontextmanager
-    async def open_own_session(self, exchange: Exchange) -> AsyncIterator[Exchange]:
+    async def open_temporary_upstream_session(self, exchange: Exchange) -> AsyncIterator[Exchange]:
         """Give an exchange without a client a session that ends with the block; none where its server needs none.
 
         Raises UpstreamFailed.
         """
-        if await self.check_stateless_server(exchange):
+        if await self.is_server_stateless(exchange):
             yield exchange
             return
         client = GatewayClient("", "", exchange.caller_key.id, exchange.agent_id, VERSIONS[0])
@@ -145,9 +147,9 @@ class UpstreamSessions:
         }
         headers = [BOTH, ("Content-Type", "application/json")]
         body = answers.build_json_rpc_request("signalbox-begin", "initialize", params)
-        answer = await self.send_own_message(exchange, headers, body)
+        answer = await self.send_gateway_message_to_server(exchange, headers, body)
         try:
-            response = await read_own_response(answer, "signalbox-begin")
+            response = await read_response_to_gateway_request(answer, "signalbox-begin")
             session = answer.headers.get("mcp-session-id")
         finally:
             answer.close()
@@ -157,15 +159,17 @@ class UpstreamSessions:
             raise UpstreamFailed("refused to begin a session")
         headers.append(("Mcp-Protocol-Version", version))
         begun = answers.build_notification("notifications/initialized", {})
-        initialize_answer = await self.send_own_message(exchange, headers, begun, session=session)
+        initialize_answer = await self.send_gateway_message_to_server(
+            exchange, headers, begun, session=session
+        )
         initialize_answer.close()
         return StoredUpstreamSession(session, version)
 
-    async def send_own_message(
+    async def send_gateway_message_to_server(
         self, exchange: Exchange, headers: list[tuple[str, str]], body: bytes, session: str | None = None
     ) -> UpstreamAnswer:
         """Send a message of Signalbox's own for the agent, or the person, of an exchange. Raises UpstreamFailed."""
-        return await self._upstreams.send_to_server(
+        return await self._upstreams.send_message_to_server(
             exchange.server,
             headers,
             body,
@@ -174,7 +178,7 @@ class UpstreamSessions:
             person=exchange.person,
         )
 
-    async def check_stateless_server(self, exchange: Exchange) -> bool:
+    async def is_server_stateless(self, exchange: Exchange) -> bool:
         """Say whether the server speaks without sessions. What it did not say may only have failed: asked again."""
         now = asyncio.get_running_loop().time()
         is_stateless, until = self._eras.get(exchange.server.name, (False, 0.0))
@@ -188,9 +192,9 @@ class UpstreamSessions:
         headers = [BOTH, ("Content-Type", "application/json"), ("Mcp-Protocol-Version", STATELESS)]
         headers.append(("Mcp-Method", "server/discover"))
         body = answers.build_json_rpc_request("signalbox-discover", "server/discover", meta)
-        answer = await self.send_own_message(exchange, headers, body)
+        answer = await self.send_gateway_message_to_server(exchange, headers, body)
         try:
-            response = await read_own_response(answer, "signalbox-discover")
+            response = await read_response_to_gateway_request(answer, "signalbox-discover")
             return STATELESS in str(msgspec.json.decode(response).get("result", {}).get("supportedVersions"))
         except (UpstreamFailed, msgspec.MsgspecError, AttributeError):
             return False

@@ -89,7 +89,7 @@ class UpstreamClient:
         self.answers = AnswerByteLimits()
         self._tokens = AccessTokens(threads, self.http)
 
-    async def send_call_when_ready(
+    async def send_call_with_brake_recheck(
         self, exchange: Exchange, body: bytes, *, session: str | None, recheck: Look
     ) -> UpstreamAnswer:
         """Send a call that may run, or what else a brake holds. Raises UpstreamFailed, and what `recheck` raises.
@@ -134,7 +134,7 @@ class UpstreamClient:
             passed_headers.append(("Mcp-Protocol-Version", link.protocol_version))
         if when_ready and exchange.server.is_stdio:
             passed_headers.append((WHEN_READY, "1"))
-        return await self.send_to_server(
+        return await self.send_message_to_server(
             exchange.server,
             passed_headers,
             body,
@@ -146,7 +146,7 @@ class UpstreamClient:
             person=exchange.person,
         )
 
-    async def send_to_server(
+    async def send_message_to_server(
         self,
         server: UpstreamServer,
         headers: list[tuple[str, str]],
@@ -171,10 +171,10 @@ class UpstreamClient:
             all_headers.append(("Mcp-Session-Id", session))
         if server.is_stdio:
             # A digest: names of agents may hold letters that no header has, and would be taken for one another.
-            all_headers.append((CALLER, hash_agent_id(caller) if server.for_each_caller else "all"))
-            all_headers.append((ASKER, hash_agent_id(caller)))
+            all_headers.append((CALLER, hash_agent_id_for_stdio(caller) if server.for_each_caller else "all"))
+            all_headers.append((ASKER, hash_agent_id_for_stdio(caller)))
         if server.needs_token:
-            answer = await self.send_with_token(
+            answer = await self.send_with_access_token_retry(
                 server,
                 method,
                 all_headers,
@@ -200,10 +200,10 @@ class UpstreamClient:
                 f"rejected Signalbox's credentials ({answer.status}); an admin must renew them"
             )
         if answer.status == 503 and server.is_stdio:
-            host_problem = await read_host_problem(answer)
+            host_problem = await parse_stdio_host_error(answer)
             answer.close()
             raise UpstreamFailed(f"does not run: {host_problem}")
-        if session is not None and await check_session_forgotten(answer):
+        if session is not None and await is_upstream_session_unknown(answer):
             answer.close()
             raise UpstreamSessionForgotten
         if 300 <= answer.status < 400:
@@ -214,7 +214,7 @@ class UpstreamClient:
             )
         return answer
 
-    async def send_with_token(
+    async def send_with_access_token_retry(
         self,
         server: UpstreamServer,
         method: str,
@@ -258,12 +258,12 @@ class UpstreamClient:
         return answer
 
 
-def hash_agent_id(agent_id: str) -> str:
+def hash_agent_id_for_stdio(agent_id: str) -> str:
     """Return how an agent is told apart towards the host of stdio servers."""
     return hashlib.sha256(agent_id.encode(errors="surrogatepass")).hexdigest()
 
 
-async def check_session_forgotten(answer: UpstreamAnswer) -> bool:
+async def is_upstream_session_unknown(answer: UpstreamAnswer) -> bool:
     """Say whether a message was refused because the server does not know its session.
 
     That is 404. Many servers (those made with the official Python package before 2026, and from the TypeScript one's
@@ -271,10 +271,10 @@ async def check_session_forgotten(answer: UpstreamAnswer) -> bool:
     """
     if answer.status != 400 or answer.media_type == "text/event-stream":
         return answer.status == 404
-    return b"no valid session id" in (await read_answer_body(answer, MOST_ANSWER)).lower()
+    return b"no valid session id" in (await read_upstream_response_body(answer, MOST_ANSWER)).lower()
 
 
-async def read_host_problem(answer: UpstreamAnswer) -> str:
+async def parse_stdio_host_error(answer: UpstreamAnswer) -> str:
     """Return what the keeper of stdio servers says is wrong."""
     try:
         detail = msgspec.json.decode(await answer.read_whole_body(64 * 1024))["detail"]
@@ -283,7 +283,7 @@ async def read_host_problem(answer: UpstreamAnswer) -> str:
     return str(detail).rstrip(".")[:1_000]
 
 
-def is_response_to(body: bytes, number: Any) -> bool:
+def is_response_to_request_id(body: bytes, number: Any) -> bool:
     """Say whether a message is the response to this number; what is no response is not."""
     try:
         json_bounds.require_json_bounds(body)
@@ -296,15 +296,17 @@ def is_response_to(body: bytes, number: Any) -> bool:
     return is_response and (same or (head.id is None and head.error != NOTHING))
 
 
-def find_readable_response(body: bytes, number: Any) -> bytes | None:
+def parse_response_to_request_id(body: bytes, number: Any) -> bytes | None:
     """Return the response to this number, without lone surrogates, which cannot be read; None for what is none."""
-    if is_response_to(body, number):
+    if is_response_to_request_id(body, number):
         return body
     readable_body = json_bounds.replace_lone_surrogates(body)
-    return readable_body if readable_body != body and is_response_to(readable_body, number) else None
+    return (
+        readable_body if readable_body != body and is_response_to_request_id(readable_body, number) else None
+    )
 
 
-def is_response_body(body: bytes) -> bool:
+def is_jsonrpc_response_or_unreadable(body: bytes) -> bool:
     """Say whether a message is a response at all, or cannot be read, and so must not pass as something else."""
     try:
         head = _head(body)
@@ -313,7 +315,7 @@ def is_response_body(body: bytes) -> bool:
     return head.method is None
 
 
-def is_server_request(message: bytes) -> bool:
+def is_server_request_or_unreadable(message: bytes) -> bool:
     """Say whether a message asks its client something, or may: what cannot be read is taken for a request."""
     try:
         head = _head(message)
@@ -322,7 +324,7 @@ def is_server_request(message: bytes) -> bool:
     return head.method is not None and head.id is not None
 
 
-async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
+async def iterate_upstream_sse_events(answer: UpstreamAnswer, most: float = math.inf) -> AsyncIterator[bytes]:
     """Yield an answer's events. Raises UpstreamFailed, also where the stream goes on for too long, or is too much."""
     splitter, taken_bytes = sse.EventSplitter(), 0
     pieces = answer.iterate_body()
@@ -348,7 +350,9 @@ async def iterate_answer_events(answer: UpstreamAnswer, most: float = math.inf) 
             raise UpstreamFailed(f"sent {problem}", may_have_run=True) from None
 
 
-async def read_answer_body(answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN) -> bytes:
+async def read_upstream_response_body(
+    answer: UpstreamAnswer, most: int, within: float = BODY_WITHIN
+) -> bytes:
     """Return the body of an answer in one piece. Raises UpstreamFailed where it is too long, or too slow."""
     try:
         async with asyncio.timeout(within):
@@ -358,7 +362,7 @@ async def read_answer_body(answer: UpstreamAnswer, most: int, within: float = BO
         raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
-async def read_response(
+async def relay_until_response(
     answer: UpstreamAnswer,
     number: Any,
     line: ResponseStream | None,
@@ -376,26 +380,26 @@ async def read_response(
     Raises UpstreamFailed where none comes.
     """
     if answer.media_type != "text/event-stream":
-        body = await read_answer_body(answer, MOST_ANSWER, within)
-        response = find_readable_response(body.removeprefix(BYTE_ORDER_MARK), number)
+        body = await read_upstream_response_body(answer, MOST_ANSWER, within)
+        response = parse_response_to_request_id(body.removeprefix(BYTE_ORDER_MARK), number)
         if response is None:
             failure_text = "sent an answer that does not match the request" if body else "gave no answer"
             raise UpstreamFailed(f"{failure_text} ({answer.status})", may_have_run=True)
-        response = add_response_id(response, number)
+        response = add_missing_response_id(response, number)
         return (await transform(response) if transform else response), None
     position = position or sse.StreamPosition()
     try:
-        async for event in iterate_answer_events(answer):
+        async for event in iterate_upstream_sse_events(answer):
             position.update_position_from_event(event)
             data = sse.extract_event_data(event)
-            response = find_readable_response(data, number) if data else None
+            response = parse_response_to_request_id(data, number) if data else None
             if response is not None:
-                numbered_data = add_response_id(response, number)
+                numbered_data = add_missing_response_id(response, number)
                 changed = await transform(numbered_data) if transform else numbered_data
                 return changed, event if changed is data else sse.replace_event_data(event, changed)
             if take_message is not None and data and await take_message(data):
                 continue
-            if line is not None and not (data and is_response_body(data)):
+            if line is not None and not (data and is_jsonrpc_response_or_unreadable(data)):
                 await line.open_event_stream()
                 await line.send_event(on_message(event) if on_message else event)
     except AnswerInterrupted as problem:
@@ -408,24 +412,24 @@ async def read_response(
     raise StreamLeftOpen(failure_text, position, by_server=True)
 
 
-def add_response_id(response: bytes, number: Any) -> bytes:
+def add_missing_response_id(response: bytes, number: Any) -> bytes:
     """Return a response that names no request, which its client could not place, as the answer to this one."""
     if _head(response).id is not None:
         return response
     return _encode(_fields(response) | {"id": msgspec.Raw(_encode(number))})
 
 
-async def read_own_response(answer: UpstreamAnswer, number: str) -> bytes:
+async def read_response_to_gateway_request(answer: UpstreamAnswer, number: str) -> bytes:
     """Return the response to a request of ours. Raises UpstreamFailed where it does not come soon."""
     try:
         async with asyncio.timeout(OWN_WITHIN):
-            response, _ = await read_response(answer, number, None)
+            response, _ = await relay_until_response(answer, number, None)
     except TimeoutError:
         raise UpstreamFailed(f"did not answer within {OWN_WITHIN:.0f} seconds", may_have_run=True) from None
     return response
 
 
-async def read_call_response(
+async def relay_until_call_response(
     answer: UpstreamAnswer,
     exchange: Exchange,
     line: ResponseStream | None,
@@ -434,7 +438,7 @@ async def read_call_response(
     follow: Callable[..., Awaitable[tuple[bytes, bytes | None]]] | None = None,
     **changes: Any,
 ) -> tuple[bytes, bytes | None]:
-    """Return the response to a call as `read_response` does, within the time that the server has for a call.
+    """Return the response to a call as `relay_until_response` does, within the time that the server has for a call.
 
     `number` is the call's id at the server, where that is not its client's. `follow` gets the response of a stream
     that ended before it.
@@ -443,7 +447,7 @@ async def read_call_response(
     try:
         async with exchange.call_timeouts.limit_duration(exchange.call_seconds):
             try:
-                response, event = await read_response(
+                response, event = await relay_until_response(
                     answer, number, line, within=float(exchange.call_seconds), **changes
                 )
             except StreamLeftOpen as left_open:
@@ -451,14 +455,14 @@ async def read_call_response(
                     raise
                 return await follow(left_open, number, line, **changes)
             if exchange.server.is_stdio:
-                require_running_process(response)
+                require_stdio_process_running(response)
             return response, event
     except TimeoutError:
         failure_text = f"did not answer within {exchange.call_seconds} seconds"
         raise UpstreamFailed(failure_text, may_have_run=True) from None
 
 
-def require_running_process(response: bytes) -> None:
+def require_stdio_process_running(response: bytes) -> None:
     """Raise UpstreamFailed for a response that the host of stdio servers gives where the server's process ended."""
     if PROCESS_ENDED.encode() not in response:
         return
@@ -471,7 +475,7 @@ def require_running_process(response: bytes) -> None:
         raise UpstreamFailed(text or "has ended", may_have_run=True)
 
 
-async def send_final_response(
+async def send_final_response_to_client(
     line: ResponseStream, body: bytes, event: bytes | None, status: int = 200
 ) -> None:
     """Hand over a response: in the event in which it came, or as it came."""

@@ -97,6 +97,6 @@ class HookKeepAlive:
             await self._send({"type": "http.response.body", "body": b" ", "more_body": True})
             await asyncio.sleep(SIGN_EVERY)
 
-    async def finish_hook_answer(self, body: bytes) -> None:
+    async def send_hook_answer_body(self, body: bytes) -> None:
         """Send the answer behind the signs that were given."""
         await self._send({"type": "http.response.body", "body": body, "more_body": False})

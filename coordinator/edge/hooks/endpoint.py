@@ -22,17 +22,21 @@ from django.utils import timezone
 from coordinator.actions.sessions import tool_calls
 from coordinator.dialects.contract import AgentReply
 from coordinator.dialects.hooks import AgentHook, ShellLines, replace_unstorable_text, wrap_as_object
-from coordinator.edge.hooks.guard import GuardedCall, can_be_redelivered, explain_unasked_call
+from coordinator.edge.hooks.guard import (
+    GuardedCall,
+    can_hook_be_redelivered,
+    explain_unanswered_call_to_person,
+)
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.hooks.pending_hooks import HookApprovalWaiter
 from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
-from coordinator.edge.http.messages import Headers, get_operation, get_request_headers
+from coordinator.edge.http.messages import Headers, get_edge_operation_of_request, get_request_headers
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import BUDGETS_UNREAD, UNREAD, PolicyRulings, build_brake_ruling
-from coordinator.edge.polling.endpoints import get_seconds_parameter, is_parameter_on
+from coordinator.edge.polling.endpoints import get_seconds_query_parameter, is_query_parameter_on
 from coordinator.errors import QuotaReached, ServiceRestarting, SignalboxError, UnprocessableRequest
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
@@ -139,21 +143,21 @@ class HookEndpoint:
         wrong: edge.hooks.guard answers then.
         """
         admission = await self.authenticate_caller(call, scope)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
+        with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
             request = await self.parse_request(call, admission, reservation, scope, receive)
             if call.delivery.age is not None:  # its agent has gone on
                 call.late, call.ruling = True, NO_OPINION
-                await self.record_late_hook(request, call.delivery.denied)
+                await self.record_hook_delivered_too_late(request, call.delivery.denied)
                 return None
-            ruling = await self.decide_ruling(call, request)
-            active_brakes = await self.record_request(request, ruling)
+            ruling = await self.judge_hook_call(call, request)
+            active_brakes = await self.record_hook_and_find_brakes(request, ruling)
             return await self.respond_to_hook(call, request, ruling, active_brakes)
 
     # --- authenticate -------------------------------------------------------------------------------------
 
     async def authenticate_caller(self, call: GuardedCall, scope: Scope) -> Admission:
         """Return who posts the hook: a key that may write for this agent. Raises Unauthorized or Forbidden."""
-        admission = await self._auth.admit_program(scope, get_request_headers(scope))
+        admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
         admission.caller = call.caller = admission.caller.restrict_to_agent(self.dialect.name)
         return admission
 
@@ -169,11 +173,11 @@ class HookEndpoint:
     ) -> HookRequest:
         """Return the hook with what its address and headers say of it. Raises as `read_hook_body` does."""
         headers = get_request_headers(scope)
-        wait = get_seconds_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
+        wait = get_seconds_query_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
         hook, size = await self.read_hook_body(
-            call, reservation, scope, receive, get_operation(scope).body.key
+            call, reservation, scope, receive, get_edge_operation_of_request(scope).body.key
         )
-        if is_parameter_on(scope, "skill_hook"):
+        if is_query_parameter_on(scope, "skill_hook"):
             hook = call.hook = self.dialect.set_shell_lines_hooked_separately(hook)
         return HookRequest(
             hook,
@@ -184,8 +188,8 @@ class HookEndpoint:
             wait,
             call.delivery.sent_as,
             is_call=self.dialect.is_call_hook(hook),
-            has_no_prompt=is_parameter_on(scope, "hold"),
-            resumes_as=parse_entrypoint_header(headers) if is_parameter_on(scope, "defer") else None,
+            has_no_prompt=is_query_parameter_on(scope, "hold"),
+            resumes_as=parse_entrypoint_header(headers) if is_query_parameter_on(scope, "defer") else None,
         )
 
     async def read_hook_body(
@@ -222,24 +226,24 @@ class HookEndpoint:
         call.unread = call.hook.unread
         return call.hook, len(call.body)
 
-    async def read_stranger_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_unauthenticated_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         """Read the hook of a caller without a valid key, as far as a stranger may send.
 
         Raises as `read_hook_body` does.
         """
         sender = f"address:{find_client_network(get_client_address(scope).address)}"
-        with self._bodies.reserve_body(sender) as reservation:
+        with self._bodies.create_body_reservation(sender) as reservation:
             await self.read_hook_body(call, reservation, scope, receive, STRANGER)
 
     # --- decide -------------------------------------------------------------------------------------------
 
-    async def decide_ruling(self, call: GuardedCall, request: HookRequest) -> Ruling:
+    async def judge_hook_call(self, call: GuardedCall, request: HookRequest) -> Ruling:
         """Return what policy says of the call: rules, grants, shell lines and budgets; brakes wait in `respond`."""
         hook = request.hook
         if not request.is_call:
             return NO_OPINION
         if hook.unread is not None:
-            call.ruling = await self.judge_unread_call(request, hook.unread)
+            call.ruling = await self.judge_unparseable_hook_call(request, hook.unread)
             request.is_decided = call.ruling.decision != OBSERVE
             return call.ruling
         ruling = await self._rulings.judge_tool_call(
@@ -251,9 +255,9 @@ class HookEndpoint:
             find_moment=functools.partial(self.find_call_moment, request),
         )
         if hook.shell_lines is not None:
-            ruling = await self.judge_shell_lines(ruling, request, hook.shell_lines)
-        if self._rulings.has_budgets:
-            ruling = stricter_ruling(ruling, await self.judge_budgets(request))
+            ruling = await self.judge_call_with_shell_lines(ruling, request, hook.shell_lines)
+        if self._rulings.has_call_blocking_budgets:
+            ruling = stricter_ruling(ruling, await self.judge_hook_call_by_budgets(request))
         if ruling.decision == ALLOW and is_question_tool(hook.tool_name):
             ruling = NO_OPINION  # no rule knows the answer
         is_unruled_prompt = ruling.decision == OBSERVE and hook.name in self.dialect.prompts
@@ -262,39 +266,42 @@ class HookEndpoint:
             ruling = replace(ruling, decision=ASK, wait_seconds=None, deny_at_deadline=True)
         request.is_decided = ruling.decision != OBSERVE or hook.name in self.dialect.prompts
         call.ruling = stricter_ruling(
-            ruling, self._rulings.find_brake_ruling(request.possible_agent_names, request.where.hostname)
+            ruling,
+            self._rulings.find_cached_brake_ruling(request.possible_agent_names, request.where.hostname),
         )
         return ruling
 
     async def find_call_moment(self, request: HookRequest) -> CallMoment:
         """Return the call as its session's events name it. Raises ServiceBusy."""
-        hook, call = request.hook, await self.build_call(request)
+        hook, call = request.hook, await self.build_hook_tool_call_request(request)
         # A hook that names no call, at which the agent asks its person, comes after the one that reported the call.
         is_recorded = call.call_id is None and hook.name in self.dialect.prompts
         return CallMoment(
             call.session_id,
             hook.tool_name,
             wrap_as_object(hook.tool_input),
-            instants.from_microseconds(call.since_us),
+            instants.instant_from_microseconds(call.since_us),
             call.call_id,
             is_recorded=is_recorded,
             folder=call.folder,
         )
 
-    async def judge_unread_call(self, request: HookRequest, reason: str) -> Ruling:
+    async def judge_unparseable_hook_call(self, request: HookRequest, reason: str) -> Ruling:
         """Return the denial of a call that could not be read (`why`), where policy may ask about it or deny it."""
         hook = request.hook
-        await self._rulings.refresh_rules()
+        await self._rulings.refresh_policy_rules()
         tool = hook.tool_name if hook.has_tool_name else None
         partial_call = PartialCall(
             tool, None, request.caller.agent_id, agent_known=True, program=self.dialect.name
         )
-        worst = self._rulings.find_strictest_possible(partial_call)
+        worst = self._rulings.find_strictest_possible_ruling(partial_call)
         if request.has_no_prompt:  # whoever asks takes no answer for no
             worst = stricter_ruling(worst, Ruling(ASK, deny_at_deadline=True))
         return self.dialect.rule_on_unreadable_call(hook.name, worst, reason)
 
-    async def judge_shell_lines(self, ruling: Ruling, request: HookRequest, shell: ShellLines) -> Ruling:
+    async def judge_call_with_shell_lines(
+        self, ruling: Ruling, request: HookRequest, shell: ShellLines
+    ) -> Ruling:
         """Return the stricter of what policy says of a call and of the shell lines that run as part of it.
 
         Nothing is allowed for its lines' sake. Where there may be others than are known, a person is asked wherever a
@@ -327,7 +334,7 @@ class HookEndpoint:
         ruling = NO_OPINION if shell.is_persons else ruling
         return stricter_ruling(ruling, of_lines) if of_lines.decision in {ASK, DENY} else ruling
 
-    async def judge_budgets(self, request: HookRequest) -> Ruling:
+    async def judge_hook_call_by_budgets(self, request: HookRequest) -> Ruling:
         """Return what the budgets say of the call; its session is there before its first call is decided."""
         try:
             session = await self.find_session(request)
@@ -343,7 +350,9 @@ class HookEndpoint:
 
     # --- record -------------------------------------------------------------------------------------------
 
-    async def record_request(self, request: HookRequest, ruling: Ruling) -> tuple[ActiveBrake, ...] | None:
+    async def record_hook_and_find_brakes(
+        self, request: HookRequest, ruling: Ruling
+    ) -> tuple[ActiveBrake, ...] | None:
         """Have the hook written, with what policy says of it; return the brakes that are on, None if not known.
 
         What is decided goes on without a database that is busy: it is in the log, and will be in the session.
@@ -356,28 +365,28 @@ class HookEndpoint:
             refusals = (QuotaReached,)
         with contextlib.suppress(*refusals):
             read_back = brakes.load_active_brakes if is_readable_call else None
-            active_brakes: tuple[ActiveBrake, ...] | None = await self._recorder.record_hook(
+            active_brakes: tuple[ActiveBrake, ...] | None = await self._recorder.record_hook_events(
                 request.hook, request.where, request.size, ruling, read_back=read_back
             )
             return active_brakes
         return None
 
-    async def record_late_hook(self, request: HookRequest, denied: str | None) -> None:
+    async def record_hook_delivered_too_late(self, request: HookRequest, denied: str | None) -> None:
         """Write a hook whose agent has gone on, with why its call was not let run (`denied`)."""
-        await self._recorder.record_hook(request.hook, request.where, request.size)
+        await self._recorder.record_hook_events(request.hook, request.where, request.size)
         if denied is not None and request.is_call:
-            await self.record_denied_call(request, denied)
+            await self.record_result_of_denied_call(request, denied)
         else:
-            await self.record_unreported_end(request)
+            await self.record_call_end_without_hook(request)
 
-    async def record_denied_call(self, request: HookRequest, reason: str) -> None:
+    async def record_result_of_denied_call(self, request: HookRequest, reason: str) -> None:
         """Write the result of a call that does not run; no hook will tell it."""
-        hook, call = request.hook, await self.build_call(request)
+        hook, call = request.hook, await self.build_hook_tool_call_request(request)
         if call.call_id is not None:
             denied = self.dialect.build_denied_call_result_event(hook, call.session_id, call.call_id, reason)
             await self._recorder.write_hook_events(hook, [denied], 0, request.caller)
 
-    async def record_unreported_end(self, request: HookRequest) -> None:
+    async def record_call_end_without_hook(self, request: HookRequest) -> None:
         """Write the end of a call that runs and of whose result no hook will tell."""
         if request.hook.name not in self.dialect.without_result:
             return
@@ -389,9 +398,11 @@ class HookEndpoint:
 
     async def find_session(self, request: HookRequest) -> KnownSession:
         """Return the hook's session. Raises ServiceBusy where the database does not answer soon."""
-        return await self._recorder.find_hook_session(request.hook, request.where, within=DECIDE_WITHIN)
+        return await self._recorder.find_or_create_hook_session(
+            request.hook, request.where, within=DECIDE_WITHIN
+        )
 
-    async def build_call(self, request: HookRequest) -> ToolCallRequest:
+    async def build_hook_tool_call_request(self, request: HookRequest) -> ToolCallRequest:
         """Return the call that the hook asks about. Raises as `find_session` does."""
         if request.call is None:
             session = await self.find_session(request)
@@ -418,20 +429,20 @@ class HookEndpoint:
                 else None
             )
         elif request.is_call:
-            reply = await self.wait_for_brake(call, request, ruling, active_brakes)
+            reply = await self.hold_call_until_brake_release(call, request, ruling, active_brakes)
             if reply is None and request.is_decided:
                 reply = await self.decide_call(request, ruling)
                 if ruling.decision != DENY and (reply is None or reply.denial is None):
                     # It waited for a person, or for the database; meanwhile a brake may have been put on.
-                    reply = await self.wait_for_brake(call, request, ruling) or reply
+                    reply = await self.hold_call_until_brake_release(call, request, ruling) or reply
         if reply is not None and reply.denial is not None:
             with contextlib.suppress(SignalboxError):  # what was decided goes out all the same
-                await self.record_denied_call(request, reply.denial)
+                await self.record_result_of_denied_call(request, reply.denial)
         else:
-            await self.record_unreported_end(request)
-        return await self.add_notes(call, request, reply)
+            await self.record_call_end_without_hook(request)
+        return await self.add_session_notes_to_reply(call, request, reply)
 
-    async def wait_for_brake(
+    async def hold_call_until_brake_release(
         self,
         call: GuardedCall,
         request: HookRequest,
@@ -468,7 +479,7 @@ class HookEndpoint:
         session = await self.find_session(request)
         if session.driven and ruling.decision == OBSERVE:
             return None  # its runner is asked, and puts the question before people in the agent's own words
-        call = await self.build_call(request)
+        call = await self.build_hook_tool_call_request(request)
         if ruling.decision in {ALLOW, DENY}:
             record_ruling = functools.partial(
                 tool_calls.record_policy_ruling,
@@ -477,18 +488,20 @@ class HookEndpoint:
                 actor=request.caller.caller_actor,
                 now=timezone.now(),
             )
-            await self._recorder.perform_hook_work(record_ruling, within=DECIDE_WITHIN)
+            await self._recorder.run_hook_work_in_writer(record_ruling, within=DECIDE_WITHIN)
             return self.dialect.reply_with_ruling(request.hook, ruling)
         try:
             return await self.ask_person(request, call, ruling)
         except SignalboxError as problem:
-            if not (isinstance(problem, ServiceRestarting) and can_be_redelivered(request.sent_as, ruling)):
+            if not (
+                isinstance(problem, ServiceRestarting) and can_hook_be_redelivered(request.sent_as, ruling)
+            ):
                 # The guard answers; where that is a denial, the call has its result.
-                reason = explain_unasked_call(problem, ruling)
+                reason = explain_unanswered_call_to_person(problem, ruling)
                 reply = self.dialect.reply_when_no_person_decides(request.hook.name, ruling, reason)
                 if reply is not None and reply.denial is not None:
                     with contextlib.suppress(SignalboxError):
-                        await self.record_denied_call(request, reply.denial)
+                        await self.record_result_of_denied_call(request, reply.denial)
             raise
 
     async def ask_person(
@@ -522,7 +535,7 @@ class HookEndpoint:
         unmasked = tool_calls.restore_masked_answer_secrets(settled, request.call)
         return self.dialect.reply_with_person_verdict(hook, request.call, unmasked or CANNOT_RUN)
 
-    async def add_notes(
+    async def add_session_notes_to_reply(
         self, call: GuardedCall, request: HookRequest, reply: AgentReply | None
     ) -> AgentReply | None:
         """Return the reply with the notes that people wrote to the session's agent."""
@@ -531,7 +544,7 @@ class HookEndpoint:
             return reply
         if (
             not self.dialect.can_reply_carry_model_note(request.hook)
-            or not await self._notes.check_pending_notes()
+            or not await self._notes.has_pending_notes()
         ):
             return reply
         if reply is None and call.ruling is not None and call.ruling.decision in {ASK, DENY}:
@@ -539,7 +552,9 @@ class HookEndpoint:
         try:
             session = await self.find_session(request)
             through = f"{AGENT_TITLES[self.dialect.name]}'s hook {request.hook.name}"
-            text = await self._notes.take_session_notes(session.session_id, through, given_to=request.sent_as)
+            text = await self._notes.consume_session_notes(
+                session.session_id, through, given_to=request.sent_as
+            )
             return self.dialect.add_model_note_to_reply(request.hook, reply, text) if text else reply
         except Exception as problem:  # what was decided goes out all the same
             log.warning("A hook %s is answered without its note: %s", request.hook.name, str(problem).strip())
@@ -571,9 +586,9 @@ def build_session_location(
     )
 
 
-def read_hook_wait(scope: Scope) -> float:
+def parse_hook_wait_seconds(scope: Scope) -> float:
     """Return for how many seconds the hook waits for a person, as its address says."""
     try:
-        return get_seconds_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
+        return get_seconds_query_parameter(scope, "wait", default=WAIT, most=LONGEST_WAIT)
     except UnprocessableRequest:  # the endpoint refuses it
         return WAIT

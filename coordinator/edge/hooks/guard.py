@@ -71,7 +71,7 @@ class GuardedEndpoint(Protocol):
     async def answer_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> AgentReply | None:
         """Return the hook's answer, None for no opinion."""
 
-    async def read_stranger_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_unauthenticated_hook(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         """Read the hook into `call`."""
 
 
@@ -90,7 +90,7 @@ class HookGuard:
         self._rulings = rulings
         self._longest_wait = longest_wait
 
-    async def guard_hook(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_hook_with_fallback(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one hook in and answer it; empty, which leaves everything to the agent, unless policy speaks."""
         call = GuardedCall()
         try:
@@ -99,9 +99,9 @@ class HookGuard:
             log.exception("It cannot be told how a hook was delivered")
         if call.delivery.sent_as is None:
             answer = await self.decide_hook_answer(call, scope, receive)
-            await send_hook_answer(send, answer, self.build_call_headers(call))
+            await send_hook_answer(send, answer, self.build_hook_answer_headers(call))
             return
-        keep_alive = HookKeepAlive(send, functools.partial(self.build_wait_headers, call))
+        keep_alive = HookKeepAlive(send, functools.partial(self.build_pending_request_headers, call))
         try:
             async with keep_alive:
                 answer = await self.decide_hook_answer(call, scope, receive)
@@ -110,9 +110,9 @@ class HookGuard:
                 raise
             answer = {"signalbox": {"status": problem.status, "detail": str(problem.detail)}}
         if keep_alive.begun:
-            await keep_alive.finish_hook_answer(b"" if answer is None else json.dumps(answer).encode())
+            await keep_alive.send_hook_answer_body(b"" if answer is None else json.dumps(answer).encode())
         else:
-            await send_hook_answer(send, answer, self.build_call_headers(call))
+            await send_hook_answer(send, answer, self.build_hook_answer_headers(call))
 
     async def decide_hook_answer(self, call: GuardedCall, scope: Scope, receive: Receive) -> Answer | None:
         """Return the answer, None for no opinion. Raises the problem that is told by its status."""
@@ -131,7 +131,9 @@ class HookGuard:
             problem = ServiceRestarting("Signalbox is stopping.")
         if reply is not None:
             return reply.answer
-        if isinstance(problem, ServiceRestarting) and can_be_redelivered(call.delivery.sent_as, call.ruling):
+        if isinstance(problem, ServiceRestarting) and can_hook_be_redelivered(
+            call.delivery.sent_as, call.ruling
+        ):
             raise problem
         if not is_unknown_caller(call, problem):
             reply = await self.build_fallback_answer(call, problem, scope, receive)
@@ -144,7 +146,7 @@ class HookGuard:
             raise problem
         return None
 
-    def build_wait_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
+    def build_pending_request_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]] | None:
         """Return what the line of a waiting call says of it; None for one that nobody is asked about yet."""
         if call.ruling is None or call.hook is None or call.late:
             return None
@@ -152,11 +154,11 @@ class HookGuard:
         if call.ruling.decision != ASK and not (prompts and call.ruling.decision == OBSERVE):
             return None
         asks_in_terminal = call.ruling.decision == ASK
-        is_certain = can_be_redelivered(call.delivery.sent_as, call.ruling)
+        is_certain = can_hook_be_redelivered(call.delivery.sent_as, call.ruling)
         pending_value = b"yes" if is_certain else b"ask" if asks_in_terminal else b"no"
-        return [*self.build_call_headers(call), (HOLDS, pending_value)]
+        return [*self.build_hook_answer_headers(call), (HOLDS, pending_value)]
 
-    def build_call_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
+    def build_hook_answer_headers(self, call: GuardedCall) -> list[tuple[bytes, bytes]]:
         """Return the headers that say which hook is answered, and which tools are held for its caller, if known."""
         sent_as = call.delivery.sent_as
         headers = [(ID, sent_as.encode())] if sent_as is not None else []
@@ -164,9 +166,9 @@ class HookGuard:
             return headers
         try:
             caller = PartialCall(agent_id=call.caller.agent_id, agent_known=True, program=self._dialect.name)
-            guarded_tools = self._rulings.list_guarded_tools(caller)
+            guarded_tools = self._rulings.list_offline_blocked_tools(caller)
             if guarded_tools is not None:
-                packed = encode_guarded_tools(tuple(guarded_tools))
+                packed = encode_offline_blocked_tools(tuple(guarded_tools))
                 headers.append((HELD, packed if len(packed) <= MOST_HELD else b'[["hold","*"]]'))
         except Exception:  # it goes with answers that must not fail
             log.exception("It cannot be told which calls are held")
@@ -180,17 +182,17 @@ class HookGuard:
             return None
         try:
             if not call.reading:
-                await self.read_hook_safely(call, scope, receive)
+                await self.read_hook_or_log_failure(call, scope, receive)
             if call.hook is not None and not self._dialect.is_call_hook(call.hook):
                 return None
             if call.ruling is None:
-                await self._rulings.refresh_rules()
+                await self._rulings.refresh_policy_rules()
             # Which hook about a call it is, None for one that may be any other, and what policy says at worst.
             name = call.hook.name if call.hook is not None else self._dialect.guess_call_hook(call.body)
-            ruling = call.ruling or self.find_strictest_ruling(call)
+            ruling = call.ruling or self.find_strictest_hook_ruling(call)
             if problem is not None and call.hook is not None and name is not None:
                 log_undecided_hook(call.hook, problem)
-            fallback_reason = explain_unasked_call(problem, ruling)
+            fallback_reason = explain_unanswered_call_to_person(problem, ruling)
             if name is not None and call.unread is not None and call.ruling is None:
                 is_broken = call.hook is not None or isinstance(problem, UnprocessableRequest)
                 ruling, fallback_reason = (
@@ -206,24 +208,24 @@ class HookGuard:
             log.exception("A hook is denied because Signalbox met an error")
             return self._last_resort
 
-    async def read_hook_safely(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
+    async def read_hook_or_log_failure(self, call: GuardedCall, scope: Scope, receive: Receive) -> None:
         try:
             async with asyncio.timeout(LATE):
-                await self._endpoint.read_stranger_hook(call, scope, receive)
+                await self._endpoint.read_unauthenticated_hook(call, scope, receive)
         except Exception as problem:
             log.warning("A hook cannot be read: %s", str(problem).strip())
 
-    def find_strictest_ruling(self, call: GuardedCall) -> Ruling:
+    def find_strictest_hook_ruling(self, call: GuardedCall) -> Ruling:
         """Return the strictest that policy may say of the call and of the shell lines that run as part of it."""
         partial_call = self.build_partial_call(call)
-        worst = self._rulings.find_strictest_possible(partial_call)
+        worst = self._rulings.find_strictest_possible_ruling(partial_call)
         shell = call.hook.shell_lines if call.hook is not None else None
         if shell is None or call.hook is None:
             return worst
         texts = self._dialect.shell_line_subjects(call.hook, shell)
         for text in [*texts, *([None] if shell.problem else [])]:
             line = replace(partial_call, tool=shell.tool, text=text)
-            worst = stricter_ruling(worst, self._rulings.find_strictest_possible(line))
+            worst = stricter_ruling(worst, self._rulings.find_strictest_possible_ruling(line))
         return worst
 
     def build_partial_call(self, call: GuardedCall) -> PartialCall:
@@ -240,16 +242,16 @@ class HookGuard:
 
 
 @functools.lru_cache(maxsize=256)
-def encode_guarded_tools(guarded_tools: tuple[tuple[str, str], ...]) -> bytes:
+def encode_offline_blocked_tools(guarded_tools: tuple[tuple[str, str], ...]) -> bytes:
     return json.dumps(guarded_tools, separators=(",", ":")).encode("ascii")
 
 
-def can_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:
+def can_hook_be_redelivered(sent_as: str | None, ruling: Ruling | None) -> bool:
     """Say whether the call is one that is asked and held for certain, and whoever sent it comes back."""
     return sent_as is not None and ruling is not None and ruling.decision == ASK and ruling.deny_at_deadline
 
 
-def explain_unasked_call(problem: Exception | None, ruling: Ruling) -> str:
+def explain_unanswered_call_to_person(problem: Exception | None, ruling: Ruling) -> str:
     """Return why nobody could be asked, for the person at the agent's prompt; nothing where nobody need be."""
     if ruling.decision != ASK:
         return ""

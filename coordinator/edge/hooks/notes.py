@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import notes
 from coordinator.feed.reader import FeedChange
-from coordinator.lib.fair_queue import clear_caller
+from coordinator.lib.fair_queue import clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.sessions.notes import format_notes_for_agent, sessions_with_waiting_notes
@@ -40,21 +40,23 @@ class PendingNotes:
         self._waiting: frozenset[str] = frozenset()
         self._until = 0.0
         self._reading: asyncio.Task[None] | None = None
-        hub.listeners.append(self.refresh_changed_notes)
+        hub.listeners.append(self.reload_pending_notes_on_change)
 
-    def refresh_changed_notes(self, batch: Sequence[FeedChange]) -> None:
+    def reload_pending_notes_on_change(self, batch: Sequence[FeedChange]) -> None:
         """Read anew for whom notes wait, where one was written or handed over."""
         if any(change.topic == TOPIC for change in batch):
             self._until = 0.0
-            self.start_reading_notes()
+            self.start_loading_sessions_with_notes()
 
-    async def check_pending_notes(self) -> bool:
+    async def has_pending_notes(self) -> bool:
         """Say whether a note waits for anybody."""
         if self._until <= asyncio.get_running_loop().time():
-            await asyncio.wait([self.start_reading_notes()], timeout=WITHIN)
+            await asyncio.wait([self.start_loading_sessions_with_notes()], timeout=WITHIN)
         return bool(self._waiting)
 
-    async def take_session_notes(self, session_id: str, through: str, *, given_to: str | None = None) -> str:
+    async def consume_session_notes(
+        self, session_id: str, through: str, *, given_to: str | None = None
+    ) -> str:
         """Return what the agent of this session is to read now; empty where nothing waits, or cannot be had."""
         if session_id not in self._waiting:
             return ""
@@ -82,27 +84,27 @@ class PendingNotes:
             first()
             taking.cancel()
 
-    async def add_notes_to_response(
+    async def add_session_notes_to_response(
         self, session_id: str, through: str, response: bytes, event: bytes | None
     ) -> tuple[bytes, bytes | None]:
         """Return a call's response with the notes of its session, and without its event where it carries any."""
         if (
-            not await self.check_pending_notes()
+            not await self.has_pending_notes()
             or session_id not in self._waiting
-            or add_text_to_result(response, "") is None
+            or append_text_to_tool_result(response, "") is None
         ):
             return response, event
-        text = await self.take_session_notes(session_id, through)
-        body_with_notes = add_text_to_result(response, text) if text else None
+        text = await self.consume_session_notes(session_id, through)
+        body_with_notes = append_text_to_tool_result(response, text) if text else None
         return (response, event) if body_with_notes is None else (body_with_notes, None)
 
-    def start_reading_notes(self) -> asyncio.Task[None]:
+    def start_loading_sessions_with_notes(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.read_waiting_sessions())
+            self._reading = asyncio.ensure_future(self.load_sessions_with_notes())
         return self._reading
 
-    async def read_waiting_sessions(self) -> None:
-        clear_caller()
+    async def load_sessions_with_notes(self) -> None:
+        clear_current_caller()
         loop = asyncio.get_running_loop()
         try:
             while self._until <= loop.time():
@@ -113,7 +115,7 @@ class PendingNotes:
             self._until = loop.time() + WITHIN
 
 
-def add_text_to_result(response: bytes, text: str) -> bytes | None:
+def append_text_to_tool_result(response: bytes, text: str) -> bytes | None:
     """Return a tool's result with a text added to its content, all else as it was; None where it has no content."""
     try:
         fields = _fields(response)

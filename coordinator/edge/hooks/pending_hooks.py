@@ -104,11 +104,11 @@ class HookApprovalWaiter:
                 waiter = HookWaiter(
                     actor, wait, deadline, outlasts, still_allowed, disconnect_watcher, sent_as
                 )
-                return call_request, await self.wait_until_hook_settled(call_request, ruling, waiter)
+                return call_request, await self.wait_until_hook_decided(call_request, ruling, waiter)
             finally:
                 self._calls -= Counter(calls)
 
-    async def wait_until_hook_settled(
+    async def wait_until_hook_decided(
         self, call_request: ToolCallRequest, ruling: Ruling, waiter: HookWaiter
     ) -> Settled:
         settled_call = await self._threads.run_in_thread(
@@ -134,15 +134,15 @@ class HookApprovalWaiter:
                 sent_as=waiter.sent_as and f"{waiter.sent_as}:{attempt}",
                 waited_by=workers.get_own_worker_name(),
             )
-            settled = await self.wait_for_shared_request(row, call_request, waiter)
+            settled = await self.wait_for_hook_permission_request(row, call_request, waiter)
             if settled["status"] == "withdrawn":
                 if settled["reason"] not in ANOTHER_LEFT:
                     return TERMINAL
-            elif await self.take_settled_verdict(settled, call_request, waiter):
+            elif await self.consume_verdict_for_hook_call(settled, call_request, waiter):
                 return settled
         return SILENCE if waiter.deadline <= timezone.now() else TERMINAL
 
-    async def take_settled_verdict(
+    async def consume_verdict_for_hook_call(
         self, settled: Settled, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> bool:
         """Say whether this call may have what was settled. An approval of one call is the first's who takes it."""
@@ -156,22 +156,22 @@ class HookApprovalWaiter:
         )
         return settled_verdict or not settled["allowed"]
 
-    async def wait_for_shared_request(
+    async def wait_for_hook_permission_request(
         self, row: PermissionRequest, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> Settled:
         try:
-            settled = await self.wait_for_settlement(row, call_request, waiter)
+            settled = await self.wait_for_hook_request_decision(row, call_request, waiter)
             await waiter.still_allowed()
         except asyncio.CancelledError:  # the line is dead, and the server will not wait until we have noticed
-            self.close_request_in_background(row, waiter, GONE)
+            self.close_hook_request_in_background(row, waiter, GONE)
             raise
         except Unauthorized:
             await asyncio.wait(
-                [self.close_request_in_background(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
+                [self.close_hook_request_in_background(row, waiter, KEY_OVER)], timeout=LEAVE_WITHIN
             )
             raise
         except Exception:
-            self.close_request_in_background(row, waiter, BROKEN)
+            self.close_hook_request_in_background(row, waiter, BROKEN)
             raise
         if settled is not None and settled["status"] != "elsewhere":
             return settled
@@ -189,14 +189,14 @@ class HookApprovalWaiter:
             shared_request = await self._threads.run_in_thread(
                 tool_calls.find_call_question_answer, row.request_id, call_request, timezone.now()
             )
-            return shared_request or await self.record_hook_pending(
+            return shared_request or await self.record_hook_request_deferred(
                 row, waiter, f"Nobody answered in Signalbox within {waiter.wait:.0f} s."
             )
         if settled is None and not has_caller_gone and waiter.outlasts:
-            pending_hook = await self.record_hook_pending(row, waiter, RESTART)
+            pending_hook = await self.record_hook_request_deferred(row, waiter, RESTART)
             if pending_hook is not SILENCE:
                 return pending_hook
-        leaving = self.close_request_in_background(
+        leaving = self.close_hook_request_in_background(
             row, waiter, ELSEWHERE if settled else GONE if has_caller_gone else RESTARTED
         )
         await asyncio.wait([leaving], timeout=LEAVE_WITHIN)
@@ -206,7 +206,9 @@ class HookApprovalWaiter:
             raise ServiceRestarting(RESTART)
         return TERMINAL
 
-    async def record_hook_pending(self, row: PermissionRequest, waiter: HookWaiter, reason: str) -> Settled:
+    async def record_hook_request_deferred(
+        self, row: PermissionRequest, waiter: HookWaiter, reason: str
+    ) -> Settled:
         """Have it on record that the agent is told to wait, where its request outlasts this hook; else silence."""
         if not waiter.outlasts:
             return SILENCE
@@ -218,14 +220,14 @@ class HookApprovalWaiter:
             or SILENCE
         )
 
-    async def wait_for_settlement(
+    async def wait_for_hook_request_decision(
         self, row: PermissionRequest, call_request: ToolCallRequest, waiter: HookWaiter
     ) -> Settled | None:
         """Wait by the card, and be counted among those who do."""
         self._sharing[row.request_id] += 1
         try:
             return await self._waits.wait_until(
-                functools.partial(find_settled_verdict, row.request_id, call_request),
+                functools.partial(find_hook_request_verdict, row.request_id, call_request),
                 topics=[f"permission_requests:{row.pk}", f"events:{call_request.session_id}"],
                 timeout=max(0.0, (waiter.deadline - timezone.now()).total_seconds()),
                 still_allowed=waiter.still_allowed,
@@ -234,16 +236,18 @@ class HookApprovalWaiter:
         finally:
             self._sharing -= Counter([row.request_id])
 
-    def close_request_in_background(
+    def close_hook_request_in_background(
         self, row: PermissionRequest, waiter: HookWaiter, reason: str
     ) -> asyncio.Future[None]:
         """Have the card closed, whatever becomes of the hook meanwhile; once done, it is."""
-        task = asyncio.ensure_future(self.close_hook_request(row, waiter, reason))
+        task = asyncio.ensure_future(self.close_hook_request_if_unawaited(row, waiter, reason))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
         return task
 
-    async def close_hook_request(self, row: PermissionRequest, waiter: HookWaiter, reason: str) -> None:
+    async def close_hook_request_if_unawaited(
+        self, row: PermissionRequest, waiter: HookWaiter, reason: str
+    ) -> None:
         """Close the card, unless somebody with the same question still waits by it."""
         if self._sharing[row.request_id]:
             return
@@ -261,6 +265,6 @@ class HookApprovalWaiter:
             log.exception("The card of %s could not be closed; it expires at its deadline.", row.request_id)
 
 
-def find_settled_verdict(request_id: str, call_request: ToolCallRequest) -> Settled | None:
+def find_hook_request_verdict(request_id: str, call_request: ToolCallRequest) -> Settled | None:
     question_answer = tool_calls.find_call_question_answer(request_id, call_request, timezone.now())
     return None if question_answer is not None and question_answer["status"] == "expired" else question_answer

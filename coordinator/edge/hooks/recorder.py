@@ -71,14 +71,14 @@ class HookRecorder:
         self._writing: set[asyncio.Task[Any]] = set()
         self._lost: dict[str, Counter[str]] = {}  # hooks by name, by the agent's session id
 
-    async def find_hook_session(
+    async def find_or_create_hook_session(
         self, hook: AgentHook, location: SessionLocation, *, within: float = WRITE_WITHIN
     ) -> KnownSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
         cached_session = self.get_cached_session(hook, location)
         if cached_session is None:
-            cached_session = await self.perform_hook_work(
-                functools.partial(find_active_session, hook, location), within=within
+            cached_session = await self.run_hook_work_in_writer(
+                functools.partial(reopen_or_create_hook_session, hook, location), within=within
             )
             self.cache_hook_session(hook, location, cached_session)
         return cached_session
@@ -108,7 +108,7 @@ class HookRecorder:
         until = asyncio.get_running_loop().time() + min(KNOWN_FOR, settings.SESSION_SILENT_AFTER / 2)
         self._known_sessions[key] = CachedSession(known_session, until, location.driven)
 
-    async def record_hook(
+    async def record_hook_events(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -124,22 +124,24 @@ class HookRecorder:
         """
         cached_session = self.get_cached_session(hook, location)
         events = (
-            None if cached_session is None else self.build_independent_events(hook, cached_session, ruling)
+            None
+            if cached_session is None
+            else self.build_hook_events_without_database(hook, cached_session, ruling)
         )
         if events is None:
-            return await self.await_hook_write(
+            return await self.await_hook_write_briefly(
                 hook,
-                self.record_dependent_hook(
+                self.record_hook_needing_database(
                     hook, location, size, ruling, read_back=read_back, known_session=cached_session
                 ),
             )
         if events and size < SLOW_TO_PREPARE and hook.session not in self._lost:
-            return await self.write_hook_now(hook, events, size, location.by, read_back)
-        return await self.await_hook_write(
-            hook, self.write_events_with_losses(hook, events, size, location.by, read_back)
+            return await self.write_hook_events_directly(hook, events, size, location.by, read_back)
+        return await self.await_hook_write_briefly(
+            hook, self.write_lost_hooks_and_events(hook, events, size, location.by, read_back)
         )
 
-    async def write_hook_now(
+    async def write_hook_events_directly(
         self,
         hook: AgentHook,
         events: list[NewEvent],
@@ -149,33 +151,33 @@ class HookRecorder:
     ) -> Any:
         """Write as `_soon` has it done, but without a task of its own where nothing goes wrong, for most hooks."""
         try:
-            job = self._writer.begin_group_write(
+            job = self._writer.enqueue_small_event_write(
                 events, deadline=time.monotonic() + WRITE_WITHIN, size=size, read_back=read_back
             )
         except (ServiceBusy, QuotaReached):
-            return await self.await_hook_write(
-                hook, self.write_events_with_losses(hook, events, size, key, read_back)
+            return await self.await_hook_write_briefly(
+                hook, self.write_lost_hooks_and_events(hook, events, size, key, read_back)
             )
         is_answered = False
         try:
-            is_answered = await self._writer.wait_until_answered(job, within=settings.HOOK_ANSWER_AFTER)
+            is_answered = await self._writer.wait_until_job_answered(job, within=settings.HOOK_ANSWER_AFTER)
         finally:
             if not is_answered:  # or whoever waited was called off
-                self.start_hook_write(hook, self.finish_hook_write(hook, job, key))
+                self.start_hook_write(hook, self.wait_for_hook_write_job(hook, job, key))
         if not is_answered:
             return None
         if job.is_refused:
-            return await self.await_hook_write(hook, self.finish_hook_write(hook, job, key))
+            return await self.await_hook_write_briefly(hook, self.wait_for_hook_write_job(hook, job, key))
         return job.read_values
 
-    async def finish_hook_write(self, hook: AgentHook, job: WriteJob, key: KeyIdentity | None) -> Any:
+    async def wait_for_hook_write_job(self, hook: AgentHook, job: WriteJob, key: KeyIdentity | None) -> Any:
         """Wait for a job that was begun, as `_write` does."""
         try:
-            return raise_for_refusal(await self._writer.wait_for_write(job)).read_values
+            return raise_for_refused_events(await self._writer.wait_for_write_result(job)).read_values
         except NotFound:
-            return await self.rewrite_for_new_session(hook, job.items, job.size, key, job.read_back)
+            return await self.rewrite_events_of_deleted_session(hook, job.items, job.size, key, job.read_back)
 
-    async def record_dependent_hook(
+    async def record_hook_needing_database(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -194,14 +196,15 @@ class HookRecorder:
             known_session = self.get_cached_session(hook, location)
             if (
                 known_session is not None
-                and (events := self.build_independent_events(hook, known_session, ruling)) is not None
+                and (events := self.build_hook_events_without_database(hook, known_session, ruling))
+                is not None
             ):
-                return await self.write_events_with_losses(hook, events, size, location.by, read_back)
+                return await self.write_lost_hooks_and_events(hook, events, size, location.by, read_back)
         finding = asyncio.get_running_loop().create_future()
         if known_session is None:
             self._finding.setdefault(key, finding)
         try:
-            return await self.find_session_and_write(
+            return await self.find_session_and_write_hook(
                 hook, location, size=size, ruling=ruling, known_session=known_session, read_back=read_back
             )
         finally:
@@ -209,7 +212,7 @@ class HookRecorder:
             if self._finding.get(key) is finding:
                 del self._finding[key]
 
-    def build_independent_events(
+    def build_hook_events_without_database(
         self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
     ) -> list[NewEvent] | None:
         """Return the hook's events, None where what is written depends on what the database holds."""
@@ -222,10 +225,10 @@ class HookRecorder:
             return None
         if dialect.sends_pieces and (hook.name in dialect.turn_ends or dialect.extract_message_piece(hook)):
             return None
-        events = self.build_plain_events(hook, known_session.session_id, ruling)
+        events = self.build_events_from_hook_only(hook, known_session.session_id, ruling)
         return None if any(is_result_without_call(event) for event in events) else events
 
-    async def find_session_and_write(
+    async def find_session_and_write_hook(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -236,8 +239,8 @@ class HookRecorder:
         read_back: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
-        with self.take_lost_hooks(hook) as lost:
-            make = functools.partial(self.make_hook_events, hook, location, ruling, lost)
+        with self.claim_lost_hooks(hook) as lost:
+            make = functools.partial(self.find_session_and_build_events, hook, location, ruling, lost)
             try:
                 written = await self.submit_hook_events(
                     size, make=functools.partial(make, known_session), read_back=read_back
@@ -251,7 +254,7 @@ class HookRecorder:
         self.cache_hook_session(hook, location, written.created)
         return written.read_values
 
-    def make_hook_events(
+    def find_session_and_build_events(
         self,
         hook: AgentHook,
         location: SessionLocation,
@@ -262,17 +265,17 @@ class HookRecorder:
         """Return the hook's session and its events. Called by the writing thread, in the transaction."""
         begins = hook.name in self.dialect.beginnings
         if known_session is None:
-            known_session = find_active_session(hook, location)
+            known_session = reopen_or_create_hook_session(hook, location)
             begins = begins and not known_session.is_new
         if begins and not known_session.driven:
             sessions.reopen_ended_session(known_session.session_id, timezone.now())
-        events = self.build_recorded_events(hook, known_session, ruling)
-        self.record_reported_limits(hook, location)
+        events = self.build_hook_events_using_database(hook, known_session, ruling)
+        self.store_subscription_limits_of_hook(hook, location)
         if lost and events:
             events = [self.dialect.build_lost_hooks_event(hook, known_session.session_id, lost), *events]
         return known_session, events
 
-    def record_reported_limits(self, hook: AgentHook, location: SessionLocation) -> None:
+    def store_subscription_limits_of_hook(self, hook: AgentHook, location: SessionLocation) -> None:
         """Keep the limits of a subscription that the hook brings along. Called by the writing thread."""
         now = timezone.now()
         line = self.dialect.read_attached_usage_limits(hook, now)
@@ -287,18 +290,20 @@ class HookRecorder:
     ) -> None:
         """Have events of the hook's session written; returns when they are, or a moment later."""
         if events:
-            await self.await_hook_write(hook, self.write_events_with_losses(hook, list(events), size, key))
+            await self.await_hook_write_briefly(
+                hook, self.write_lost_hooks_and_events(hook, list(events), size, key)
+            )
 
     def start_hook_write(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> asyncio.Task[T | SignalboxError]:
         """Have `work` done, whoever waits for it."""
-        task = asyncio.create_task(self.run_logging_lost_hook(hook, work))
+        task = asyncio.create_task(self.run_or_record_lost_hook(hook, work))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return task
 
-    async def await_hook_write(self, hook: AgentHook, work: Coroutine[Any, Any, T]) -> T | None:
+    async def await_hook_write_briefly(self, hook: AgentHook, work: Coroutine[Any, Any, T]) -> T | None:
         """Have `work` done; return its result, or None after `HOOK_ANSWER_AFTER`. Raises what refused it by then."""
         task = self.start_hook_write(hook, work)
         await asyncio.wait([task], timeout=settings.HOOK_ANSWER_AFTER)
@@ -321,7 +326,7 @@ class HookRecorder:
         if remaining_losses:
             self._lost[hook.session] = remaining_losses
 
-    async def run_logging_lost_hook(
+    async def run_or_record_lost_hook(
         self, hook: AgentHook, work: Coroutine[Any, Any, T]
     ) -> T | SignalboxError:
         """Do `work`, to the end; return its result or why it failed, for whoever still waits."""
@@ -336,7 +341,7 @@ class HookRecorder:
         self._lost.setdefault(hook.session, Counter())[hook.name] += 1
         return refusal
 
-    async def write_events_with_losses(
+    async def write_lost_hooks_and_events(
         self,
         hook: AgentHook,
         events: list[NewEvent],
@@ -350,18 +355,18 @@ class HookRecorder:
         """
         known_session = self._known_sessions.get((key, hook.session))
         if known_session is not None and known_session.session.driven:
-            events = drop_runner_events(events)
+            events = drop_events_reported_by_runner(events)
         if not events:
             return None
-        with self.take_lost_hooks(hook) as lost:
+        with self.claim_lost_hooks(hook) as lost:
             if lost:
                 events = [self.dialect.build_lost_hooks_event(hook, events[0].session_id, lost), *events]
             try:
                 return (await self.submit_hook_events(size, events, read_back=read_back)).read_values
             except NotFound:
-                return await self.rewrite_for_new_session(hook, events, size, key, read_back)
+                return await self.rewrite_events_of_deleted_session(hook, events, size, key, read_back)
 
-    async def rewrite_for_new_session(
+    async def rewrite_events_of_deleted_session(
         self,
         hook: AgentHook,
         events: list[NewEvent],
@@ -373,9 +378,9 @@ class HookRecorder:
         known_session = self._known_sessions.pop((key, hook.session), None)
         named_session = known_session.named if known_session is not None else None
         where = SessionLocation(hook.working_folder, profile=self.dialect.name, by=key, driven=named_session)
-        hook_session = await self.find_hook_session(hook, where)
+        hook_session = await self.find_or_create_hook_session(hook, where)
         events = (
-            drop_runner_events(events) if hook_session.driven else events
+            drop_events_reported_by_runner(events) if hook_session.driven else events
         )  # it was joined with its runner's
         for event in events:
             event.session_id = hook_session.session_id
@@ -384,7 +389,7 @@ class HookRecorder:
         )
 
     @contextlib.contextmanager
-    def take_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
+    def claim_lost_hooks(self, hook: AgentHook) -> Iterator[Counter[str] | None]:
         """Give the hooks of the session that were lost, to be written now; what fails keeps them for later."""
         lost = self._lost.pop(hook.session, None)
         try:
@@ -394,7 +399,7 @@ class HookRecorder:
                 self._lost.setdefault(hook.session, Counter()).update(lost)
             raise
 
-    async def perform_hook_work(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
+    async def run_hook_work_in_writer(self, work: Callable[[], T], *, within: float = WRITE_WITHIN) -> T:
         """Have a small piece of work done with the next group of events; return what it returns. Raises ServiceBusy."""
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + within)
 
@@ -408,13 +413,13 @@ class HookRecorder:
     ) -> WriteResult:
         """Write. Raises NotFound where the session is gone, ServiceBusy, and Invalid for what cannot be kept."""
         deadline = time.monotonic() + WRITE_WITHIN
-        return raise_for_refusal(
+        return raise_for_refused_events(
             await self._writer.write_and_read_back(
                 events, deadline=deadline, size=size, make=make, read_back=read_back
             )
         )
 
-    def build_recorded_events(
+    def build_hook_events_using_database(
         self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
     ) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
@@ -426,7 +431,9 @@ class HookRecorder:
             return (
                 []
                 if piece is not None
-                else drop_runner_events([*dialect.build_hook_and_transcript_events(hook, session_id)])
+                else drop_events_reported_by_runner(
+                    [*dialect.build_hook_and_transcript_events(hook, session_id)]
+                )
             )
         if piece is not None:
             text = sessions.assemble_message_from_pieces(session_id, piece)
@@ -442,7 +449,7 @@ class HookRecorder:
                 for name, text in sessions.pop_unfinished_messages(session_id).items()
                 if text
             ]
-        events = self.build_plain_events(hook, session_id, ruling)
+        events = self.build_events_from_hook_only(hook, session_id, ruling)
         for event in filter(is_result_without_call, events):
             ids = self.dialect.name, session_id, event.tool_name or "", event.tool_input
             event.tool_use_id = tool_calls.find_call_with_edited_input(*ids)
@@ -450,7 +457,7 @@ class HookRecorder:
             events = [event for event in events if not is_transcript_model_request(event)]
         return [*unfinished, *events]
 
-    def build_plain_events(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
+    def build_events_from_hook_only(self, hook: AgentHook, session_id: str, ruling: Ruling) -> list[NewEvent]:
         """Return the hook's events as far as the hook alone tells them."""
         events: list[NewEvent] = [*self.dialect.build_hook_and_transcript_events(hook, session_id)]
         if ruling.by and events:
@@ -458,7 +465,7 @@ class HookRecorder:
         return events
 
 
-def raise_for_refusal(written: WriteResult) -> WriteResult:
+def raise_for_refused_events(written: WriteResult) -> WriteResult:
     """Return what became of events. Raises the refusal of any of them, that of a session that is gone first."""
     problems = [outcome for outcome in written.outcomes if isinstance(outcome, SignalboxError)]
     if problems:
@@ -466,7 +473,7 @@ def raise_for_refusal(written: WriteResult) -> WriteResult:
     return written
 
 
-def find_active_session(hook: AgentHook, location: SessionLocation) -> KnownSession:
+def reopen_or_create_hook_session(hook: AgentHook, location: SessionLocation) -> KnownSession:
     """Return our session for the hook's, which speaks just now."""
     at = instants.parse_instant(hook.at) or timezone.now()
     return sessions.reopen_or_create_session(hook.session, location, at)
@@ -482,6 +489,6 @@ def is_result_without_call(event: NewEvent) -> bool:
     return event.event_type == "post_tool" and event.tool_use_id is None
 
 
-def drop_runner_events(events: list[NewEvent]) -> list[NewEvent]:
+def drop_events_reported_by_runner(events: list[NewEvent]) -> list[NewEvent]:
     """Return what the runner that drives the agent does not tell of it."""
     return [event for event in events if not is_reported_by_runner(event.event_type, event.role)]

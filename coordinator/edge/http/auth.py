@@ -23,8 +23,13 @@ from django.utils import timezone
 
 from coordinator.actions.people import keys
 from coordinator.api.auth import parse_request_api_key, refuse_browser_requests, require_local_caller
-from coordinator.edge.http.client_addresses import get_client_address, is_forwarded
-from coordinator.edge.http.messages import Headers, decode_headers, get_operation, get_request_headers
+from coordinator.edge.http.client_addresses import get_client_address, is_forwarded_by_proxy
+from coordinator.edge.http.messages import (
+    Headers,
+    decode_headers,
+    get_edge_operation_of_request,
+    get_request_headers,
+)
 from coordinator.errors import Forbidden, SignalboxError, Unauthorized
 from coordinator.feed.reader import FeedChange
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyEnded, KeyIdentity
@@ -50,7 +55,7 @@ class AuthenticationCache(Generic[T]):
     def __init__(self) -> None:
         self._answers: dict[bytes, tuple[float, asyncio.Future[T]]] = {}
 
-    def forget_answers(self) -> None:
+    def clear_cached_authentications(self) -> None:
         """Forget everything; looks under way are not kept either."""
         self._answers = {}
 
@@ -65,7 +70,7 @@ class AuthenticationCache(Generic[T]):
             or (cached_answer[1].done() and has_unexpected_error(cached_answer[1]))
         ):
             if len(self._answers) >= MOST_KEPT:
-                self.forget_answers()
+                self.clear_cached_authentications()
             cached_answer = (now + ANSWER_KEPT_FOR, asyncio.ensure_future(authenticate()))
             cached_answer[1].add_done_callback(
                 has_unexpected_error
@@ -94,18 +99,18 @@ class Authenticator:
         self._ids: AuthenticationCache[int | None] = AuthenticationCache()
         self._watchers: set[Callable[[], object]] = set()
 
-    def forget_changed_identities(self, batch: Sequence[FeedChange]) -> None:
+    def clear_caches_on_identity_change(self, batch: Sequence[FeedChange]) -> None:
         """Forget everybody when a key or a user has changed."""
         if any(change.topic in TOPICS for change in batch):
             self.generation += 1
-            self._keys.forget_answers()
-            self._people.forget_answers()
-            self._ids.forget_answers()
+            self._keys.clear_cached_authentications()
+            self._people.clear_cached_authentications()
+            self._ids.clear_cached_authentications()
             for call in tuple(self._watchers):
                 call()
 
     @contextlib.contextmanager
-    def watch_identity_changes(self, call: Callable[[], object]) -> Iterator[None]:
+    def call_on_identity_change(self, call: Callable[[], object]) -> Iterator[None]:
         """Have `call` called inside this block whenever what was found out before may no longer hold."""
         self._watchers.add(call)
         try:
@@ -113,11 +118,11 @@ class Authenticator:
         finally:
             self._watchers.discard(call)
 
-    def forget_keys(self) -> None:
+    def clear_cached_api_keys(self) -> None:
         """Look every key up again when it is next used."""
-        self._keys.forget_answers()
+        self._keys.clear_cached_authentications()
 
-    async def authenticate_program(
+    async def authenticate_api_key_caller(
         self, scope: Scope, headers: Headers, *scopes: str, in_query: bool = False
     ) -> KeyIdentity:
         """Return the calling program, which needs one of `scopes`. Raises Unauthorized or Forbidden.
@@ -126,7 +131,7 @@ class Authenticator:
         """
         if not settings.API_AUTH:
             plain_headers = decode_headers(headers)
-            require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
+            require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded_by_proxy(scope))
             return LOCAL_PROGRAM
         raw = parse_request_api_key(
             get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
@@ -141,7 +146,7 @@ class Authenticator:
         key = raw
         source = get_client_address(scope).address
         identity = await self._keys.get_or_authenticate(
-            key, lambda: self._threads.run_in_thread(authenticate_key_now, key, source)
+            key, lambda: self._threads.run_in_thread(authenticate_api_key_in_database, key, source)
         )
         if identity.expires_at is not None and identity.expires_at <= timezone.now():
             raise KeyEnded("This API key has expired.")
@@ -153,22 +158,30 @@ class Authenticator:
         identity.require_any_scope(scopes)
         return identity
 
-    async def admit_program(self, scope: Scope, headers: Headers) -> Admission:
-        """Let a program in with a scope of the operation, for as long as it is held. Raises as `authenticate_program`.
+    async def admit_api_key_caller(self, scope: Scope, headers: Headers) -> Admission:
+        """Let a program in with a scope of the operation, for as long as it is pending.
+
+        Raises as `authenticate_api_key_caller`.
 
         Where no key is asked for, no browser is let in: what is held may do something, such as claim a run.
         """
         if not settings.API_AUTH:
             refuse_browser_requests(decode_headers(headers))
         return await self.build_admission(
-            functools.partial(self.authenticate_program, scope, headers, *get_operation(scope).scopes)
+            functools.partial(
+                self.authenticate_api_key_caller, scope, headers, *get_edge_operation_of_request(scope).scopes
+            )
         )
 
     async def admit_stream_reader(self, scope: Scope, headers: Headers) -> Admission:
-        """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_program`."""
+        """Let a program in that listens to a stream; its key may be in the query. Raises as `admit_api_key_caller`."""
         return await self.build_admission(
             functools.partial(
-                self.authenticate_program, scope, headers, *get_operation(scope).scopes, in_query=True
+                self.authenticate_api_key_caller,
+                scope,
+                headers,
+                *get_edge_operation_of_request(scope).scopes,
+                in_query=True,
             )
         )
 
@@ -176,22 +189,22 @@ class Authenticator:
         generation = self.generation
         return Admission(self, await ask(), ask, generation)
 
-    async def identify_sender(self, scope: Scope) -> str | None:
+    async def identify_authenticated_sender(self, scope: Scope) -> str | None:
         """Return who sends a request to any endpoint, proven by cookie or key: `person:2`, `key:1`; None for nobody.
 
         Raises what a key that is no good is refused for.
         """
         headers = get_request_headers(scope)
         with contextlib.suppress(Unauthorized, Forbidden):
-            return f"person:{(await self.authenticate_viewer(headers)).user_id}"
+            return f"person:{(await self.authenticate_session_cookie(headers)).user_id}"
         offered = parse_request_api_key(
             get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
         )
         if settings.API_AUTH and offered is None:
             return None
-        return f"key:{(await self.authenticate_program(scope, headers, *SCOPES)).id}"
+        return f"key:{(await self.authenticate_api_key_caller(scope, headers, *SCOPES)).id}"
 
-    async def authenticate_viewer(self, headers: Headers) -> Viewer:
+    async def authenticate_session_cookie(self, headers: Headers) -> Viewer:
         """Return the person whose session cookie came along. Raises Unauthorized or Forbidden."""
         cookies = parse_cookie(get_header_text(headers, b"cookie") or "")
         session_key = cookies.get(settings.SESSION_COOKIE_NAME)
@@ -215,7 +228,7 @@ class Authenticator:
                 get_header_text(headers, b"authorization"), get_header_text(headers, b"x-api-key")
             )
             if raw is None:
-                await self.authenticate_viewer(headers)
+                await self.authenticate_session_cookie(headers)
             elif key_id := await self._ids.get_or_authenticate(
                 raw, lambda: self._threads.run_in_thread(keys.find_api_key_id, raw)
             ):
@@ -241,13 +254,13 @@ class Admission:
             await self.ask()
             self.generation = generation
 
-    async def require_current_key(self) -> None:
+    async def require_key_valid_in_database(self) -> None:
         """Raise Unauthorized or Forbidden where the key is no good as the database stands now."""
-        self.auth.forget_keys()
+        self.auth.clear_cached_api_keys()
         await self.ask()
 
     @contextlib.contextmanager
-    def end_on_revocation(self, end: Callable[[], object]) -> Iterator[None]:
+    def call_on_key_revocation(self, end: Callable[[], object]) -> Iterator[None]:
         """Have `end` called inside this block as soon as the key is revoked or expires: for what is held open."""
         looks: set[asyncio.Task[None]] = set()
 
@@ -269,7 +282,7 @@ class Admission:
             timer = asyncio.get_running_loop().call_later(
                 min(max(remaining_seconds, 0.0), LONGEST_TIMER), schedule_key_check
             )
-        with self.auth.watch_identity_changes(schedule_key_check):
+        with self.auth.call_on_identity_change(schedule_key_check):
             try:
                 yield
             finally:
@@ -284,7 +297,7 @@ def get_header_text(headers: Headers, name: bytes) -> str | None:
     return None if value is None else value.decode("latin-1")
 
 
-def authenticate_key_now(raw: str, source: str) -> KeyIdentity:
+def authenticate_api_key_in_database(raw: str, source: str) -> KeyIdentity:
     return keys.authenticate_api_key(raw, timezone.now(), source=source)
 
 

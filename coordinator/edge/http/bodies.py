@@ -44,7 +44,7 @@ class RequestBodies:
         self._count = 0
         self._decoders = FairThreadPool(DECODERS, "decode")
 
-    def reserve_body(self, sender: str) -> BodyReservation:
+    def create_body_reservation(self, sender: str) -> BodyReservation:
         """Return the place of one body; a context manager that gives back what it has taken."""
         return BodyReservation(self, sender)
 
@@ -57,15 +57,17 @@ class RequestBodies:
 
     def reserve_body_bytes(self, reservation: BodyReservation, more: int) -> None:
         """Count `more` bytes. Raises ServiceBusy where the sender, or all together, would hold too much."""
-        if not self._byte_budget.reserve_share(reservation.sender, more, size=reservation.size, total=IN_ALL):
+        if not self._byte_budget.reserve_bytes_for_sender(
+            reservation.sender, more, size=reservation.size, total=IN_ALL
+        ):
             raise ServiceBusy("Too many large bodies at once. Nothing was written; try again.", retry_after=1)
         reservation.size += more
 
     def release_body_bytes(self, reservation: BodyReservation) -> None:
-        self._byte_budget.release_share(reservation.sender, reservation.size)
+        self._byte_budget.release_bytes_of_sender(reservation.sender, reservation.size)
         reservation.size = 0
 
-    def begin_arrival(self, reservation: BodyReservation) -> None:
+    def register_arriving_body(self, reservation: BodyReservation) -> None:
         """Count a body as on its way; those that have been for too long give way to it."""
         arriving = self._arriving.setdefault(reservation.sender, {})
         arriving[reservation] = None
@@ -82,10 +84,10 @@ class RequestBodies:
         return next(iter(self._arriving[most]))
 
     def abort_slow_body(self, reservation: BodyReservation, now: float) -> None:
-        self.end_arrival(reservation)
+        self.unregister_arriving_body(reservation)
         reservation.clock.reschedule(now)
 
-    def end_arrival(self, reservation: BodyReservation) -> None:
+    def unregister_arriving_body(self, reservation: BodyReservation) -> None:
         """Count a body as on its way no more."""
         arriving = self._arriving.get(reservation.sender, {})
         if reservation in arriving:
@@ -127,7 +129,7 @@ class BodyReservation:
         receive: Receive,
         headers: Headers,
         limit: BodyLimit,
-        weigh: Weigh = json_bounds.estimate_decoded_size,
+        weigh: Weigh = json_bounds.estimate_decoded_json_size,
     ) -> bytes:
         """Return the whole body without its Content-Encoding, counted by the memory it takes, as `weigh` tells.
 
@@ -138,14 +140,14 @@ class BodyReservation:
         if declared.isdigit() and int(declared) > limit.sent:
             raise RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
         chunks: list[bytes] = []
-        await self.receive_body(receive, limit, chunks.append)
+        await self.receive_body_chunks(receive, limit, chunks.append)
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         encoding = headers.get(b"content-encoding", b"").strip().lower()
         if encoding in PLAIN and len(body) < SLOW_TO_DECODE:
             becomes = weigh(body, limit.becomes)
         else:  # in one go: what is unpacked and not counted yet is no more than there are threads for
             body, becomes = await self._bodies.decode_in_thread(
-                unpack_and_weigh_body, body, encoding, limit, weigh
+                decompress_and_measure_body, body, encoding, limit, weigh
             )
         if becomes > limit.becomes:
             raise RequestTooLarge(
@@ -154,7 +156,9 @@ class BodyReservation:
         self.grow_body_reservation(max(0, becomes - self.size))
         return body
 
-    async def receive_body(self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]) -> None:
+    async def receive_body_chunks(
+        self, receive: Receive, limit: BodyLimit, keep: Callable[[bytes], object]
+    ) -> None:
         """Give each piece of the body to `keep` as it arrives.
 
         Raises RequestTooLarge; RequestTimedOut when its time is over or it has to give way; ServiceBusy and
@@ -163,11 +167,11 @@ class BodyReservation:
         self.began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit.seconds) as self.clock:
-                self._bodies.begin_arrival(self)
+                self._bodies.register_arriving_body(self)
                 try:
                     await self.forward_body_chunks(receive, limit, keep)
                 finally:
-                    self._bodies.end_arrival(self)
+                    self._bodies.unregister_arriving_body(self)
         except TimeoutError:
             raise RequestTimedOut(TOO_SLOW) from None
 
@@ -191,12 +195,14 @@ class BodyReservation:
         return work(body) if len(body) < SLOW_TO_DECODE else await self._bodies.decode_in_thread(work, body)
 
 
-def unpack_and_weigh_body(body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh) -> tuple[bytes, int]:
+def decompress_and_measure_body(
+    body: bytes, encoding: bytes, limit: BodyLimit, weigh: Weigh
+) -> tuple[bytes, int]:
     if encoding not in PLAIN:
         if encoding not in {b"gzip", b"x-gzip"}:
             raise UnsupportedMediaType("Send the body plain or with Content-Encoding: gzip.")
         body = decompress_gzip(body, limit.unpacked)
-    if limit.values and json_bounds.has_too_many_values(body, limit.values):
+    if limit.values and json_bounds.has_too_many_json_values(body, limit.values):
         raise RequestTooLarge(f"The body holds more than {limit.values:,} fields and items.")
     return body, weigh(body, limit.becomes)
 

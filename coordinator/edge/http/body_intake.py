@@ -13,7 +13,7 @@ from coordinator.edge.http.bridge import IncompleteBody
 from coordinator.edge.http.client_addresses import find_client_network, get_client_address
 from coordinator.edge.http.messages import ClientDisconnected
 from coordinator.errors import RequestTooLarge, SignalboxError
-from coordinator.identity.declarations import find_body_allowance
+from coordinator.identity.declarations import body_allowance_of_url
 from coordinator.lib.asgi import Receive, Scope
 from coordinator.lib.body_limits import SMALL, STRANGER, BodyLimit
 
@@ -34,13 +34,13 @@ class RequestBodyIntake:
 
         Raises RequestTooLarge, TooSlow and Busy, IncompleteBody, and what `prove` raises.
         """
-        length = find_announced_length(scope)
+        length = announced_content_length(scope)
         if length == 0:
             yield io.BytesIO()
             return
         sender, limit = await self.find_sender_and_limit(scope, length)
         with (
-            self._bodies.reserve_body(sender) as reservation,
+            self._bodies.create_body_reservation(sender) as reservation,
             tempfile.SpooledTemporaryFile(SPOOL_BYTES) as body,
         ):
             await receive_into_file(reservation, receive, limit, body)
@@ -51,14 +51,14 @@ class RequestBodyIntake:
         with contextlib.suppress(SignalboxError):
             if sender := await self._prove(scope):
                 return sender
-        return build_address_sender(scope)
+        return sender_by_client_address(scope)
 
     async def find_sender_and_limit(self, scope: Scope, length: int | None) -> tuple[str, BodyLimit]:
         """Return who sends and what they may. Who sends little is not asked to prove anything here."""
-        stranger = build_address_sender(scope)
+        stranger = sender_by_client_address(scope)
         if length is not None and length <= STRANGER.sent:
             return stranger, STRANGER
-        allowance = find_body_allowance(scope["path"], scope["method"])
+        allowance = body_allowance_of_url(scope["path"], scope["method"])
         sender = (await self._prove(scope) if allowance != SMALL else None) or stranger
         limit = allowance.find_sender_limit(sender)
         if length is not None and length > limit.sent:
@@ -70,7 +70,7 @@ async def receive_into_file(
     reservation: BodyReservation, receive: Receive, limit: BodyLimit, body: IO[bytes]
 ) -> None:
     try:
-        await reservation.receive_body(receive, limit, body.write)
+        await reservation.receive_body_chunks(receive, limit, body.write)
     except ClientDisconnected:
         raise IncompleteBody from None
     except RequestTooLarge:
@@ -78,7 +78,7 @@ async def receive_into_file(
     body.seek(0)
 
 
-def build_address_sender(scope: Scope) -> str:
+def sender_by_client_address(scope: Scope) -> str:
     return f"address:{find_client_network(get_client_address(scope).address)}"
 
 
@@ -90,7 +90,7 @@ def build_too_large_error(limit: BodyLimit) -> RequestTooLarge:
     return RequestTooLarge(f"The body is larger than {limit.sent} bytes.")
 
 
-def find_announced_length(scope: Scope) -> int | None:
+def announced_content_length(scope: Scope) -> int | None:
     """Return how long the body says it is: 0 for none, None where only its end will tell."""
     length = 0
     for name, value in scope["headers"]:

@@ -28,7 +28,7 @@ from django.db import InterfaceError, OperationalError
 from coordinator.edge.http.client_addresses import (
     FORWARDING_HEADERS,
     get_client_address,
-    is_forwarded,
+    is_forwarded_by_proxy,
     is_trusted_proxy,
 )
 from coordinator.edge.http.concurrency import ConcurrencyLimit
@@ -78,30 +78,32 @@ class DjangoBridge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with self.take(scope, receive) as body:
-                await self.answer_queued_request(scope, body, receive, send)
+                await self.run_wsgi_within_request_limit(scope, body, receive, send)
         except IncompleteBody:
-            await send_plain_error(send, 408, CUT_SHORT, close=True)
+            await send_json_error_without_django(send, 408, CUT_SHORT, close=True)
         except (InterfaceError, OperationalError) as problem:
             # Django answers its own: this is who asks, looked up before its body is read.
             log.warning("%s met no database: %s", scope["path"], str(problem).strip())
-            await send_plain_error(send, 503, NO_DATABASE, retry_after=2, close=True)
+            await send_json_error_without_django(send, 503, NO_DATABASE, retry_after=2, close=True)
         except ThreadsClosed:
-            await send_plain_error(send, 503, STOPPING, retry_after=1, close=True)
+            await send_json_error_without_django(send, 503, STOPPING, retry_after=1, close=True)
         except ClientGone:
             log.debug("client went away: %s", scope["path"])
         except SignalboxError as refusal:
             close = refusal.status in {408, 413}  # the rest of the body is not read
-            await send_plain_error(
+            await send_json_error_without_django(
                 send, refusal.status, str(refusal.detail), retry_after=refusal.retry_after, close=close
             )
 
-    async def answer_queued_request(
+    async def run_wsgi_within_request_limit(
         self, scope: Scope, body: IO[bytes], receive: Receive, send: Send
     ) -> None:
         with self.request_limit.acquire_slot(CALLER.get()):
-            await self.run_wsgi_exchange(scope, body, receive, send)
+            await self.run_wsgi_and_send_response(scope, body, receive, send)
 
-    async def run_wsgi_exchange(self, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
+    async def run_wsgi_and_send_response(
+        self, scope: Scope, body: IO[bytes], receive: Receive, send: Send
+    ) -> None:
         exchange = WsgiExchange(self.application, build_wsgi_environ(scope, body))
         watcher = asyncio.ensure_future(exchange.watch_for_disconnect(receive))
         try:
@@ -180,7 +182,7 @@ class WsgiExchange:
         return length.isdigit() and int(length) <= WHOLE_BYTES
 
     @property
-    def start_message(self) -> Message:
+    def build_response_start_message(self) -> Message:
         return {"type": "http.response.start", "status": self.status, "headers": self.headers}
 
     async def send_complete_response(self, send: Send) -> None:
@@ -188,7 +190,7 @@ class WsgiExchange:
         if self.disconnected.is_set():
             return
         body = b"" if self.environ["REQUEST_METHOD"] == "HEAD" else self.body
-        await send(self.start_message)
+        await send(self.build_response_start_message)
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     def stream_from_thread(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
@@ -207,20 +209,20 @@ class WsgiExchange:
                 future.cancel()
                 raise ClientGone from problem
             pace.record_chunk_time(time.monotonic() - started_at, len(message.get("body", b"")))
-            if pace.is_too_slow:
+            if pace.is_reader_too_slow:
                 log.info("A reader of %s is cut off: it reads too slowly.", self.environ["PATH_INFO"])
                 raise ClientGone
 
         try:
-            push_message(self.start_message)
+            push_message(self.build_response_start_message)
             if self.environ["REQUEST_METHOD"] != "HEAD":
-                for chunk in self.iterate_remaining_chunks():
+                for chunk in self.iterate_response_chunks():
                     push_message({"type": "http.response.body", "body": chunk, "more_body": True})
             push_message({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self.close_response()
 
-    def iterate_remaining_chunks(self) -> Iterator[bytes]:
+    def iterate_response_chunks(self) -> Iterator[bytes]:
         """Yield the answer; where it cannot be gone on with, it is too late for another one, and it ends here."""
         try:
             yield from self.result
@@ -264,7 +266,7 @@ def build_wsgi_environ(scope: Scope, body: IO[bytes]) -> dict[str, Any]:
         "wsgi.multithread": True,
         "wsgi.multiprocess": True,
         "wsgi.run_once": False,
-        "signalbox.forwarded": is_forwarded(scope),
+        "signalbox.forwarded": is_forwarded_by_proxy(scope),
         "signalbox.trace_id": scope.get("signalbox.trace_id"),
     }
     believed = is_trusted_proxy(str((scope.get("client") or ("",))[0]))
@@ -302,7 +304,7 @@ class WsgiErrorLog:
         """Nothing is held back."""
 
 
-async def send_plain_error(
+async def send_json_error_without_django(
     send: Send, status: int, detail: str, *, retry_after: int | None = None, close: bool = False
 ) -> None:
     """Answer `{"detail": detail}` without Django. The text is ours: it needs no escaping beyond quotes."""

@@ -42,12 +42,12 @@ def is_trusted_proxy(address: str) -> bool:
     return is_in_trusted_networks(address, tuple(settings.TRUSTED_PROXIES))
 
 
-def is_forwarded(scope: dict[str, Any]) -> bool:
+def is_forwarded_by_proxy(scope: dict[str, Any]) -> bool:
     """Say whether a proxy, ours or another, says that it passed this request on."""
     return any(name.lower() in FORWARDING_HEADERS for name, _value in scope["headers"])
 
 
-def split_header_values(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
+def split_comma_separated_headers(headers: Iterable[Sequence[bytes]], name: bytes) -> list[str]:
     joined = b",".join(value for key, value in headers if key.lower() == name)
     return [part.strip() for part in joined.decode("latin-1").split(",") if part.strip()]
 
@@ -56,19 +56,19 @@ def get_client_address(scope: dict[str, Any]) -> ClientAddress:
     """Return the peer of an ASGI HTTP scope: the nearest address that is not one of our own proxies. Found once."""
     peer: ClientAddress | None = scope.get(_PEER)
     if peer is None:
-        peer = scope[_PEER] = find_client_address(scope)
+        peer = scope[_PEER] = resolve_client_address_behind_proxies(scope)
     return peer
 
 
-def find_client_address(scope: dict[str, Any]) -> ClientAddress:
+def resolve_client_address_behind_proxies(scope: dict[str, Any]) -> ClientAddress:
     client = scope.get("client") or ("", 0)
     address, scheme = str(client[0]), str(scope.get("scheme", "http"))
     if not is_trusted_proxy(address):
         return ClientAddress(address, scheme)
-    protocols = split_header_values(scope["headers"], b"x-forwarded-proto")
+    protocols = split_comma_separated_headers(scope["headers"], b"x-forwarded-proto")
     if protocols and protocols[-1].lower() in {"http", "https"}:
         scheme = protocols[-1].lower()
-    for hop in reversed(split_header_values(scope["headers"], b"x-forwarded-for")):
+    for hop in reversed(split_comma_separated_headers(scope["headers"], b"x-forwarded-for")):
         address = hop
         if not is_trusted_proxy(hop):
             break

@@ -90,5 +90,5 @@ class ReadingPace:
         self._sent += size
 
     @property
-    def is_too_slow(self) -> bool:
+    def is_reader_too_slow(self) -> bool:
         return self._waited > GRACE and self._sent < SLOWEST * self._waited

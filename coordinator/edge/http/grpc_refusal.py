@@ -20,7 +20,7 @@ UNIMPLEMENTED = b"12"
 STATUS_200, CONTENT_TYPE = b"\x88", b"\x0f\x10"  # as HPACK's static table has them
 
 
-def build_http2_greeting() -> bytes:
+def build_http2_settings_frames() -> bytes:
     """Return what a server of HTTP/2 says first: no settings of its own, and that it has heard the client's."""
     return build_http2_frame(SETTINGS, 0, 0, b"") + build_http2_frame(SETTINGS, ACK, 0, b"")
 

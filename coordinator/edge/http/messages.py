@@ -37,7 +37,7 @@ def parse_query_string(query_string: bytes) -> dict[str, list[str]]:
     return parse_qs(query_string.decode("latin-1"), keep_blank_values=True)
 
 
-def get_operation(scope: Scope) -> EdgeOperation:
+def get_edge_operation_of_request(scope: Scope) -> EdgeOperation:
     """Return the operation that the request is for, which says who may call it and how much it may be sent."""
     operation: EdgeOperation = scope[OPERATION]
     return operation
@@ -64,7 +64,7 @@ async def send_empty_response(send: Send, status: int = 204) -> None:
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def build_database_error() -> ServiceBusy:
+def build_database_unavailable_error() -> ServiceBusy:
     """Return the refusal of a request that met no database, or a busy one."""
     return ServiceBusy("The database is busy or cannot be reached. Try again.", retry_after=2)
 

@@ -58,7 +58,9 @@ class ObservedRequest:
         self._scope, self._send = scope, send
         self._status = 0
         self._route = classify_request(scope["method"], scope["path"])
-        self.trace_id = trace.begin_trace(find_offered_trace_id(scope) if settings.TRUSTED_PROXIES else None)
+        self.trace_id = trace.begin_trace(
+            parse_request_id_from_proxy(scope) if settings.TRUSTED_PROXIES else None
+        )
         scope["signalbox.trace_id"] = self.trace_id  # for Django, in its own thread
 
     async def send(self, message: Message) -> None:
@@ -70,7 +72,7 @@ class ObservedRequest:
             meters.LATENCY.observe(time.perf_counter() - self._began, self._route)
         await self._send(message)
 
-    def finish_request(self) -> None:
+    def log_finished_request(self) -> None:
         """The answer has ended, or will never come: write the line that the settings ask for."""
         took = time.perf_counter() - self._began
         kind = settings.ACCESS_LOG
@@ -99,7 +101,7 @@ class ObservedRequest:
         )
 
 
-def find_offered_trace_id(scope: Scope) -> str | None:
+def parse_request_id_from_proxy(scope: Scope) -> str | None:
     if not is_trusted_proxy(str((scope.get("client") or ("",))[0])):
         return None
     offered_ids = [value for name, value in scope["headers"] if name.lower() == b"x-request-id"]

@@ -24,7 +24,7 @@ JsonPath = tuple[str | int, ...]
 _decode = msgspec.json.Decoder(NewEvent).decode
 
 
-def build_event_model() -> type[pydantic.BaseModel]:
+def build_event_pydantic_model() -> type[pydantic.BaseModel]:
     """Return the event's wire form for pydantic, for its messages. The source is not the caller's to say."""
     types = get_type_hints(NewEvent, include_extras=True)
     fields: dict[str, Any] = {
@@ -35,7 +35,7 @@ def build_event_model() -> type[pydantic.BaseModel]:
     return pydantic.create_model("Event", **fields)
 
 
-_Event = build_event_model()
+_Event = build_event_pydantic_model()
 
 
 def parse_new_event(text: bytes | msgspec.Raw, path: JsonPath = ("body",)) -> NewEvent:
@@ -45,15 +45,15 @@ def parse_new_event(text: bytes | msgspec.Raw, path: JsonPath = ("body",)) -> Ne
     """
     try:
         event = _decode(text)
-        if is_possibly_deep(text):
+        if is_json_possibly_deep(text):
             check_storable_value(msgspec.json.decode(text), (), 0)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, UnstorableValue):
-        event = validate_event_fully(bytes(text), path)
+        event = validate_event_with_pydantic(bytes(text), path)
     event.source = "executor"  # not for the caller to say
     return event
 
 
-def is_possibly_deep(text: bytes | msgspec.Raw) -> bool:
+def is_json_possibly_deep(text: bytes | msgspec.Raw) -> bool:
     raw = bytes(text)
     return raw.count(b"[") + raw.count(b"{") > BRACKETS_WORTH_A_LOOK
 
@@ -66,7 +66,7 @@ class UnstorableValue(Exception):
         self.message = message
 
 
-def validate_event_fully(raw: bytes, path: JsonPath) -> NewEvent:
+def validate_event_with_pydantic(raw: bytes, path: JsonPath) -> NewEvent:
     value = parse_json_body(raw, path)
     try:
         check_storable_value(value, (), 0)
@@ -103,22 +103,26 @@ def parse_json_body(raw: bytes, path: JsonPath = ("body",)) -> Any:
     try:
         return json.loads(raw.decode(), parse_constant=refuse_json_constant)
     except json.JSONDecodeError as problem:
-        raise UnprocessableRequest([build_json_error(path, problem.pos, problem.msg)]) from None
+        raise UnprocessableRequest([build_json_invalid_error(path, problem.pos, problem.msg)]) from None
     except UnicodeDecodeError as problem:
-        raise UnprocessableRequest([build_json_error(path, problem.start, "The body is not UTF-8")]) from None
+        raise UnprocessableRequest(
+            [build_json_invalid_error(path, problem.start, "The body is not UTF-8")]
+        ) from None
     except RecursionError:
         raise UnprocessableRequest(
-            [build_json_error(path, 0, f"Nested deeper than {DEEPEST} levels")]
+            [build_json_invalid_error(path, 0, f"Nested deeper than {DEEPEST} levels")]
         ) from None
     except ValueError as problem:
-        raise UnprocessableRequest([build_json_error(path, 0, str(problem).partition(";")[0])]) from None
+        raise UnprocessableRequest(
+            [build_json_invalid_error(path, 0, str(problem).partition(";")[0])]
+        ) from None
 
 
 def refuse_json_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def build_json_error(path: JsonPath, position: int, message: str) -> Fault:
+def build_json_invalid_error(path: JsonPath, position: int, message: str) -> Fault:
     return {
         "type": "json_invalid",
         "loc": [*path, position],

@@ -68,7 +68,7 @@ class EdgeProtocol(ASGIProtocol):  # type: ignore[misc] # gunicorn has no types
             self.refuse_http2(data)
         elif self.req_count <= 1 and not self.has_received and data.startswith(grpc_refusal.PREFACE):
             self.http2 = bytearray()
-            self.transport.write(grpc_refusal.build_http2_greeting())
+            self.transport.write(grpc_refusal.build_http2_settings_frames())
             self.refuse_http2(data[len(grpc_refusal.PREFACE) :])
         else:
             self.has_received = True

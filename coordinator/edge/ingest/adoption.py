@@ -14,7 +14,7 @@ from django.utils import timezone
 from coordinator.actions.sessions.events import add_missing_event_contexts
 from coordinator.engine.locks import set_sqlite_busy_timeout
 from coordinator.feed.reader import FeedChange
-from coordinator.lib.threads import refresh_connections
+from coordinator.lib.threads import close_broken_database_connections
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class EventAdopter:
             return
         first, last = min(ids), max(ids)
         try:
-            refresh_connections()
+            close_broken_database_connections()
             set_sqlite_busy_timeout(LOCK_PATIENCE_MS)
             add_missing_event_contexts(first, last, timezone.now())
             self._left = None

@@ -25,7 +25,7 @@ from coordinator.dialects.hooks import replace_unstorable_text
 from coordinator.dialects.loaded import find_call_subject
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
+from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers, send_json
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.edge.policy.brake_gate import BrakeGate
 from coordinator.edge.policy.rulings import ASKED_AT_GATEWAY, PolicyRulings
@@ -124,17 +124,19 @@ class DrivingEndpoint:
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`POST /runner/sessions/{id}/updates`: 200 with the number that the next update must have."""
-        admission, body = await self.read_runner_body(SessionUpdates, scope, receive)
+        admission, body = await self.authenticate_and_read_runner_body(SessionUpdates, scope, receive)
         session_updates = [build_session_update(update) for update in body.updates]
-        runner = await self.find_posting_runner(body.runner_id, admission.caller)
-        work = functools.partial(take_session_updates, session_id, runner, session_updates, body.run_id)
-        await send_json(send, 200, {"ok": True, "next": await self.perform_runner_write(work)})
+        runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
+        work = functools.partial(
+            apply_session_updates_of_runner, session_id, runner, session_updates, body.run_id
+        )
+        await send_json(send, 200, {"ok": True, "next": await self.run_runner_write_in_transaction(work)})
 
     async def answer_permission_question(
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`POST /runner/sessions/{id}/permission`: 200 with the outcome, null while nobody has answered."""
-        admission, body = await self.read_runner_body(PermissionQuestionBody, scope, receive)
+        admission, body = await self.authenticate_and_read_runner_body(PermissionQuestionBody, scope, receive)
         question = PermissionQuestion(
             session_id,
             body.run_id,
@@ -144,15 +146,15 @@ class DrivingEndpoint:
             body.ask,
             None if body.elicitation is None else replace_unstorable_text(body.elicitation),
         )
-        runner = await self.find_posting_runner(body.runner_id, admission.caller)
-        question_call = await self.perform_runner_write(
+        runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
+        question_call = await self.run_runner_write_in_transaction(
             functools.partial(record_permission_question, question, runner)
         )
         until = time.monotonic() + HELD
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = NOT_YET
             if not await self.wait_while_braked(question_call, admission, until):
-                answer = await self.decide_permission(
+                answer = await self.decide_permission_question(
                     question, question_call, admission, disconnect=disconnect_watcher, until=until
                 )
             # A brake may have been put on while a person was waited for.
@@ -177,7 +179,7 @@ class DrivingEndpoint:
         )
         return holding_brake is not None
 
-    async def decide_permission(
+    async def decide_permission_question(
         self,
         question: PermissionQuestion,
         call_request: ToolCallRequest,
@@ -187,7 +189,7 @@ class DrivingEndpoint:
         until: float,
     ) -> dict[str, Any]:
         """Answer by the rules, else by a person."""
-        ruling = await self.find_permission_ruling(call_request)
+        ruling = await self.judge_permission_question(call_request)
         if ruling.decision == ALLOW and is_question_tool(call_request.tool):
             ruling = NO_OPINION  # no rule knows the answer
         if ruling.decision not in {ALLOW, DENY}:
@@ -198,9 +200,9 @@ class DrivingEndpoint:
         work = functools.partial(
             permissions.answer_by_ruling, call_request, ruling, question, actor=by, now=now
         )
-        return await self.perform_runner_write(work)
+        return await self.run_runner_write_in_transaction(work)
 
-    async def find_permission_ruling(self, call_request: ToolCallRequest) -> Ruling:
+    async def judge_permission_question(self, call_request: ToolCallRequest) -> Ruling:
         """Return what policy says. A call through the gateway is judged as there, and a person is not asked twice."""
         handed = None
         if unwrap_gateway_call_name(call_request.tool) is not None:
@@ -258,22 +260,28 @@ class DrivingEndpoint:
         self, session_id: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """`POST /runner/sessions/{id}/permission/withdraw`: 200, also where nothing stands open."""
-        admission, body = await self.read_runner_body(PermissionWithdrawal, scope, receive)
-        runner = await self.find_posting_runner(body.runner_id, admission.caller)
-        await self.perform_runner_write(functools.partial(withdraw_runner_question, session_id, body, runner))
+        admission, body = await self.authenticate_and_read_runner_body(PermissionWithdrawal, scope, receive)
+        runner = await self.find_runner_and_record_contact(body.runner_id, admission.caller)
+        await self.run_runner_write_in_transaction(
+            functools.partial(withdraw_runner_question, session_id, body, runner)
+        )
         await send_json(send, 200, {"ok": True})
 
-    async def read_runner_body(self, kind: type[T], scope: Scope, receive: Receive) -> tuple[Admission, T]:
+    async def authenticate_and_read_runner_body(
+        self, kind: type[T], scope: Scope, receive: Receive
+    ) -> tuple[Admission, T]:
         """Return who posts, and what. Raises UnprocessableRequest for a body that is not of this kind."""
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers)
-        with self._bodies.reserve_body(f"key:{admission.caller.id}") as reservation:
-            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+        admission = await self._auth.admit_api_key_caller(scope, headers)
+        with self._bodies.create_body_reservation(f"key:{admission.caller.id}") as reservation:
+            body = await reservation.read_body(
+                receive, headers, get_edge_operation_of_request(scope).body.key
+            )
             return admission, await reservation.decode_received_body(
                 functools.partial(decode_runner_body, kind), body
             )
 
-    async def find_posting_runner(self, runner_id: str, caller: KeyIdentity) -> Runner:
+    async def find_runner_and_record_contact(self, runner_id: str, caller: KeyIdentity) -> Runner:
         """Return who posts, its sign of life noted. Raises as runners.note_sign_of_life does."""
         now = asyncio.get_running_loop().time()
         known_runner, until = self._known_runners.get((caller, runner_id), (None, 0.0))
@@ -287,7 +295,7 @@ class DrivingEndpoint:
             self._known_runners[caller, runner_id] = known_runner, now + KNOWN_FOR
         return known_runner
 
-    async def perform_runner_write(self, work: Callable[[], T]) -> T:
+    async def run_runner_write_in_transaction(self, work: Callable[[], T]) -> T:
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
 
 
@@ -297,7 +305,7 @@ async def find_call_moment(call_request: ToolCallRequest) -> CallMoment:
         call_request.session_id,
         call_request.tool,
         call_request.tool_input,
-        instants.from_microseconds(call_request.since_us),
+        instants.instant_from_microseconds(call_request.since_us),
         call_request.call_id,
         folder=call_request.folder,
     )
@@ -322,7 +330,7 @@ def build_session_update(sent: SentUpdate) -> DrivenAgentUpdate:
     return DrivenAgentUpdate(sent.n, sent.at, kind if isinstance(kind, str) and kind else "update", fields)
 
 
-def take_session_updates(
+def apply_session_updates_of_runner(
     session_id: str, runner: Runner, updates: list[DrivenAgentUpdate], run_id: str | None
 ) -> int:
     return taking.apply_runner_updates(

@@ -14,7 +14,7 @@ from coordinator.actions.sessions.events import Outcome
 from coordinator.actions.upkeep import idempotency
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
+from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body, parse_new_event
 from coordinator.edge.ingest.ownership import WriteRights
 from coordinator.edge.ingest.write_queue import GroupWriter
@@ -57,10 +57,15 @@ class EventIngestEndpoint:
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = get_request_headers(scope)
         caller = await await_until_deadline(
-            self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
+            self._auth.authenticate_api_key_caller(
+                scope, headers, *get_edge_operation_of_request(scope).scopes
+            ),
+            deadline,
         )
-        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
-            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.create_body_reservation(f"key:{caller.id}") as reservation:
+            body = await reservation.read_body(
+                receive, headers, get_edge_operation_of_request(scope).body.key
+            )
             event = await reservation.decode_received_body(parse_new_event, body)
             if event.session_id != session_id:
                 raise BadRequest("Event session_id must match URL session_id")
@@ -74,7 +79,7 @@ class EventIngestEndpoint:
                 once=once,
                 make_answer=build_single_event_answer if once else None,
             )
-            outcome = decode_stored_outcome(result) if isinstance(result, bytes) else result[0]
+            outcome = decode_stored_event_outcome(result) if isinstance(result, bytes) else result[0]
         if isinstance(outcome, SignalboxError):
             raise outcome
         await send_json(send, 201, OK)
@@ -84,10 +89,15 @@ class EventIngestEndpoint:
         deadline = time.monotonic() + ANSWER_WITHIN
         headers = get_request_headers(scope)
         caller = await await_until_deadline(
-            self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes), deadline
+            self._auth.authenticate_api_key_caller(
+                scope, headers, *get_edge_operation_of_request(scope).scopes
+            ),
+            deadline,
         )
-        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
-            body = await reservation.read_body(receive, headers, get_operation(scope).body.key)
+        with self._bodies.create_body_reservation(f"key:{caller.id}") as reservation:
+            body = await reservation.read_body(
+                receive, headers, get_edge_operation_of_request(scope).body.key
+            )
             kind = headers.get(b"content-type", b"")
             parsed = await reservation.decode_received_body(
                 partial(parse_event_batch, content_type=kind), body
@@ -115,7 +125,7 @@ class EventIngestEndpoint:
     async def refuse_foreign_events(self, caller: KeyIdentity, parsed: Parsed) -> Parsed:
         """Return the batch with a refusal in place of each event of a session that is not the caller's."""
         session_ids = {item.session_id for item in parsed if isinstance(item, NewEvent)}
-        refused = await self._rights.find_write_refusals(caller, session_ids)
+        refused = await self._rights.find_cached_session_write_refusals(caller, session_ids)
         return [refused.get(item.session_id, item) if isinstance(item, NewEvent) else item for item in parsed]
 
     def build_idempotency_claim(
@@ -199,7 +209,7 @@ def build_single_event_answer(outcomes: Sequence[Outcome]) -> bytes:
     return build_batch_answer([NewEvent(event_type="", session_id="", timestamp="")], outcomes)
 
 
-def decode_stored_outcome(answer: bytes) -> Outcome:
+def decode_stored_event_outcome(answer: bytes) -> Outcome:
     result = msgspec.json.decode(answer)["results"][0]
     if result["status"] == 201:
         return RecordedEvent(result["id"])

@@ -33,7 +33,7 @@ from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies
 from coordinator.edge.http.grpc_refusal import NO_GRPC
-from coordinator.edge.http.messages import get_operation, get_request_headers
+from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers
 from coordinator.edge.ingest.write_queue import GroupWriter
 from coordinator.errors import BadRequest, NotFound, RequestTooLarge, SignalboxError, UnsupportedMediaType
 from coordinator.identity.keys import KeyIdentity
@@ -74,27 +74,31 @@ class TelemetryEndpoint:
         form = headers.get(b"content-type", JSON).partition(b";")[0].strip().lower()
         caller = None
         try:
-            caller = await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
-            with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
-                reports, notes = await self.read_session_reports(kind, form, scope, receive, reservation)
-                rejected, rejection_reason = await self.write_session_reports(
+            caller = await self._auth.authenticate_api_key_caller(
+                scope, headers, *get_edge_operation_of_request(scope).scopes
+            )
+            with self._bodies.create_body_reservation(f"key:{caller.id}") as reservation:
+                reports, notes = await self.read_telemetry_session_reports(
+                    kind, form, scope, receive, reservation
+                )
+                rejected, rejection_reason = await self.write_events_of_session_reports(
                     reports, caller, reservation.size
                 )
-            await self.report_omissions(caller, notes, rejected, rejection_reason)
+            await self.report_omitted_telemetry(caller, notes, rejected, rejection_reason)
             rejected += notes.count_omissions(OmissionKind.SPAN)
             rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
             if caller is not None and refusal.status in REFUSED_FOR_GOOD:
                 notes = ReadingNotes()
                 notes.add_omission(OmissionKind.EXPORT, str(refusal.detail))
-                await self.report_omissions(caller, notes)
+                await self.report_omitted_telemetry(caller, notes)
             await send_telemetry_error(send, form, refusal)
             return
         await send_telemetry_answer(
             send, 200, form, encode_partial_success(kind, form, rejected, rejection_reason)
         )
 
-    async def report_omissions(
+    async def report_omitted_telemetry(
         self, caller: KeyIdentity, notes: ReadingNotes, rejected: int = 0, rejection_reason: str = ""
     ) -> None:
         """Have people see what is left out. A database that does not take it changes nothing of the answer."""
@@ -109,7 +113,7 @@ class TelemetryEndpoint:
         except DatabaseError:
             log.warning("What was left out of an export could not be counted.", exc_info=True)
 
-    async def read_session_reports(
+    async def read_telemetry_session_reports(
         self, kind: str, form: bytes, scope: Scope, receive: Receive, reservation: BodyReservation
     ) -> tuple[list[SessionReport], ReadingNotes]:
         """Read the request; return also what of it is left out. Raises what it is refused for."""
@@ -119,23 +123,23 @@ class TelemetryEndpoint:
                 NO_GRPC if is_grpc else "Send application/json or application/x-protobuf."
             )
         weigh = (
-            json_bounds.estimate_decoded_size
+            json_bounds.estimate_decoded_json_size
             if form == JSON
-            else partial(load_protobuf_reader().estimate_decoded_bytes, kind)
+            else partial(import_otlp_protobuf_module().estimate_decoded_bytes, kind)
         )
         body = await reservation.read_body(
-            receive, get_request_headers(scope), get_operation(scope).body.key, weigh
+            receive, get_request_headers(scope), get_edge_operation_of_request(scope).body.key, weigh
         )
         return await reservation.decode_received_body(
             partial(parse_telemetry, kind, form, now=timezone.now()), body
         )
 
-    async def write_session_reports(
+    async def write_events_of_session_reports(
         self, reports: list[SessionReport], caller: KeyIdentity, size: int
     ) -> tuple[int, str]:
         """Write what they say; return how many events were refused, and why the first."""
         events = (
-            await self._threads.run_in_thread(assign_session_events, reports, caller, timezone.now())
+            await self._threads.run_in_thread(assign_events_to_sessions, reports, caller, timezone.now())
             if reports
             else []
         )
@@ -158,7 +162,7 @@ def build_sessions_changed_error() -> SignalboxError:
     return problem
 
 
-def load_protobuf_reader() -> Any:
+def import_otlp_protobuf_module() -> Any:
     """Return the module that reads OTLP's protobuf. It takes some MB: only a worker that is sent such loads it."""
     from coordinator.dialects import otlp_wire  # noqa: PLC0415
 
@@ -169,7 +173,9 @@ def parse_telemetry(
     kind: str, form: bytes, body: bytes, now: datetime
 ) -> tuple[list[SessionReport], ReadingNotes]:
     if form == PROTOBUF:
-        request: Any = load_protobuf_reader().decode_otlp_request(kind, body) if kind in READERS else {}
+        request: Any = (
+            import_otlp_protobuf_module().decode_otlp_request(kind, body) if kind in READERS else {}
+        )
     else:
         try:
             request = json_bounds.load_bounded_json(body or b"{}", most=EVENTS.key.becomes)
@@ -188,20 +194,22 @@ def parse_telemetry(
     return reports, notes
 
 
-def assign_session_events(reports: list[SessionReport], key: KeyIdentity, now: datetime) -> list[NewEvent]:
+def assign_events_to_sessions(
+    reports: list[SessionReport], key: KeyIdentity, now: datetime
+) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
     known_sessions: dict[str, KnownSession] = {}
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
-    reports = join_trace_parts(reports, key, now)
-    times = find_report_times(reports, now)
+    reports = merge_trace_reports_into_session(reports, key, now)
+    times = first_and_last_report_times(reports, now)
     for report in reports:
         if report.thread is not None and report.session not in subagents:
             subagents[report.session] = sessions.find_session_of_subagent_thread(
                 report.session, report.thread, key
             )
         if (above := subagents.get(report.session)) is not None:
-            events += assign_subagent_events(report.events, *above)
+            events += assign_subagent_usage_to_parent(report.events, *above)
             continue
         if report.session not in known_sessions:
             if report.only_known and sessions.find_session_id_by_executor_id(report.session, key) is None:
@@ -221,13 +229,15 @@ def assign_session_events(reports: list[SessionReport], key: KeyIdentity, now: d
             if event.event_type in STOP_EVENTS:
                 if sessions.is_session_over(known_session.session_id):
                     continue  # who told its end first may know more of it
-                if is_session_continued(event, times[report.session][1], now):
+                if is_session_active_after_end(event, times[report.session][1], now):
                     event.event_type = TURN_END
             events.append(event)
     return events
 
 
-def join_trace_parts(reports: list[SessionReport], key: KeyIdentity, now: datetime) -> list[SessionReport]:
+def merge_trace_reports_into_session(
+    reports: list[SessionReport], key: KeyIdentity, now: datetime
+) -> list[SessionReport]:
     """Return the reports with those parts of a trace that name no conversation in the session that others name.
 
     An earlier export may have named it, or this one names what an earlier export did not.
@@ -252,7 +262,9 @@ def join_trace_parts(reports: list[SessionReport], key: KeyIdentity, now: dateti
     return joined_reports
 
 
-def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: str) -> Iterator[NewEvent]:
+def assign_subagent_usage_to_parent(
+    events: Iterable[NewEvent], session_id: str, name: str
+) -> Iterator[NewEvent]:
     """Yield what a sub-agent's thread has used, in the session that started it; its hooks tell all else there."""
     for event in events:
         if event.event_type == MODEL_REQUEST:
@@ -260,13 +272,17 @@ def assign_subagent_events(events: Iterable[NewEvent], session_id: str, name: st
             yield event
 
 
-def find_report_times(reports: list[SessionReport], now: datetime) -> dict[str, tuple[datetime, datetime]]:
+def first_and_last_report_times(
+    reports: list[SessionReport], now: datetime
+) -> dict[str, tuple[datetime, datetime]]:
     """Return when the first and the last of what is told of each session happened; its end is no happening."""
     times_by_session: dict[str, list[datetime]] = {}
     for report in reports:
         moments = times_by_session.setdefault(report.session, [])
         moments += [
-            parse_event_time(event, now) for event in report.events if event.event_type not in STOP_EVENTS
+            parse_event_time_or_now(event, now)
+            for event in report.events
+            if event.event_type not in STOP_EVENTS
         ]
     ends = datetime.min.replace(tzinfo=UTC)
     return {
@@ -275,12 +291,12 @@ def find_report_times(reports: list[SessionReport], now: datetime) -> dict[str, 
     }
 
 
-def parse_event_time(event: NewEvent, now: datetime) -> datetime:
+def parse_event_time_or_now(event: NewEvent, now: datetime) -> datetime:
     return instants.parse_instant(event.timestamp) or now
 
 
-def is_session_continued(end: NewEvent, last: datetime, now: datetime) -> bool:
-    at = parse_event_time(end, now)
+def is_session_active_after_end(end: NewEvent, last: datetime, now: datetime) -> bool:
+    at = parse_event_time_or_now(end, now)
     return last > at or sessions.has_session_activity_after(end.session_id, instants.to_microseconds(at))
 
 

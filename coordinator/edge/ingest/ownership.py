@@ -22,14 +22,14 @@ class WriteRights:
         self._until: dict[tuple[KeyIdentity, str], float] = {}
 
     async def require_write_right(self, caller: KeyIdentity, session_id: str) -> None:
-        for refusal in (await self.find_write_refusals(caller, [session_id])).values():
+        for refusal in (await self.find_cached_session_write_refusals(caller, [session_id])).values():
             raise refusal
 
-    async def find_write_refusals(
+    async def find_cached_session_write_refusals(
         self, caller: KeyIdentity, session_ids: Iterable[str]
     ) -> dict[str, SignalboxError]:
         """Return, by session, why the key may not write into it."""
-        if ownership.can_write_everywhere(caller):
+        if ownership.can_write_all_sessions(caller):
             return {}
         now = asyncio.get_running_loop().time()
         waiting_session_ids = {

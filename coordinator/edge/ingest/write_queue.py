@@ -40,7 +40,7 @@ from coordinator.engine import locks
 from coordinator.errors import ServiceBusy, SignalboxError, UnprocessableRequest
 from coordinator.lib import process_metrics as meters
 from coordinator.lib.fair_queue import CALLER, FairQueue
-from coordinator.lib.threads import refresh_connections
+from coordinator.lib.threads import close_broken_database_connections
 from coordinator.sessions.events import NewEvent, RecordedEvent
 
 log = logging.getLogger(__name__)
@@ -121,13 +121,13 @@ class QueueLoad:
     events: int = 0
     size: int = 0
 
-    def add_job(self, job: WriteJob) -> None:
+    def add_job_to_load(self, job: WriteJob) -> None:
         """Count a job."""
         self.jobs += 1
         self.events += len(job.items)
         self.size += job.size
 
-    def remove_job(self, job: WriteJob) -> None:
+    def remove_job_from_load(self, job: WriteJob) -> None:
         """Count a job no more."""
         self.jobs -= 1
         self.events -= len(job.items)
@@ -168,7 +168,7 @@ class GroupWriter:
         self._thread.join(within)
 
     @property
-    def waiting_events(self) -> int:
+    def waiting_event_count(self) -> int:
         return self._all.events
 
     def seconds_stuck(self) -> float:
@@ -221,7 +221,7 @@ class GroupWriter:
         outcomes = await self.submit_job_and_wait(job)
         return WriteResult(outcomes, job.created, job.read_values)
 
-    def begin_group_write(
+    def enqueue_small_event_write(
         self, items: list[NewEvent], *, deadline: float, size: int, read_back: Look | None = None
     ) -> WriteJob:
         """Have events of less than `SLOW_TO_PREPARE` bytes written; `is_answered` and `written` wait.
@@ -233,7 +233,7 @@ class GroupWriter:
         self.enqueue_job(job)
         return job
 
-    async def wait_until_answered(self, job: WriteJob, *, within: float) -> bool:
+    async def wait_until_job_answered(self, job: WriteJob, *, within: float) -> bool:
         """Wait so many seconds for a job that was begun; say whether it is answered. However this ends, it goes on."""
         waited_for = job.answer
         job.alarm = job.loop.call_later(within, release_job_waiter, job)
@@ -245,9 +245,9 @@ class GroupWriter:
                 job.answer = job.loop.create_future()
         return job.answer is waited_for
 
-    async def wait_for_write(self, job: WriteJob) -> WriteResult:
+    async def wait_for_write_result(self, job: WriteJob) -> WriteResult:
         """Wait for a job that was begun, and return what became of it. Raises as `record` does."""
-        outcomes = await self.wait_for_write_job(job)
+        outcomes = await self.wait_for_job_until_deadline(job)
         return WriteResult(outcomes, job.created, job.read_values)
 
     async def perform_in_transaction(self, work: Callable[[], T], *, deadline: float) -> T:
@@ -267,9 +267,9 @@ class GroupWriter:
         if job.size >= SLOW_TO_PREPARE:
             job.prepared = await asyncio.to_thread(prepare_event_rows, job.items, self._clock())
         self.enqueue_job(job)
-        return await self.wait_for_write_job(job)
+        return await self.wait_for_job_until_deadline(job)
 
-    async def wait_for_write_job(self, job: WriteJob) -> Any:
+    async def wait_for_job_until_deadline(self, job: WriteJob) -> Any:
         """Wait for the job as long as it has; return its result. Raises what it was refused for."""
         job.alarm = job.loop.call_later(
             max(job.deadline - time.monotonic(), 0.01), self.abandon_write_job, job
@@ -292,7 +292,7 @@ class GroupWriter:
             refuse_write_job(job, build_not_written_error)
         else:
             job.alarm = job.loop.call_later(
-                job.tell_within, refuse_write_job, job, build_unknown_outcome_error
+                job.tell_within, refuse_write_job, job, build_write_outcome_unknown_error
             )
 
     def mark_jobs_begun(self, group: list[WriteJob]) -> list[WriteJob]:
@@ -334,41 +334,41 @@ class GroupWriter:
             )
         self._by_caller[job.caller] = caller_load
         for load in (caller_load, self._all):
-            load.add_job(job)
+            load.add_job_to_load(job)
 
     def uncount_waiting_job(self, job: WriteJob) -> None:
         """Count the job as waiting no more."""
         caller_load = self._by_caller[job.caller]
         for load in (caller_load, self._all):
-            load.remove_job(job)
+            load.remove_job_from_load(job)
         if not caller_load.jobs:
             del self._by_caller[job.caller]
 
     def run_writer(self) -> None:
-        while group := self.take_next_group():
+        while group := self.dequeue_next_job_group():
             self._began = time.monotonic()
             try:
                 self.write_group(group)
             except Exception:  # the writer must never die: whoever waits is told to try again
                 log.exception("The writer failed on a group of %d", len(group))
-                refusal = build_unknown_outcome_error if self._committing else build_not_written_error
+                refusal = build_write_outcome_unknown_error if self._committing else build_not_written_error
                 deliver_write_results((job, refusal()) for job in group)
             finally:
                 self._began = None
         connections.close_all()
 
-    def take_next_group(self) -> list[WriteJob]:
+    def dequeue_next_job_group(self) -> list[WriteJob]:
         with self._some:
             while not self._queue and not self._stopping:
                 self._some.wait()
-            group = self._queue.take_next_batch(GROUP_EVENTS, lambda job: len(job.items))
+            group = self._queue.pop_next_batch(GROUP_EVENTS, lambda job: len(job.items))
             for job in group:
                 self.uncount_waiting_job(job)
             return group
 
     def write_group(self, group: list[WriteJob]) -> None:
         """Write the group in one transaction; where that fails for its content, each job in its own."""
-        refresh_connections()
+        close_broken_database_connections()
         found_twin = is_anew = False
         while group := self.mark_jobs_begun(group):
             self._committing = False
@@ -387,7 +387,7 @@ class GroupWriter:
                     continue
                 log.warning("Events could not be written: %s", str(problem).strip())
                 lost = self._committing and locks.is_commit_uncertain(problem)
-                refusal = build_unknown_outcome_error if lost else build_not_written_error
+                refusal = build_write_outcome_unknown_error if lost else build_not_written_error
                 results = [refusal() for _ in group]
             except DatabaseError as problem:
                 if len(group) > 1:
@@ -400,9 +400,9 @@ class GroupWriter:
                     found_twin = True
                     self.mark_jobs_undone(group)
                     continue
-                results = [build_event_refusal(problem)]
+                results = [convert_database_error_to_refusal(problem)]
             self._wake()
-            read_after_commit(
+            run_job_reads_after_commit(
                 [job for job, result in zip(group, results, strict=True) if not isinstance(result, Exception)]
             )
             if written := sum(job.written for job in group):
@@ -418,7 +418,7 @@ class GroupWriter:
                 job.prepared = prepare_event_rows(job.items, now)
         self._prepared = locks.fail_fast_on_locks(self._prepared)
         with transaction.atomic():
-            locks.limit_lock_wait(calculate_time_left(group))
+            locks.limit_lock_wait(seconds_until_nearest_deadline(group))
             by_job: dict[int, Any] = self.find_quota_refusals(group, now)
             by_job |= {
                 id(job): problem
@@ -439,7 +439,7 @@ class GroupWriter:
                 by_job[id(job)] = outcomes = [next(recorded_events) for _ in job.prepared]
                 job.written = count_new_events(outcomes)
             results = [
-                by_job[id(job)] if id(job) in by_job else write_batch_or_run_work(job, now) for job in group
+                by_job[id(job)] if id(job) in by_job else write_events_or_run_job(job, now) for job in group
             ]
             sizes: Counter[str] = Counter()
             for job in group:
@@ -474,10 +474,10 @@ def make_job_events(job: WriteJob, make: MakeEvents, now: datetime) -> Exception
     return None
 
 
-def write_batch_or_run_work(job: WriteJob, now: datetime) -> Any:
+def write_events_or_run_job(job: WriteJob, now: datetime) -> Any:
     """Write a batch, or do a job's work: what goes wrong with that, the database apart, is its caller's alone."""
     if job.work is None:
-        return write_batch(job, now)
+        return write_event_batch_once(job, now)
     try:
         with transaction.atomic():
             return job.work()
@@ -487,7 +487,7 @@ def write_batch_or_run_work(job: WriteJob, now: datetime) -> Any:
         return problem
 
 
-def read_after_commit(group: Sequence[WriteJob]) -> None:
+def run_job_reads_after_commit(group: Sequence[WriteJob]) -> None:
     """Answer what jobs ask after the commit, each question once."""
     looks_seen: dict[Look, Any] = {}
     for job in group:
@@ -502,7 +502,7 @@ def read_after_commit(group: Sequence[WriteJob]) -> None:
         job.read_values = looks_seen[job.read_back]
 
 
-def write_batch(job: WriteJob, now: datetime) -> Result:
+def write_event_batch_once(job: WriteJob, now: datetime) -> Result:
     """Write one batch, or find that it was written before."""
     job.written = 0
     if job.once is not None:
@@ -520,7 +520,7 @@ def write_batch(job: WriteJob, now: datetime) -> Result:
     return result
 
 
-def calculate_time_left(group: Sequence[WriteJob]) -> float:
+def seconds_until_nearest_deadline(group: Sequence[WriteJob]) -> float:
     """Return for how many seconds the most pressed caller can wait."""
     return min(job.deadline for job in group) - time.monotonic() - GIVE_UP_BEFORE / 2
 
@@ -538,7 +538,7 @@ def build_not_written_error() -> ServiceBusy:
     )
 
 
-def build_unknown_outcome_error() -> ServiceBusy:
+def build_write_outcome_unknown_error() -> ServiceBusy:
     """The refusal of events that may have been written."""
     meters.BUSY.add()
     return ServiceBusy(
@@ -548,7 +548,7 @@ def build_unknown_outcome_error() -> ServiceBusy:
     )
 
 
-def build_event_refusal(problem: DatabaseError) -> SignalboxError:
+def convert_database_error_to_refusal(problem: DatabaseError) -> SignalboxError:
     if isinstance(problem, DataError):
         return UnprocessableRequest(
             f"The database cannot hold this event: {str(problem).strip().splitlines()[0]}"

@@ -26,8 +26,8 @@ from prometheus_client.registry import Collector
 
 from coordinator.api.auth import parse_request_api_key, require_local_caller
 from coordinator.edge.http.auth import Authenticator
-from coordinator.edge.http.client_addresses import is_forwarded, is_trusted_proxy
-from coordinator.edge.http.messages import decode_headers, get_operation, get_request_headers
+from coordinator.edge.http.client_addresses import is_forwarded_by_proxy, is_trusted_proxy
+from coordinator.edge.http.messages import decode_headers, get_edge_operation_of_request, get_request_headers
 from coordinator.engine.size import database_size_bytes
 from coordinator.errors import SignalboxError
 from coordinator.lib import process_metrics as meters
@@ -109,7 +109,9 @@ class MetricsEndpoint:
             headers.get(b"x-api-key", b"").decode("latin-1"),
         )
         if offered or not is_local_scrape(scope, headers):
-            await self._auth.authenticate_program(scope, headers, *get_operation(scope).scopes)
+            await self._auth.authenticate_api_key_caller(
+                scope, headers, *get_edge_operation_of_request(scope).scopes
+            )
         body = await self._threads.run_in_thread(self.render_metrics)
         start = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": start})
@@ -135,7 +137,7 @@ def is_local_scrape(scope: Scope, headers: dict[bytes, bytes]) -> bool:
         return False
     try:
         plain_headers = decode_headers(headers)
-        require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded(scope))
+        require_local_caller(plain_headers.get("host", ""), plain_headers, is_forwarded_by_proxy(scope))
     except SignalboxError:
         return False
     return True
@@ -160,13 +162,13 @@ def iterate_worker_metrics(all_figures: Sequence[Figures]) -> Iterator[Metric]:
     for counter in meters.COUNTERS:
         counted = CounterMetricFamily(counter.name, counter.help, labels=counter.labels)
         total: dict[tuple[str, ...], float] = {} if counter.labels else {(): 0.0}
-        for labels, value in iterate_metric_rows(all_figures, "counters", counter.name):
+        for labels, value in iterate_labelled_metric_values(all_figures, "counters", counter.name):
             total[labels] = total.get(labels, 0) + value
         for labels, value in sorted(total.items()):
             counted.add_metric(labels, value)
         yield counted
     for histogram in meters.HISTOGRAMS:
-        yield sum_histogram(histogram, all_figures)
+        yield sum_worker_histograms(histogram, all_figures)
     for name, description in GAUGES.items():
         yield GaugeMetricFamily(name, description, value=figures.sum_worker_gauge(list(all_figures), name))
     resident = GaugeMetricFamily(MEMORY, "Resident memory of each worker", labels=("worker",))
@@ -177,10 +179,10 @@ def iterate_worker_metrics(all_figures: Sequence[Figures]) -> Iterator[Metric]:
     yield GaugeMetricFamily("signalbox_workers", "Workers that run on this machine", value=len(alive))
 
 
-def sum_histogram(histogram: meters.Histogram, figures: Sequence[Figures]) -> Metric:
+def sum_worker_histograms(histogram: meters.Histogram, figures: Sequence[Figures]) -> Metric:
     family = HistogramMetricFamily(histogram.name, histogram.help, labels=histogram.labels)
     total: dict[tuple[str, ...], list[float]] = {}
-    for labels, row in iterate_metric_rows(figures, "histograms", histogram.name):
+    for labels, row in iterate_labelled_metric_values(figures, "histograms", histogram.name):
         total[labels] = [a + b for a, b in zip(total[labels], row, strict=True)] if labels in total else row
     bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
     for labels, row in sorted(total.items()):
@@ -189,7 +191,7 @@ def sum_histogram(histogram: meters.Histogram, figures: Sequence[Figures]) -> Me
     return family
 
 
-def iterate_metric_rows(
+def iterate_labelled_metric_values(
     figures: Sequence[Figures], kind: str, name: str
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
     for worker in figures:
@@ -218,11 +220,11 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "signalbox_approvals_pending", "Permission requests that wait for a person", value=waiting
     )
-    yield count_by_status(
+    yield count_model_rows_by_status(
         "signalbox_permission_requests", "Permission requests kept, by status", PermissionRequest
     )
-    yield count_by_status("signalbox_sessions", "Sessions kept, by status", Session)
-    yield count_by_status("signalbox_runs", "Runs kept, by status", Run)
+    yield count_model_rows_by_status("signalbox_sessions", "Sessions kept, by status", Session)
+    yield count_model_rows_by_status("signalbox_runs", "Runs kept, by status", Run)
     log_state = transparency.load_log_state(timezone.now())
     yield GaugeMetricFamily(
         "signalbox_audit_entries", "Entries in the audit log's tree", value=log_state.size
@@ -236,7 +238,7 @@ def iterate_database_metrics() -> Iterator[Metric]:
     yield GaugeMetricFamily("signalbox_database_bytes", "Size of the database", value=database_size_bytes())
 
 
-def count_by_status(name: str, description: str, model: Any) -> Metric:
+def count_model_rows_by_status(name: str, description: str, model: Any) -> Metric:
     family = GaugeMetricFamily(name, description, labels=("status",))
     for status, count in model.objects.order_by("status").values_list("status").annotate(Count("pk")):
         family.add_metric((str(status),), count)

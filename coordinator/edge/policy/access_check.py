@@ -20,7 +20,7 @@ from coordinator.actions.policy.denials import AccessDenial
 from coordinator.api.access import AccessCheck, AccessChecks, resolve_agent_for_access_check
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
-from coordinator.edge.http.messages import get_operation, get_request_headers, send_json
+from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers, send_json
 from coordinator.edge.http.validation_errors import parse_json_body
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
@@ -86,15 +86,15 @@ class AccessEndpoint:
     async def answer_access_check(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 with one verdict, or with `results` in the order of `checks`."""
         headers = get_request_headers(scope)
-        admission = await self._auth.admit_program(scope, headers)
+        admission = await self._auth.admit_api_key_caller(scope, headers)
         caller = admission.caller
-        with self._bodies.reserve_body(f"key:{caller.id}") as reservation:
+        with self._bodies.create_body_reservation(f"key:{caller.id}") as reservation:
             body = await reservation.decode_received_body(
                 parse_access_body,
-                await reservation.read_body(receive, headers, get_operation(scope).body.key),
+                await reservation.read_body(receive, headers, get_edge_operation_of_request(scope).body.key),
             )
         if body.checks is not None:
-            questions = [build_access_question(check, caller) for check in body.checks]
+            questions = [access_question_as_tuple(check, caller) for check in body.checks]
             verdicts = await self.resolve_access_verdicts(questions, caller)
             braked = await self.find_braked_agents(agent for agent, _, _ in questions)
             results = [
@@ -108,14 +108,16 @@ class AccessEndpoint:
             ]
             await send_json(send, 200, {"results": results})
             return
-        question = build_access_question(
+        question = access_question_as_tuple(
             AccessQuestion(body.server_id or "", body.tool_name or "", body.agent_id), caller
         )
         (verdict,) = await self.resolve_access_verdicts([question], caller)
         braked = await self.find_braked_agents([question[0]])
         if body.wait and (verdict.is_denied or braked):
             with DisconnectWatcher(receive) as disconnect_watcher:
-                verdict = await self.wait_until_not_denied(question, body.wait, admission, disconnect_watcher)
+                verdict = await self.wait_until_access_not_denied(
+                    question, body.wait, admission, disconnect_watcher
+                )
             if disconnect_watcher.happened:
                 return
             await admission.require_still_allowed()
@@ -139,13 +141,13 @@ class AccessEndpoint:
                 self.denied.count_denial(AccessDenial(agent, server, tool, verdict, caller.caller_actor), now)
         return verdicts
 
-    async def wait_until_not_denied(
+    async def wait_until_access_not_denied(
         self, question: tuple[str, str, str], wait: float, admission: Admission, disconnect: DisconnectWatcher
     ) -> Verdict:
         server_id = question[1]
         topics = [f"{topic}:{server_id}" for topic in ("grants", "mcp_servers", "mcp_tools")]
         topics.append("brakes")
-        check = functools.partial(find_undenied_verdict, *question)
+        check = functools.partial(find_access_verdict_unless_denied, *question)
         with self._waits.poll_limit.acquire_slot(admission.caller.name):
             waited = await self._waits.wait_until(
                 check,
@@ -154,19 +156,23 @@ class AccessEndpoint:
                 still_allowed=admission.require_still_allowed,
                 disconnect=disconnect,
             )
-        return await self._threads.run_in_thread(resolve_access_now, *question) if waited is None else waited
+        return (
+            await self._threads.run_in_thread(resolve_tool_access_now, *question)
+            if waited is None
+            else waited
+        )
 
 
-def build_access_question(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
+def access_question_as_tuple(check: AccessQuestion, caller: KeyIdentity) -> tuple[str, str, str]:
     return (resolve_agent_for_access_check(caller, check.agent_id), check.server_id, check.tool_name)
 
 
-def resolve_access_now(agent_id: str, server_id: str, tool_name: str) -> Verdict:
+def resolve_tool_access_now(agent_id: str, server_id: str, tool_name: str) -> Verdict:
     return access.resolve_tool_access(agent_id, server_id, tool_name, timezone.now())
 
 
-def find_undenied_verdict(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
-    verdict = resolve_access_now(agent_id, server_id, tool_name)
+def find_access_verdict_unless_denied(agent_id: str, server_id: str, tool_name: str) -> Verdict | None:
+    verdict = resolve_tool_access_now(agent_id, server_id, tool_name)
     return (
         None
         if verdict.is_denied or brakes.find_brake_on_agent(agent_id, AGENT_TITLES) is not None
@@ -258,11 +264,11 @@ class DenialLog:
     def rotate_denial_window(self) -> None:
         """End the window: write the counts and start the next window."""
         self._timer = None
-        counted, other_denials = self.take_counted_denials()
+        counted, other_denials = self.pop_counted_denials()
         if counted or other_denials:
             self.schedule_denial_write(counted, other_denials)
 
-    def take_counted_denials(self) -> tuple[list[AccessDenial], int]:
+    def pop_counted_denials(self) -> tuple[list[AccessDenial], int]:
         windows, other_denials = self._windows, self._omitted_count
         self._windows, self._omitted_count = {}, 0
         counted = [

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from coordinator.errors import ServiceBusy
 from coordinator.feed.reader import FeedChange
-from coordinator.lib.fair_queue import ThreadsClosed, clear_caller
+from coordinator.lib.fair_queue import ThreadsClosed, clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.policy.grants import access
@@ -45,31 +45,31 @@ class PolicyCache:
         self._dropped: set[str] = set()
         self._reading: asyncio.Task[None] | None = None
         self._calming: asyncio.TimerHandle | None = None
-        hub.listeners.append(self.drop_changed_policies)
+        hub.listeners.append(self.drop_cached_policies_on_change)
 
     async def load_policies(self, pairs: Collection[Pair]) -> dict[Pair, AccessPolicy]:
         """Return the policy that decides for each agent and server. Raises ServiceBusy where it cannot be read."""
         now = asyncio.get_running_loop().time()
-        self.keep_feed_watched()
+        self.extend_feed_watch()
         policies, missing = {}, []
         for pair in pairs:
             cached_policy = self._cached_policies.get(pair)
             if cached_policy is not None and cached_policy[0] > now:
                 policies[pair] = cached_policy[1]
             else:
-                missing.append((pair, self.request_policy_read(pair)))
+                missing.append((pair, self.request_policy_load(pair)))
         for pair, future in missing:
             policies[pair] = await asyncio.shield(future)
         return policies
 
-    def drop_changed_policies(self, batch: Sequence[FeedChange]) -> None:
+    def drop_cached_policies_on_change(self, batch: Sequence[FeedChange]) -> None:
         for change in batch:
             if change.topic in {"grants", "mcp_tools"} and change.parent is not None:
                 self.drop_server_policies(change.parent)
             elif change.topic == "mcp_servers":
                 self.drop_server_policies(change.key)
 
-    def forget_server_grants(self, server_id: str) -> None:
+    def invalidate_cached_server_grants(self, server_id: str) -> None:
         """Read the server's rows anew: this process has just written some of them."""
         self.drop_server_policies(server_id)
 
@@ -78,17 +78,17 @@ class PolicyCache:
         for pair in self._pairs.pop(server_id, ()):
             self._cached_policies.pop(pair, None)
 
-    def request_policy_read(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
+    def request_policy_load(self, pair: Pair) -> asyncio.Future[AccessPolicy]:
         future = self._pending_policies.get(pair)
         if future is None:
             future = self._pending_policies[pair] = asyncio.get_running_loop().create_future()
             future.add_done_callback(consume_future_error)
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.read_wanted_policies())
+            self._reading = asyncio.ensure_future(self.load_requested_policies())
         return future
 
-    async def read_wanted_policies(self) -> None:
-        clear_caller()
+    async def load_requested_policies(self) -> None:
+        clear_current_caller()
         while self._pending_policies:
             wanted_pairs, self._pending_policies = self._pending_policies, {}
             self._dropped = set()
@@ -116,7 +116,7 @@ class PolicyCache:
         self._cached_policies[pair] = (asyncio.get_running_loop().time() + POLICY_KEPT_FOR, policy)
         self._pairs.setdefault(pair[1], set()).add(pair)
 
-    def keep_feed_watched(self) -> None:
+    def extend_feed_watch(self) -> None:
         if self._calming is None:
             self._hub.feed.add_watcher()
         else:

@@ -18,7 +18,7 @@ from coordinator.actions.mcp import gateway_sessions
 from coordinator.actions.people import key_quotas
 from coordinator.edge.policy.policy_cache import PolicyCache
 from coordinator.feed.reader import FeedChange
-from coordinator.lib.fair_queue import CALLER, clear_caller
+from coordinator.lib.fair_queue import CALLER, clear_current_caller
 from coordinator.lib.threads import EdgeThreads
 from coordinator.live.hub import FeedHub
 from coordinator.mcp.gateway import tool_search
@@ -95,14 +95,14 @@ class PolicyRulings:
         # What held_tools found by `_held_by`, by caller: every hook's answer says it.
         self._guarded_tools: dict[PartialCall, list[tuple[str, str]]] = {}
         self._held_by: PolicySnapshot | None = None
-        hub.listeners.append(self.mark_rules_changed)
+        hub.listeners.append(self.reload_rules_on_change)
 
-    def mark_rules_changed(self, batch: Sequence[FeedChange]) -> None:
+    def reload_rules_on_change(self, batch: Sequence[FeedChange]) -> None:
         """Take note that a rule, a server or a grant has changed, and read them again."""
         if any(change.topic in TOPICS for change in batch):
             self._edits += 1
             self._until = 0.0
-            self.start_reading_rules()
+            self.start_loading_rules()
 
     @property
     def is_snapshot_current(self) -> bool:
@@ -126,11 +126,11 @@ class PolicyRulings:
 
         `find_moment` returns the call as its session's events name it, for rules about what was recorded before it.
         """
-        await self.refresh_rules()
+        await self.refresh_policy_rules()
         snapshot = self._snapshot
-        is_search = tool == GATEWAY_SEARCH and await self.can_search_tools(agent_id, key_id)
+        is_search = tool == GATEWAY_SEARCH and await self.can_agent_search_gateway_tools(agent_id, key_id)
         wrapped_tool, wrapped_about = tool, about
-        tool, about = name_searched_call(tool, about)
+        tool, about = unwrap_gateway_call_tool(tool, about)
         through_gateway = self.is_gateway_tool(tool)
         tool = (unwrap_gateway_call_name(tool) or tool) if through_gateway else tool
         ruling = by_wrapper = NO_OPINION
@@ -147,7 +147,7 @@ class PolicyRulings:
         if not self.is_snapshot_current:
             ruling = tool_rules.stricter_ruling(ruling, UNREAD)
         if not is_search:  # it lists what the agent may see, as `tools/list` does, which needs no grant
-            ruling = tool_rules.stricter_ruling(ruling, await self.judge_grants(tool, agent_id or ""))
+            ruling = tool_rules.stricter_ruling(ruling, await self.judge_call_by_grants(tool, agent_id or ""))
         if through_gateway and ruling.decision == ASK and await self.has_gateway_session(agent_id, key_id):
             ruling = ASKED_AT_GATEWAY
         # A rule may name `call_tool` itself, of which the gateway does not know. It lets nothing through.
@@ -171,9 +171,13 @@ class PolicyRulings:
         needs = tool_rules.find_history_needed_by_rules(
             snapshot.rules, tool, about, agent_id, program, servers=snapshot.managed.servers
         )
-        return await self.load_needed_history(needs, about, find_moment) if needs else (about, NO_OPINION)
+        return (
+            await self.load_call_history_from_database(needs, about, find_moment)
+            if needs
+            else (about, NO_OPINION)
+        )
 
-    async def load_needed_history(
+    async def load_call_history_from_database(
         self, needs: HistoryNeeds, about: CallText, find_moment: FindMoment
     ) -> tuple[CallText, Ruling]:
         """Return the call's text with what was recorded before it; a person is asked where that cannot be read."""
@@ -188,10 +192,10 @@ class PolicyRulings:
 
     async def load_current_rules(self) -> tuple[DecisionRule, ...] | None:
         """Return the rules as they stand; None where that is not known for certain just now."""
-        await self.refresh_rules()
+        await self.refresh_policy_rules()
         return self._snapshot.rules if self._snapshot is not None and self.is_snapshot_current else None
 
-    def find_strictest_possible(self, call: PartialCall) -> Ruling:
+    def find_strictest_possible_ruling(self, call: PartialCall) -> Ruling:
         """Return the strictest that policy may say of a call, without the database and without waiting."""
         if self._snapshot is None:
             return UNREAD
@@ -211,7 +215,7 @@ class PolicyRulings:
         return ruling
 
     @property
-    def has_budgets(self) -> bool:
+    def has_call_blocking_budgets(self) -> bool:
         """Say whether a budget may hold any call up, as far as this process knows."""
         return self._snapshot is None or bool(self._snapshot.budgets)
 
@@ -235,7 +239,7 @@ class PolicyRulings:
 
     async def judge_session_budgets(self, agents: Sequence[str | None], session_id: str) -> Ruling:
         """Return what the budgets say of the next call in a session: how much is used is asked of the database."""
-        if not self.has_budgets:
+        if not self.has_call_blocking_budgets:
             return NO_OPINION
         session_budgets = self._snapshot.budgets if self._snapshot is not None else None
         try:
@@ -247,7 +251,7 @@ class PolicyRulings:
             log.warning("The budgets cannot be read, so a call is asked: %s", str(problem).strip())
             return BUDGETS_UNREAD
 
-    def find_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
+    def find_cached_brake_ruling(self, agents: Sequence[str | None], host: str | None) -> Ruling:
         """Return the denial of a brake that this process knows of; whether one is on, edge.brake_gate says."""
         known_brakes = self._snapshot.brakes if self._snapshot is not None else ()
         return next(
@@ -255,14 +259,14 @@ class PolicyRulings:
             NO_OPINION,
         )
 
-    def list_guarded_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
+    def list_offline_blocked_tools(self, caller: PartialCall) -> list[tuple[str, str]] | None:
         """Return which tools are held for certain (policy.certain); None while that is not known."""
         if self._snapshot is None or not self.is_snapshot_current:
             return None
         if self._held_by is not self._snapshot or len(self._guarded_tools) >= MOST_HELD_FOR:
             self._guarded_tools, self._held_by = {}, self._snapshot
         if caller not in self._guarded_tools:
-            self._guarded_tools[caller] = compute_guarded_tools(self._snapshot, caller)
+            self._guarded_tools[caller] = compute_offline_blocked_tools(self._snapshot, caller)
         return self._guarded_tools[caller]
 
     def is_gateway_tool(self, tool: str) -> bool:
@@ -274,7 +278,7 @@ class PolicyRulings:
             and bool(managed_servers.find_server_tools_of_call(tool))
         )
 
-    async def can_search_tools(self, agent_id: str | None, key_id: int | None) -> bool:
+    async def can_agent_search_gateway_tools(self, agent_id: str | None, key_id: int | None) -> bool:
         """Say whether an administrator had the agent search for tools, and it has a session at the gateway."""
         if agent_id is None or not await self.has_gateway_session(agent_id, key_id):
             return False
@@ -296,7 +300,7 @@ class PolicyRulings:
             log.warning("The gateway's sessions cannot be read, so a call is asked: %s", str(problem).strip())
             return False
 
-    async def judge_grants(self, tool: str, agent_id: str) -> Ruling:
+    async def judge_call_by_grants(self, tool: str, agent_id: str) -> Ruling:
         if not tool.startswith(PREFIX):
             return NO_OPINION
         if self._snapshot is None:
@@ -324,18 +328,18 @@ class PolicyRulings:
             together.accepted_only |= policy.accepted_only
         return together
 
-    async def refresh_rules(self) -> None:
+    async def refresh_policy_rules(self) -> None:
         """Read the rules where they are old or were edited; return when that is done, failed or takes too long."""
         if self._until <= asyncio.get_running_loop().time():
-            await asyncio.wait([self.start_reading_rules()], timeout=READ_WITHIN)
+            await asyncio.wait([self.start_loading_rules()], timeout=READ_WITHIN)
 
-    def start_reading_rules(self) -> asyncio.Task[None]:
+    def start_loading_rules(self) -> asyncio.Task[None]:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self.read_rules_until_current())
+            self._reading = asyncio.ensure_future(self.load_rules_until_current())
         return self._reading
 
-    async def read_rules_until_current(self) -> None:
-        clear_caller()
+    async def load_rules_until_current(self) -> None:
+        clear_current_caller()
         loop = asyncio.get_running_loop()
         try:
             while not self.is_snapshot_current or self._until <= loop.time():
@@ -353,7 +357,7 @@ def build_brake_ruling(brake: ActiveBrake) -> Ruling:
     return Ruling(DENY, brake.agent_message, f"brake {brake.id}")
 
 
-def compute_guarded_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
+def compute_offline_blocked_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
     if any(brake.applies_to((caller.agent_id, caller.program), None) for brake in snapshot.brakes):
         return [(certain.HOLD, "*")]
     names = (caller.agent_id, caller.program)
@@ -396,7 +400,7 @@ def load_policy_snapshot() -> PolicySnapshot:
     )
 
 
-def name_searched_call(tool: str, about: str) -> tuple[str, str]:
+def unwrap_gateway_call_tool(tool: str, about: str) -> tuple[str, str]:
     """Return the tool and the text of the call that a call by the gateway's `call_tool` means; others as they are."""
     tool_input = about.tool_input if tool == GATEWAY_CALL and isinstance(about, CallText) else None
     name = tool_input.get("name") if isinstance(tool_input, dict) else None

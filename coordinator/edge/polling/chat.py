@@ -15,7 +15,7 @@ from coordinator.chat import reading as chat
 from coordinator.chat.reading import MessagePosition
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.messages import get_request_headers, send_json
-from coordinator.edge.polling.endpoints import get_seconds_parameter
+from coordinator.edge.polling.endpoints import get_seconds_query_parameter
 from coordinator.edge.polling.waits import DisconnectWatcher, LongPollWaiters
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import SPEAK_AS_AGENTS
@@ -40,12 +40,12 @@ class ChatEndpoint:
         The answer's `after` is where to go on: an agent that always asks with it misses nothing, whatever
         restarts in between.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope))
+        admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
         require_own_chat_thread(admission.caller, agent_id)
-        timeout = get_seconds_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
+        timeout = get_seconds_query_parameter(scope, "timeout", default=TIMEOUT, most=LONGEST)
         query = parse_qs(scope["query_string"].decode("latin-1"), encoding="utf-8")
         position = await self._threads.run_in_thread(
-            begin_chat_wait, admission.caller, agent_id, query.get("after", [None])[-1]
+            begin_wait_and_record_reading, admission.caller, agent_id, query.get("after", [None])[-1]
         )
         with (
             self._waits.poll_limit.acquire_slot(admission.caller.name),
@@ -66,7 +66,7 @@ class ChatEndpoint:
             await send_json(send, 200, answer or {"messages": [], "after": str(position)})
 
 
-def begin_chat_wait(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
+def begin_wait_and_record_reading(caller: KeyIdentity, agent_id: str, after: str | None) -> MessagePosition:
     position = find_wait_start_position(agent_id, after)
     if speaks_as_agent(caller, agent_id):
         agent_power.refresh_agent_last_seen(agent_id, timezone.now())

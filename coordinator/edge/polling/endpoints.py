@@ -44,26 +44,30 @@ class LongPollEndpoint:
 
         With `free=0` it is given no run: it has no room for another.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope))
+        admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
         runner_id = get_required_parameter(scope, "runner_id")
-        has_room = get_seconds_parameter(scope, "free", default=1.0, most=1.0) > 0
+        has_room = get_seconds_query_parameter(scope, "free", default=1.0, most=1.0) > 0
         with DisconnectWatcher(receive) as disconnect_watcher:
             answer = await self.wait_for_poll_answer(
                 disconnect_watcher,
                 admission,
                 functools.partial(
-                    poll_runner, runner_id, admission.caller, disconnect_watcher, has_room=has_room
+                    claim_runner_work_if_connected,
+                    runner_id,
+                    admission.caller,
+                    disconnect_watcher,
+                    has_room=has_room,
                 ),
                 topics=runners.list_runner_poll_topics(runner_id),
                 timeout=settings.RUNNER_POLL_TIMEOUT if has_room else FULL_FOR,
             )
         if disconnect_watcher.happened:
-            await self._threads.run_in_thread(handle_gone_runner, runner_id, answer)
+            await self._threads.run_in_thread(abandon_disconnected_runner_poll, runner_id, answer)
             return
         try:
             await admission.require_still_allowed()
         except Exception:  # nobody may be told: a run that was claimed meanwhile goes back
-            await self._threads.run_in_thread(handle_gone_runner, runner_id, answer)
+            await self._threads.run_in_thread(abandon_disconnected_runner_poll, runner_id, answer)
             raise
         if answer is None:
             await send_empty_response(send)
@@ -77,8 +81,10 @@ class LongPollEndpoint:
 
         However it ends, a client that still waits asks again: nothing is lost by a restart.
         """
-        admission = await self._auth.admit_program(scope, get_request_headers(scope))
-        timeout = get_seconds_parameter(scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT)
+        admission = await self._auth.admit_api_key_caller(scope, get_request_headers(scope))
+        timeout = get_seconds_query_parameter(
+            scope, "timeout", default=VERDICT_TIMEOUT, most=LONGEST_VERDICT_WAIT
+        )
         request_row = await self._threads.run_in_thread(
             approvals.find_visible_request, request_id, admission.caller, timezone.now()
         )
@@ -130,7 +136,7 @@ def get_required_parameter(scope: Scope, name: str) -> str:
     return values[-1]
 
 
-def get_seconds_parameter(scope: Scope, name: str, *, default: float, most: float) -> float:
+def get_seconds_query_parameter(scope: Scope, name: str, *, default: float, most: float) -> float:
     """Return a query parameter as a length of time, at most `most`. Raises UnprocessableRequest for what is none."""
     text = parse_query_string(scope["query_string"]).get(name, [""])[-1]
     if not text:
@@ -144,7 +150,7 @@ def get_seconds_parameter(scope: Scope, name: str, *, default: float, most: floa
     return min(length, most)
 
 
-def is_parameter_on(scope: Scope, name: str) -> bool:
+def is_query_parameter_on(scope: Scope, name: str) -> bool:
     """Say whether a query parameter is `on`."""
     return parse_query_string(scope["query_string"]).get(name, [""])[-1] == "on"
 
@@ -153,7 +159,7 @@ def build_current_verdict(request_id: str) -> dict[str, Any]:
     return verdicts.build_requester_answer(approvals.find_permission_request(request_id), timezone.now())
 
 
-def poll_runner(
+def claim_runner_work_if_connected(
     runner_id: str, key: KeyIdentity, disconnect: DisconnectWatcher, *, has_room: bool
 ) -> dict[str, Any] | None:
     if disconnect.happened:
@@ -161,5 +167,5 @@ def poll_runner(
     return runners.claim_runner_work(runner_id, timezone.now(), key=key, takes_runs=has_room)
 
 
-def handle_gone_runner(runner_id: str, answer: dict[str, Any] | None) -> None:
+def abandon_disconnected_runner_poll(runner_id: str, answer: dict[str, Any] | None) -> None:
     runners.abandon_runner_poll(runner_id, answer, timezone.now())

@@ -58,15 +58,15 @@ class DisconnectWatcher:
     async def wait_for_disconnect(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.notify_disconnect()
+        self.run_disconnect_callbacks()
 
-    def force_disconnect(self) -> None:
+    def simulate_client_disconnect(self) -> None:
         """Go on as if the client had gone: it may not stay."""
         if not self.happened:
             self.was_cut = True
-            self.notify_disconnect()
+            self.run_disconnect_callbacks()
 
-    def notify_disconnect(self) -> None:
+    def run_disconnect_callbacks(self) -> None:
         self.happened = True
         for call in tuple(self._then):
             call()
@@ -125,7 +125,7 @@ class LongPollWaiters:
         self._waiting = TopicIndex[WakeUpEvent]()
         self.poll_limit = ConcurrencyLimit(settings.MAX_POLLS, "polls")
         self._closing = False
-        hub.listeners.append(self.wake_changed_waiters)
+        hub.listeners.append(self.wake_waiters_of_changed_topics)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -188,7 +188,7 @@ class LongPollWaiters:
             )
             return None, LOOK_AGAIN
 
-    def release_waiters(self) -> None:
+    def answer_all_waiters_now(self) -> None:
         """Answer every waiter now, with what its check finds or None."""
         self._closing = True
         self.recheck_waiters()
@@ -198,6 +198,6 @@ class LongPollWaiters:
         for changed in self._waiting:
             changed.set()
 
-    def wake_changed_waiters(self, batch: Sequence[FeedChange]) -> None:
+    def wake_waiters_of_changed_topics(self, batch: Sequence[FeedChange]) -> None:
         for changed in self._waiting.wanted_changes_by_subscriber(batch):
             changed.set()

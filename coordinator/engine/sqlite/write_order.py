@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.lib.fair_queue import is_caller_person
+from coordinator.lib.fair_queue import is_caller_signed_in_person
 
 FILE_ENDING = ".people-wait"
 STAND_BACK_SECONDS = 0.5
@@ -44,10 +44,10 @@ class WriteOrder:
 
         Raises what `begin` raises: at once where that is not for the lock, and where the lock did not come free.
         """
-        if is_caller_person():
-            self.begin_for_person(begin, int(seconds / PERSON_TRIES_EVERY))
+        if is_caller_signed_in_person():
+            self.begin_write_for_person(begin, int(seconds / PERSON_TRIES_EVERY))
         else:
-            self.begin_for_program(begin, seconds, try_every or PROGRAM_TRIES_EVERY)
+            self.begin_write_for_program(begin, seconds, try_every or PROGRAM_TRIES_EVERY)
 
     def close(self) -> None:
         """Close the file."""
@@ -55,11 +55,11 @@ class WriteOrder:
             os.close(self._file)
             self._file = None
 
-    def begin_for_person(self, begin: Callable[[], object], tries: int) -> None:
+    def begin_write_for_person(self, begin: Callable[[], object], tries: int) -> None:
         is_announced = False
         try:
             for _ in range(tries - 1):
-                if try_begin(begin):
+                if try_begin_write_transaction(begin):
                     return
                 is_announced = is_announced or self._lock_order_file(fcntl.LOCK_EX)
                 time.sleep(PERSON_TRIES_EVERY)
@@ -68,18 +68,18 @@ class WriteOrder:
             if is_announced:
                 self._unlock_order_file()
 
-    def begin_for_program(self, begin: Callable[[], object], seconds: float, try_every: float) -> None:
+    def begin_write_for_program(self, begin: Callable[[], object], seconds: float, try_every: float) -> None:
         for _ in range(round(seconds / try_every) - 1):
-            self.wait_for_people(try_every)
-            if try_begin(begin):
+            self.wait_for_writes_of_people(try_every)
+            if try_begin_write_transaction(begin):
                 break
             time.sleep(try_every)
         else:
-            self.wait_for_people(try_every)
+            self.wait_for_writes_of_people(try_every)
             begin()
         self._stand_back_seconds_left = STAND_BACK_SECONDS
 
-    def wait_for_people(self, check_every: float) -> None:
+    def wait_for_writes_of_people(self, check_every: float) -> None:
         while self._stand_back_seconds_left > 0 and self.is_person_waiting():
             time.sleep(check_every)
             self._stand_back_seconds_left -= check_every
@@ -110,7 +110,7 @@ class WriteOrder:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
-def try_begin(begin: Callable[[], object]) -> bool:
+def try_begin_write_transaction(begin: Callable[[], object]) -> bool:
     """Call `begin`; say whether it has the write lock. Raises what it raises for anything else than the lock."""
     try:
         begin()

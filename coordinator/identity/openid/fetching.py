@@ -87,12 +87,12 @@ def run_within_deadline(work: Callable[[], T]) -> T:
         try:
             result = done.get(timeout=IN_ALL)
         except queue.Empty:
-            record_provider_silence(silent=True)
+            set_provider_unresponsive(silent=True)
             raise ProviderUnreachable(f"no whole answer within {IN_ALL:.0f} s") from None
     finally:
         _turn.release()
     if isinstance(result, requests.ConnectionError | requests.Timeout):
-        record_provider_silence(silent=True)
+        set_provider_unresponsive(silent=True)
     if isinstance(result, ProviderUnreachable | SignInRefused):
         raise result
     if isinstance(result, OAuthError):  # the token endpoint's own word
@@ -104,7 +104,7 @@ def run_within_deadline(work: Callable[[], T]) -> T:
     return result
 
 
-def record_provider_silence(*, silent: bool) -> None:
+def set_provider_unresponsive(*, silent: bool) -> None:
     """Note that the provider does not answer just now, or forget that it did not."""
     global _silent_at  # noqa: PLW0603 - one provider, one process
     _silent_at = time.monotonic() if silent else float("-inf")

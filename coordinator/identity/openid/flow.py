@@ -82,7 +82,7 @@ def provider_redirect_uri() -> str:
     return settings.PUBLIC_URL + reverse("accounts:provider-back")
 
 
-def take_sign_in_flow(session: SessionBase, state: str, secret: str, now: datetime) -> SignInFlow:
+def consume_sign_in_flow(session: SessionBase, state: str, secret: str, now: datetime) -> SignInFlow:
     """Take the flow with that state out of the session. Raises SignInRefused without one, or for another browser."""
     pending_flows = pending_sign_in_flows(session, now)
     matching_flows = [
@@ -103,7 +103,7 @@ def pending_sign_in_flows(session: SessionBase, now: datetime) -> list[dict[str,
     return [flow for flow in held_flows if flow["at"] > since] if isinstance(held_flows, list) else []
 
 
-def finish_sign_in_flow(
+def redeem_and_verify_sign_in(
     flow: SignInFlow, *, code: str, issuer: str, now: datetime
 ) -> tuple[OpenIdIdentity, str]:
     """Return who came back with `code`, and their ID token as text. Raises SignInRefused and Unreachable.

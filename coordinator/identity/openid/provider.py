@@ -14,9 +14,9 @@ from joserfc.jwk import Key, KeySet
 from coordinator.identity.openid.errors import ProviderUnreachable
 from coordinator.identity.openid.fetching import (
     fetch_provider_json,
-    record_provider_silence,
     require_safe_provider_url,
     run_within_deadline,
+    set_provider_unresponsive,
 )
 
 FETCHED_KEPT_FOR = 3600.0  # seconds
@@ -99,11 +99,11 @@ _description = CachedFetch(fetch_discovery_document)
 _keys = CachedFetch(fetch_provider_keys)
 
 
-def forget_cached_provider() -> None:
+def clear_provider_cache() -> None:
     """Fetch everything anew when it is next needed."""
     for cache in (_description, _keys):
         cache.at, cache.failed = float("-inf"), ""
-    record_provider_silence(silent=False)
+    set_provider_unresponsive(silent=False)
 
 
 def provider_description() -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Command(BaseCommand):
             {
                 "create": self.create_api_key,
                 "list": self.print_api_keys,
-                "bind": self.bind_api_key,
+                "bind": self.bind_api_key_to_agents,
                 "revoke": self.revoke_named_key,
             }[verb](options)
         except SignalboxError as refusal:
@@ -78,16 +78,16 @@ class Command(BaseCommand):
     def print_api_keys(self, _options: dict[str, Any]) -> None:
         for row in ApiKey.objects.order_by("name"):
             scopes = ",".join(map(str, row.scopes)) if isinstance(row.scopes, list) else str(row.scopes)
-            state = "revoked" if row.revoked_at else f"expires {format_key_day(row.expires_at)}"
+            state = "revoked" if row.revoked_at else f"expires {format_day_or_never(row.expires_at)}"
             agents = (
                 "any agent" if is_unbound_agent_key(row) else ",".join(sorted(row.bound_agents or ())) or "-"
             )
             self.stdout.write(
                 f"{reveal_invisible_characters(row.name)}  {row.prefix}…  {scopes}  {agents}  used"
-                f" {format_key_day(row.last_used_at)}  {state}"
+                f" {format_day_or_never(row.last_used_at)}  {state}"
             )
 
-    def bind_api_key(self, options: dict[str, Any]) -> None:
+    def bind_api_key_to_agents(self, options: dict[str, Any]) -> None:
         row = key_binding.bind_key_to_agents(
             options["name"], options["agent"], actor=COMMAND_LINE, now=timezone.now()
         )
@@ -101,7 +101,7 @@ class Command(BaseCommand):
         self.stdout.write(f"The key {row.name!r} is revoked.")
 
 
-def format_key_day(value: Any) -> str:
+def format_day_or_never(value: Any) -> str:
     """Return the day of an instant, `never` for None, and a text that is no instant as it is."""
     if value is None:
         return "never"

@@ -78,7 +78,7 @@ class Command(BaseCommand):
                     progress=self.show_table_progress,
                 )
             finally:
-                source.remove_copy()
+                source.delete_database_copy()
                 self.clear_table_progress()
         except SignalboxError as problem:
             raise CommandError(str(problem.detail)) from None

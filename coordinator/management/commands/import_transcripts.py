@@ -73,9 +73,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         program_name = options["program"]
         programs = [TRANSCRIPTS[program_name]] if program_name else list(TRANSCRIPTS.values())
-        transcripts_by_program = {
-            one.name: find_program_transcripts(one, options["path"]) for one in programs
-        }
+        transcripts_by_program = {one.name: find_agent_transcripts(one, options["path"]) for one in programs}
         if not any(transcripts_by_program.values()):
             where = options["path"] or ", ".join(
                 str(place) for one in programs for place in list_transcript_folders(one)
@@ -83,13 +81,13 @@ class Command(BaseCommand):
             raise CommandError(f"There are no transcripts below {where}.")
         for program in programs:
             if transcripts_by_program[program.name]:
-                self.import_program_transcripts(
+                self.import_agent_transcripts(
                     program, transcripts_by_program[program.name], options, with_name=program_name is None
                 )
         if options["dry_run"]:
             self.stdout.write("Nothing was changed (--dry-run).")
 
-    def import_program_transcripts(
+    def import_agent_transcripts(
         self,
         program: TranscriptFormat,
         files: list[TranscriptFile],
@@ -111,7 +109,7 @@ class Command(BaseCommand):
         target = options["path"] or ", ".join(map(str, list_transcript_folders(program)))
         outcome = taking.close(str(target), self._read.files, actor=system_actor("import"))
         if not options["dry_run"]:
-            reading = self._read.build_reading(files, outcome)
+            reading = self._read.build_transcript_reading_report(files, outcome)
             name = SenderName(options["host"] or "", program.name)
             record_transcript_reading(name, reading, now=taking.now)
         self.clear_transcript_progress()
@@ -201,9 +199,9 @@ class TranscriptProgress:
         self.not_understood[kind] += 1
         self.examples.setdefault(kind, location)
         if kind != UNFINISHED:
-            self.add_unread_part(location, kind)
+            self.add_unreadable_part(location, kind)
 
-    def add_unread_part(self, location: str, reason: str) -> None:
+    def add_unreadable_part(self, location: str, reason: str) -> None:
         """Count a line, or a file without a line's number, that could not be read."""
         file, _, number = location.rpartition(":")
         line = int(number) if file and number.isdigit() else None
@@ -213,11 +211,13 @@ class TranscriptProgress:
         elif len(self._unread) < MOST_UNREAD_PARTS:
             self._unread[file, reason] = UnreadPart(file, reason, line)
 
-    def build_reading(self, files: list[TranscriptFile], outcome: TranscriptOutcome) -> TranscriptReading:
+    def build_transcript_reading_report(
+        self, files: list[TranscriptFile], outcome: TranscriptOutcome
+    ) -> TranscriptReading:
         """Return what came of reading `files`, with what of them was not understood or refused."""
         for refused in outcome.refused:
             location, _, reason = refused.partition(": ")
-            self.add_unread_part(location, reason)
+            self.add_unreadable_part(location, reason)
         return TranscriptReading(
             [str(file.path) for file in files],
             outcome.sessions_made,
@@ -233,7 +233,7 @@ def list_transcript_folders(program: TranscriptFormat) -> list[Path]:
     return [home / folder for folder in program.folders]
 
 
-def find_program_transcripts(program: TranscriptFormat, path: Path | None) -> list[TranscriptFile]:
+def find_agent_transcripts(program: TranscriptFormat, path: Path | None) -> list[TranscriptFile]:
     """Return the agent's transcripts: below `path`, which must be there, or where it keeps them."""
     try:
         if path is not None:

@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if os.environ.get("SIGNALBOX_MOVING") != "on":
-            self.rerun_on_target(options)
+            self.rerun_command_on_target_database(options)
             return
         try:
             move = DatabaseMove(options["source"], self.print_line, mend=options["mend"])
@@ -69,9 +69,9 @@ class Command(BaseCommand):
             raise CommandError(f"PostgreSQL: {message} Nothing was moved.") from problem
         self.print_line(NEXT_STEPS.format(target=startup.describe_database(), source=options["source"]))
 
-    def rerun_on_target(self, options: dict[str, Any]) -> None:
+    def rerun_command_on_target_database(self, options: dict[str, Any]) -> None:
         """Execute this command again with the target as its database, so that all of our code works on that."""
-        source = options["source"] or self.own_sqlite_path()
+        source = options["source"] or self.configured_sqlite_path()
         rerun_command = [
             sys.executable,
             sys.argv[0],
@@ -85,7 +85,7 @@ class Command(BaseCommand):
         env = os.environ | {"DATABASE_URL": options["url"], "SIGNALBOX_MOVING": "on"}
         os.execve(sys.executable, rerun_command, env)  # noqa: S606
 
-    def own_sqlite_path(self) -> Path:
+    def configured_sqlite_path(self) -> Path:
         if is_sqlite():
             return Path(connection.settings_dict["NAME"])
         return Path(settings.DATA_DIR, "signalbox.sqlite3")

@@ -92,7 +92,9 @@ class Command(import_transcripts.Command):
         share = outcome.added / max(outcome.added + outcome.known_count, 1)
         name = SenderName(options["host"], program.name, identity.name)
         with transaction.atomic():
-            record_transcript_reading(name, read.build_reading(transcript_files, outcome), now=taking.now)
+            record_transcript_reading(
+                name, read.build_transcript_reading_report(transcript_files, outcome), now=taking.now
+            )
             KeyQuotas().add_stored_bytes({f"key:{identity.id}": int(read.bytes * share)}, timezone.now())
         problems = [f"{read.examples[kind]}: {kind} ({count:,} lines)" for kind, count in unread.items()]
         answer = {

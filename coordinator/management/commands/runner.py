@@ -41,7 +41,9 @@ class Command(BaseCommand):
                 first_line = str(problem).strip().splitlines()[0]
                 sys.exit(f"The runner cannot make a key ({first_line}). Start `signalbox serve` first.")
         root = str(installation.CODE)
-        passed_environment = {name: value for name, value in os.environ.items() if is_passed_to_runner(name)}
+        passed_environment = {
+            name: value for name, value in os.environ.items() if is_variable_passed_to_runner(name)
+        }
         passed_environment.setdefault("SIGNALBOX_URL", local_server_url())
         passed_environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [root, passed_environment.get("PYTHONPATH")])
@@ -82,5 +84,5 @@ def ensure_runner_key(now: datetime) -> Path:
     return path
 
 
-def is_passed_to_runner(name: str) -> bool:
+def is_variable_passed_to_runner(name: str) -> bool:
     return name in HANDED_ON or not (name.startswith(OURS) or name in {"DATABASE_URL", "PG_URL"})

@@ -80,19 +80,19 @@ class Command(BaseCommand):
         for check in find_conflicting_settings():
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
         if options["check"]:
-            sys.exit(self.try_start(migrate=not options["no_migrate"]))
-        files = addresses.open_serving_files()
+            sys.exit(self.check_server_can_start(migrate=not options["no_migrate"]))
+        files = addresses.open_or_inherit_listening_sockets()
         lock = startup.lock_data_folder(settings.DATA_DIR, files.lock, remedy=IF_IT_RUNS)
         if files.problem:
             raise CommandError(files.problem)
         require_configured_port(files.sockets)
         settings.THREADS = options["threads"]
         workers = options["workers"] or default_worker_count()
-        run_in_child(lambda: self.prepare_to_serve(options, workers))
+        run_in_child(lambda: self.migrate_and_collect_static_files(options, workers))
         preload_worker_code()
         GunicornServer(workers, files, lock).run()
 
-    def try_start(self, *, migrate: bool) -> int:
+    def check_server_can_start(self, *, migrate: bool) -> int:
         """Do what a start does, beside a server that runs; return the exit status. Raises CommandError."""
         pending = startup.needs_migration(migrate=migrate, say=self.stdout.write)
         startup.prepare_static_files(say=self.stdout.write)
@@ -100,7 +100,7 @@ class Command(BaseCommand):
         importlib.import_module("coordinator.asgi")
         return MUST_MIGRATE if pending else 0
 
-    def prepare_to_serve(self, options: dict[str, Any], workers: int) -> None:
+    def migrate_and_collect_static_files(self, options: dict[str, Any], workers: int) -> None:
         """Migrate the database, collect static files, and print what people need to know."""
         startup.prepare_database(
             migrate=not options["no_migrate"], say=self.stdout.write, beside_any=options["migrate_anyway"]
@@ -195,14 +195,14 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         """Start what is missing; gunicorn calls this once a second and whenever a child has ended."""
         super().manage_workers()
         self._keeper.ensure_running()
-        if self._former_end_by is None and all(map(has_answered, self.WORKERS.values())):
+        if self._former_end_by is None and all(map(has_worker_sent_heartbeat, self.WORKERS.values())):
             self._former_end_by = time.monotonic() + FORMER_END_WITHIN_SECONDS
             restarting.write_start_outcome_to_lock_file(self._lock, restarting.READY)
-            self.signal_former_processes(signal.SIGTERM)
+            self.signal_processes_before_restart(signal.SIGTERM)
         elif self._former and time.monotonic() > (self._former_end_by or float("inf")):
-            self.signal_former_processes(signal.SIGKILL)
+            self.signal_processes_before_restart(signal.SIGKILL)
 
-    def signal_former_processes(self, number: signal.Signals) -> None:
+    def signal_processes_before_restart(self, number: signal.Signals) -> None:
         """Send a signal to those workers and helpers of before the restart that still run."""
         self._former = [pid for pid in self._former if is_running_child(pid)]
         for pid in self._former:
@@ -210,13 +210,13 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
 
     def stop(self, graceful: bool = True) -> None:
         """Stop all workers, those of before the restart too."""
-        self.signal_former_processes(signal.SIGTERM)
+        self.signal_processes_before_restart(signal.SIGTERM)
         super().stop(graceful)
 
     def reload(self) -> None:
         """Become the code as it is now, if that can be started: gunicorn calls this on SIGHUP."""
         restarting.write_start_outcome_to_lock_file(self._lock, restarting.RESTARTING)
-        status = self.try_newer_code()
+        status = self.check_newer_code_can_start()
         if status is None:  # told to stop meanwhile
             return
         if status not in (0, MUST_MIGRATE):
@@ -229,15 +229,15 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
             sockets=[listener.fileno() for listener in self.LISTENERS],
             lock=self._lock.fileno(),
             former=[*self.WORKERS, *self._keeper.process_ids(), *self._former],
-        ).save_for_restart()
+        ).save_sockets_to_environment()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # stays while the newer code is loaded
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - as this process was started
 
-    def try_newer_code(self) -> int | None:
+    def check_newer_code_can_start(self) -> int | None:
         """Return the exit status of `serve --check`, None where a signal to stop comes before that."""
         trial = subprocess.Popen([sys.executable, *sys.orig_argv[1:], "--check"])  # noqa: S603 - ours
-        while (status := poll_process(trial, seconds=0.1)) is None:
+        while (status := wait_for_process_exit(trial, seconds=0.1)) is None:
             received = []
             while not self.SIG_QUEUE.empty():
                 received.append(self.SIG_QUEUE.get())
@@ -259,7 +259,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
         self.kill_workers(signal.SIGKILL)
 
 
-def has_answered(worker: Any) -> bool:
+def has_worker_sent_heartbeat(worker: Any) -> bool:
     """Say whether a worker's loop runs: its heartbeats are on time.monotonic's clock, its file's birth is not."""
     return bool(worker.tmp.last_update() <= time.monotonic())
 
@@ -272,7 +272,7 @@ def is_running_child(pid: int) -> bool:
         return False
 
 
-def poll_process(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
+def wait_for_process_exit(process: subprocess.Popen[bytes], *, seconds: float) -> int | None:
     """Wait so long for the process to end; return its exit status, None where it still runs."""
     try:
         return process.wait(seconds)
@@ -302,7 +302,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
             "loglevel": "warning",
             "logger_class": ServerLog,
             "control_socket_disable": True,
-            "when_ready": prepare_to_fork,
+            "when_ready": freeze_garbage_collector_for_fork,
             "post_fork": lambda server, worker: worker.record_early_signals(server.SIG_QUEUE),
         }
         for name, value in values.items():
@@ -321,7 +321,7 @@ class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no t
         return application
 
 
-def prepare_to_fork(_server: object) -> None:
+def freeze_garbage_collector_for_fork(_server: object) -> None:
     """Keep the garbage collector off what workers share with this process: it would write into all of it.
 
     It takes away what garbage the imports left first: 4 MB of two workers.

@@ -75,7 +75,7 @@ def describe_waiting_call(tool: str, approval_url: str) -> str:
     )
 
 
-def describe_waiting_read(method: str, approval_url: str) -> str:
+def describe_waiting_non_tool_request(method: str, approval_url: str) -> str:
     """Return the words for another request that may be sent once a person approved it."""
     return (
         f"Waiting for approval: {method} was not sent yet. A person decides at {approval_url}. "
@@ -83,7 +83,7 @@ def describe_waiting_read(method: str, approval_url: str) -> str:
     )
 
 
-def describe_unknown_end(tool: str, when: str) -> str:
+def describe_call_with_unknown_end(tool: str, when: str) -> str:
     """Return the words for a call that was approved and started, and whose end is not known."""
     return (
         f"{tool} was approved and started at {when}, and Signalbox does not know how it ended: it may have run. "
@@ -104,7 +104,7 @@ def describe_undecided_call(tool: str, state: str) -> str:
     return f"Nobody approved this call of {tool} ({state.lower()}), so it did not run. Call it again to ask again."
 
 
-def describe_unreached_call(server_id: str, tool: str, reason: str, *, approved: bool = False) -> str:
+def describe_call_not_sent(server_id: str, tool: str, reason: str, *, approved: bool = False) -> str:
     """Return the words for a call that did not reach its server."""
     approval_sentence = (
         " The approval stands: call it again later with the same arguments." if approved else ""
@@ -112,7 +112,7 @@ def describe_unreached_call(server_id: str, tool: str, reason: str, *, approved:
     return f"{tool} did not run: the server {server_id} {reason}.{approval_sentence}"
 
 
-def describe_uncontinued_call(server_id: str, tool: str, reason: str, *, can_answer_again: bool) -> str:
+def describe_call_not_continued(server_id: str, tool: str, reason: str, *, can_answer_again: bool) -> str:
     """Return the words for a call whose server asked a question, to which the answer could not be sent.
 
     `can_answer_again`: the question can be answered once more.
@@ -130,7 +130,7 @@ def describe_stopped_call(tool: str, reason: str) -> str:
     return f"{tool} does not go on. {reason.rstrip('.')}. Call it again to ask again."
 
 
-def describe_broken_call(server_id: str, tool: str, reason: str) -> str:
+def describe_call_without_response(server_id: str, tool: str, reason: str) -> str:
     """Return the words for a call that was sent and got no answer."""
     return (
         f"{tool} was sent to the server {server_id}, which {reason}: it may have run. "

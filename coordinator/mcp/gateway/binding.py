@@ -36,8 +36,8 @@ class CallBinding:
     @property
     def tool_name(self) -> str:
         if self.is_read:
-            return build_method_name(self.server_id, self.tool)
-        return build_tool_name(self.server_id, self.tool)
+            return qualified_method_name(self.server_id, self.tool)
+        return qualified_tool_name(self.server_id, self.tool)
 
     @property
     def approval_subject(self) -> PermissionSubject:
@@ -49,29 +49,29 @@ class CallBinding:
         return PermissionSubject(GATEWAY, PERMISSION, bound, self.tool_name, self.arguments)
 
     @property
-    def question_digest(self) -> str:
+    def approval_question_digest(self) -> str:
         """Return the digest of the whole question and of who asks it."""
         return hashlib.sha256(
             f"{self.by}\n{self.agent_id}\n{self.approval_subject.subject_digest}".encode()
         ).hexdigest()
 
 
-def build_tool_name(server_id: str, tool: str) -> str:
+def qualified_tool_name(server_id: str, tool: str) -> str:
     """Return the name by which rules and timelines know a tool."""
     return f"{PREFIX}{name_in_calls(server_id)}__{name_in_calls(tool)}"
 
 
-def build_method_name(server_id: str, method: str) -> str:
+def qualified_method_name(server_id: str, method: str) -> str:
     """Return the name by which rules and timelines know a request other than a call: no tool's name has its slash."""
     return f"{PREFIX}{name_in_calls(server_id)}__{method}"
 
 
-def hash_arguments(raw: bytes) -> str:
+def hash_call_arguments(raw: bytes) -> str:
     """Return the SHA-256 of the bytes of a call's arguments."""
     return hashlib.sha256(raw).hexdigest()
 
 
-def hash_policy_version(ruling: Ruling) -> str:
+def hash_ruling_as_policy_version(ruling: Ruling) -> str:
     """Return a short text that is the same as long as the same rule or grant says the same.
 
     A rule's place in the list does not count: another rule above it that fits would decide instead.
@@ -85,6 +85,6 @@ def hash_policy_version(ruling: Ruling) -> str:
     return hashlib.sha256(packed.encode()).hexdigest()[:16]
 
 
-def describe_arguments(arguments: Any) -> str:
+def arguments_as_rule_text(arguments: Any) -> str:
     """Return what a call is about in one text, as rules look at it: its arguments as JSON."""
     return build_call_text_from_input(arguments or {}, None)

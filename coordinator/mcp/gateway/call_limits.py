@@ -23,7 +23,7 @@ class CallLimits:
     cache_seconds: int | None = None  # 0: results are not cached, whatever the server's limits say
 
     @property
-    def changes_results(self) -> bool:
+    def has_result_changing_limits(self) -> bool:
         """Say whether a result may not pass as it came."""
         return self.masks_secrets or self.result_bytes is not None
 
@@ -75,7 +75,7 @@ def load_circuit_breaker(server_id: str) -> CircuitBreaker | None:
     return replace(breaker, failures=state.failures, open_until=open_until, last_problem=state.last_problem)
 
 
-def find_call_limits(limits: Mapping[str, CallLimits], tool: str) -> CallLimits:
+def find_tool_call_limits(limits: Mapping[str, CallLimits], tool: str) -> CallLimits:
     """Return what holds for a tool, or for other requests where it is WHOLE_SERVER."""
     if not limits:
         return NO_LIMITS
@@ -85,7 +85,7 @@ def find_call_limits(limits: Mapping[str, CallLimits], tool: str) -> CallLimits:
     return replace(limits.get(WHOLE_SERVER, NO_LIMITS), calls_per_minute=None)
 
 
-def find_strictest_limits(limits: Mapping[str, CallLimits]) -> CallLimits:
+def merge_strictest_call_limits(limits: Mapping[str, CallLimits]) -> CallLimits:
     """Return what holds for a result of which it is not known which tool's it is."""
     sizes = [value.result_bytes for value in limits.values() if value.result_bytes is not None]
     return CallLimits(

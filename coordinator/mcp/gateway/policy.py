@@ -14,7 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.mcp.gateway.binding import build_method_name, build_tool_name, describe_arguments
+from coordinator.mcp.gateway.binding import arguments_as_rule_text, qualified_method_name, qualified_tool_name
 from coordinator.mcp.gateway.servers import KnownTool, UpstreamServer
 from coordinator.mcp.servers.names import GATEWAY, PREFIX
 from coordinator.policy.grants import access
@@ -61,13 +61,13 @@ def judge_gateway_call(
         if server.listing_problem:
             reason = f"The tools of {server.name} are not known yet: it {server.listing_problem}."
         return Ruling(DENY, reason, "gateway")
-    name = build_tool_name(server.name, tool)
+    name = qualified_tool_name(server.name, tool)
     if (other := server.find_server_shadowing_own_tool(tool)) is not None:
         return Ruling(
             DENY, f"{name} means a tool of the server {other}. An admin must rename one.", "gateway"
         )
     ruling = tool_rules.stricter_ruling(
-        judge_by_rules(rules, server, name, describe_arguments(arguments), caller),
+        judge_by_rules(rules, server, name, arguments_as_rule_text(arguments), caller),
         tool_rules.ruling_from_grant_verdict(verdict),
     )
     if is_changed_definition_unaccepted(server, verdict, known_tool):
@@ -88,10 +88,10 @@ def judge_non_tool_gateway_request(
 
     `verdict` is about the server as a whole: what a tool is granted says nothing of resources and prompts.
     """
-    name = build_method_name(server.name, method)
+    name = qualified_method_name(server.name, method)
     if server.is_off:
         return Ruling(DENY, f"The MCP server {server.name} {server.failure}.", "gateway")
-    by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
+    by_rules = judge_by_rules(rules, server, name, arguments_as_rule_text(arguments), caller)
     return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))
 
 
@@ -111,8 +111,8 @@ def judge_server_request(
     """
     if server.is_off:
         return Ruling(DENY, f"The MCP server {server.name} {server.failure}.", "gateway")
-    name = build_method_name(server.name, method)
-    by_rules = judge_by_rules(rules, server, name, describe_arguments(arguments), caller)
+    name = qualified_method_name(server.name, method)
+    by_rules = judge_by_rules(rules, server, name, arguments_as_rule_text(arguments), caller)
     if verdict.is_by_default or method == ELICITATION:
         return by_rules
     return tool_rules.stricter_ruling(by_rules, tool_rules.ruling_from_grant_verdict(verdict))
@@ -132,12 +132,12 @@ def gateway_call_history_needs(
     rules: Sequence[DecisionRule], server: UpstreamServer, tool: str, caller: GatewayCaller, arguments: Any
 ) -> HistoryNeeds:
     """Return what the rules must know of the time before a call of a tool."""
-    needs, text = HistoryNeeds(), describe_arguments(arguments)
+    needs, text = HistoryNeeds(), arguments_as_rule_text(arguments)
     for program in list_possible_programs(rules, caller):
         needs = needs.merge_needs(
             tool_rules.find_history_needed_by_rules(
                 rules,
-                build_tool_name(server.name, tool),
+                qualified_tool_name(server.name, tool),
                 text,
                 caller.agent_id,
                 program,
@@ -151,7 +151,7 @@ def build_timed_gateway_call(
     server: str, tool: str, arguments: Any, *, session_id: str, call_id: str | None, now: datetime
 ) -> CallMoment:
     """Return a call as the events of its session name it, through the gateway or by its agent's hook."""
-    name = build_tool_name(server, tool)
+    name = qualified_tool_name(server, tool)
     return CallMoment(
         session_id,
         name,
@@ -207,7 +207,7 @@ def can_agent_see_tool(
     naming_rules = [
         rule
         for rule in rules
-        if rule.rule_applies_to_tool(build_tool_name(server, tool), build_tool_name(server, ""))
+        if rule.rule_applies_to_tool(qualified_tool_name(server, tool), qualified_tool_name(server, ""))
     ]
     return all(
         can_program_see_tool(naming_rules, caller.agent_id, program)

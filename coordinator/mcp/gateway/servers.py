@@ -103,7 +103,7 @@ class UpstreamServer:
 
     def find_tool_limits(self, tool: str) -> CallLimits:
         """Return what holds for calls of a tool, or for other requests where it is WHOLE_SERVER."""
-        return call_limits.find_call_limits(self.limits, tool)
+        return call_limits.find_tool_call_limits(self.limits, tool)
 
     def find_call_seconds(self, tool: str = WHOLE_SERVER) -> int:
         """Return how long a call of a tool may take."""

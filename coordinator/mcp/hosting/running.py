@@ -16,7 +16,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from coordinator.actions.mcp import mcp_processes
-from coordinator.lib.threads import refresh_connections
+from coordinator.lib.threads import close_broken_database_connections
 from coordinator.mcp.hosting import configured
 from coordinator.mcp.hosting.app import StdioHost
 from coordinator.mcp.hosting.backend import ProcessState
@@ -72,7 +72,7 @@ async def run_in_database_thread(threads: ThreadPoolExecutor, work: object, *arg
     """Call `work`, which reads or writes the database, in a thread."""
 
     def call_with_connection() -> object:
-        refresh_connections()
+        close_broken_database_connections()
         return work(*args)  # type: ignore[operator]
 
     return await asyncio.get_running_loop().run_in_executor(threads, call_with_connection)

@@ -40,18 +40,18 @@ class AnswerReservation:
     def grow_answer_reservation(self, more: int) -> None:
         """Count `more` bytes. Raises AnswerLimitExceeded."""
         by_caller, by_server = self._byte_limits.by_caller, self._byte_limits.by_server
-        if not by_caller.reserve_share(self.caller, more, size=self.size, total=MAX_BYTES):
+        if not by_caller.reserve_bytes_for_sender(self.caller, more, size=self.size, total=MAX_BYTES):
             raise AnswerLimitExceeded("the caller already receives other large answers")
-        if not by_server.reserve_share(self.server, more, size=self.size, total=MAX_BYTES):
-            by_caller.release_share(self.caller, more)
+        if not by_server.reserve_bytes_for_sender(self.server, more, size=self.size, total=MAX_BYTES):
+            by_caller.release_bytes_of_sender(self.caller, more)
             raise AnswerLimitExceeded("other large answers of this server are being received")
         self.size += more
 
     def release_answer_bytes(self, count: int) -> None:
         """Count `count` bytes as handed on."""
         count = min(count, self.size)
-        self._byte_limits.by_caller.release_share(self.caller, count)
-        self._byte_limits.by_server.release_share(self.server, count)
+        self._byte_limits.by_caller.release_bytes_of_sender(self.caller, count)
+        self._byte_limits.by_server.release_bytes_of_sender(self.server, count)
         self.size -= count
 
     def release_answer_reservation(self) -> None:

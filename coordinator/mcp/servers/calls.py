@@ -71,4 +71,4 @@ def iterate_call_counts(start: datetime) -> Iterator[tuple[str, str, int, dateti
         last=Max("context__instant_us"),
     )
     for agent_name, call, begun, ended, passed, last in rows:
-        yield agent_name or "", call, max(begun, ended, passed), instants.from_microseconds(last)
+        yield agent_name or "", call, max(begun, ended, passed), instants.instant_from_microseconds(last)

@@ -67,7 +67,7 @@ def check_code_is_writable_by_others() -> CheckResult:
         folder_problem = (
             f"belongs to {private_files.user_name(owner)}"
             if owner not in {0, uid}
-            else private_files.find_folder_problem(folder)
+            else private_files.find_folder_permission_problem(folder)
         )
         if folder_problem:
             return warning_check(

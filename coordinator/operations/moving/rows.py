@@ -99,7 +99,7 @@ def convert_value_to_column_type(
 ) -> Any:
     """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
     try:
-        value, conversion = values.fit_value(value, column)
+        value, conversion = values.convert_to_column_value(value, column)
     except UnfitValue as problem:
         raise OddValue(describe_row_problem(table, raw, str(problem))) from None
     if conversion:

@@ -424,4 +424,4 @@ def can_caller_use_approval(row: PermissionRequest, caller: KeyIdentity, now: da
     agent_id = context.agent_id if context else None
     if agent_id is None:
         return context is None or context.scope is None
-    return caller.can_speak_for(agent_id)
+    return caller.can_speak_for_agent(agent_id)

@@ -71,7 +71,7 @@ class RecordedCall:
 
     @property
     def called_at(self) -> datetime:
-        return instants.from_microseconds(self.at_us)
+        return instants.instant_from_microseconds(self.at_us)
 
 
 @lru_cache(maxsize=4096)

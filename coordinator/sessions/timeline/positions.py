@@ -24,7 +24,7 @@ class EventPosition:
     def position_datetime(self) -> datetime | None:
         """The instant; None outside the years 1 to 9999."""
         try:
-            return instants.from_microseconds(self.at_us)
+            return instants.instant_from_microseconds(self.at_us)
         except OverflowError:
             return None
 

@@ -25,7 +25,7 @@ from coordinator.dialects.loaded import DIALECTS
 from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
-from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.result_marks import find_injection_signs_in_json
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
@@ -436,7 +436,7 @@ def deny_tool_by_rule(request: HtmxHttpRequest, server: str, tool: str, now: dat
         raise Forbidden(deciders.ADMINS_EDIT)
     reason = f"{tool} of {server} changed after somebody accepted it."
     is_new = deny_tool_to_all_agents(
-        build_tool_name(server, tool), reason, actor=person_actor(request.user), now=now
+        qualified_tool_name(server, tool), reason, actor=person_actor(request.user), now=now
     )
     messages.success(
         request,
@@ -461,7 +461,7 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "deny_changed": settings.DENY_CHANGED_TOOLS,
         **limit_parts.build_limits_context(server, tool, timezone.now()),
         "charts": call_charts.build_call_charts(server, timezone.now(), tool),
-        "last_error": call_charts.find_last_errors({tool: build_tool_name(server, tool)}).get(tool),
+        "last_error": call_charts.find_last_errors({tool: qualified_tool_name(server, tool)}).get(tool),
         "marks": find_injection_signs_in_json(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],

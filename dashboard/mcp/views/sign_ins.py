@@ -24,7 +24,12 @@ from coordinator.actions.mcp import mcp_authorizations, mcp_sign_ins
 from coordinator.actions.mcp.mcp_authorizations import AuthorizationSettings
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
-from coordinator.identity.declarations import open_to_anyone, require_http_methods, require_POST, require_safe
+from coordinator.identity.declarations import (
+    allow_anonymous_access,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 from coordinator.identity.roles import ADMIN, has_role
 from coordinator.identity.session_store import SessionStore
 from coordinator.mcp.protocol import oauth
@@ -128,7 +133,7 @@ def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     assert isinstance(request.user, User)
     assert isinstance(request.session, SessionStore)
     now = timezone.now()
-    with request.session.locked_session_data():  # whoever sends it again finds nothing
+    with request.session.lock_and_save_session_data():  # whoever sends it again finds nothing
         pending = take_pending_sign_in(request.session, request.POST.get("state", ""), now)
     if pending is None:
         messages.error(request, GONE)
@@ -194,7 +199,7 @@ def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpRespons
 
 
 @require_safe
-@open_to_anyone
+@allow_anonymous_access
 def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
     """Say who Signalbox is, for authorization servers that read it by the client's id (client id metadata document)."""
     document = oauth.build_client_registration_body(

@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.declarations import require_http_methods
-from coordinator.mcp.gateway.binding import build_tool_name
+from coordinator.mcp.gateway.binding import qualified_tool_name
 from coordinator.mcp.gateway.outputs import build_timeline_output
 from coordinator.mcp.gateway.result_marks import find_injection_signs_in_response
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome, run_tool_trial
@@ -105,7 +105,7 @@ def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
     problem = outcome.problem or failed or ""
     with draw_in_full():
         display = build_call_display(
-            build_tool_name(trial.server_id, trial.tool),
+            qualified_tool_name(trial.server_id, trial.tool),
             StoredValue(trial.arguments, 0),
             StoredValue(output, 0),
             problem or None,

@@ -65,11 +65,11 @@ class SuggestionCard:
 
     @property
     def newest_call_at(self) -> datetime:
-        return instants.from_microseconds(self.one.newest_us)
+        return instants.instant_from_microseconds(self.one.newest_us)
 
     @property
     def oldest_call_at(self) -> datetime:
-        return instants.from_microseconds(self.one.oldest_us)
+        return instants.instant_from_microseconds(self.one.oldest_us)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

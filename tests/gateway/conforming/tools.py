@@ -83,7 +83,7 @@ class Tools:
 
     async def test_tool_with_progress(self, ctx: Context, given: Json) -> Json:
         for done in (0, 50, 100):
-            await ctx.session.send_progress_until_answered(done, 100)
+            await ctx.session.report_progress(done, 100)
             await anyio.sleep(0.05)
         return text("Done.")
 
