@@ -12,6 +12,7 @@ import yaml
 from coordinator.models.permissions import RequestStatus
 from coordinator.notifications.channels import Kind
 from coordinator.sessions.agent_programs import AGENT_TITLES
+from tests.docs import modules
 from tests.docs.documents import FOLDER
 from tests.house.test_directions import rooms
 from tests.served import ROOT
@@ -169,6 +170,15 @@ def test_the_table_of_tests_names_every_package_and_folders_that_exist() -> None
     assert rooms() <= packages
     for folder in re.findall(r"tests/\w+", table):
         assert (ROOT / folder).is_dir(), folder
+
+
+def test_the_list_of_modules_says_what_their_docstrings_say() -> None:
+    """`python -m tests.docs.modules` writes it."""
+    assert modules.PAGE.read_text() == modules.build_page()
+
+
+def test_every_module_says_what_it_holds() -> None:
+    assert [str(path) for path in modules.list_modules() if not modules.describe_module(path)] == []
 
 
 def test_there_are_six_commands() -> None:
