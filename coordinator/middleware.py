@@ -14,7 +14,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from coordinator.feed import reader as feed
 from coordinator.lib import trace
-from coordinator.lib.addresses import is_loopback
+from coordinator.lib.listening_sockets import is_loopback
 
 Handler = Callable[[HttpRequest], HttpResponse]
 

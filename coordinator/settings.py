@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 
-from coordinator.lib import addresses, chosen_database, installation, private_files
-from coordinator.lib.addresses import is_loopback
+from coordinator.lib import chosen_database, installation, listening_sockets, private_files
+from coordinator.lib.listening_sockets import is_loopback
 
 BASE_DIR = installation.FILES
 HELP_FOLDER = BASE_DIR / ".docs"  # the Markdown files of dashboard/help/pages.py
@@ -122,7 +122,7 @@ def env_openid_group_roles(name: str) -> dict[str, str]:
 def split_bind_host_and_port(bind: str) -> tuple[str, int]:
     """Split `host:port` (IPv6 hosts in brackets) into its two parts."""
     try:
-        return addresses.split_bind_address(bind)
+        return listening_sockets.split_bind_address(bind)
     except ValueError as problem:
         raise ImproperlyConfigured(str(problem)) from None
 
@@ -219,8 +219,8 @@ DATA_DIR = (
     Path(env_str("SIGNALBOX_DATA_DIR", str(installation.default_data_folder()))).expanduser().absolute()
 )
 make_data_folder_private(DATA_DIR)
-BIND_HOST, BIND_PORT = split_bind_host_and_port(env_str("SIGNALBOX_BIND", addresses.USUAL))
-BIND = addresses.join_host_port(BIND_HOST, BIND_PORT)
+BIND_HOST, BIND_PORT = split_bind_host_and_port(env_str("SIGNALBOX_BIND", listening_sockets.USUAL))
+BIND = listening_sockets.join_host_port(BIND_HOST, BIND_PORT)
 SECRET_KEY = os.environ.get("SIGNALBOX_SECRET_KEY", "").strip() or load_or_make_secret_key(DATA_DIR)
 # Cookies ignore ports: under 127.0.0.1 every program that serves a page on this machine is sent them. So people's
 # pages have a host name of their own there, which browsers find by themselves; machines stay at the bare address.
@@ -243,7 +243,7 @@ if _public.scheme not in {"http", "https"} or not _public.hostname or _public.pa
 AGENT_URL = PUBLIC_URL
 if OWN_HOST or _public.hostname.rstrip(".").endswith(".localhost"):
     _loopback = BIND_HOST if OWN_HOST and BIND_HOST != "localhost" else "127.0.0.1"
-    _at = addresses.join_host_port(_loopback, _public.port) if _public.port else _loopback
+    _at = listening_sockets.join_host_port(_loopback, _public.port) if _public.port else _loopback
     AGENT_URL = f"{_public.scheme}://{_at}"
 HTTPS = _public.scheme == "https"
 

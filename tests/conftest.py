@@ -16,7 +16,7 @@ from django.test import Client, TransactionTestCase
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from tests import engines
 from tests.browser import (  # noqa: F401 - fixtures for every test
     RUNNING,
@@ -177,7 +177,7 @@ def force_login_with_proof() -> Iterator[None]:
     def force_login(client: Client, *args: Any, **options: Any) -> None:
         plain(client, *args, **options)
         session = client.session
-        proofs.bind_session_to_browser(session, PROOF, timezone.now())
+        browser_secrets.bind_session_to_browser(session, PROOF, timezone.now())
         session.save()
         client.defaults["HTTP_X_SIGNALBOX_PROOF"] = PROOF
 

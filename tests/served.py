@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Known to every server a test starts (tests/served_seed.py makes them).
 KEYS = {scope: f"sbx_served-test-key-{scope}" for scope in (*SCOPES, "all")}
 PEOPLE = {name: f"{name}-password-7" for name in ("viewer", "approver", "approver2", "admin")}
-PROOF = "5e" * 32  # what a browser keeps beside its cookie (coordinator/identity/proofs.py)
+PROOF = "5e" * 32  # what a browser keeps beside its cookie (coordinator/identity/browser_secrets.py)
 READY_WITHIN = 3 * PATIENCE  # a start takes seconds of work
 STOPPED_WITHIN = PATIENCE
 _ports = itertools.count(os.getpid() * 997 % 12_000)

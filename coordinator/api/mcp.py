@@ -16,13 +16,13 @@ from coordinator.actions.policy import grants
 from coordinator.api.auth import require_scopes
 from coordinator.api.router import Router
 from coordinator.errors import BadRequest, Forbidden, NotFound
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.identity.scopes import OVERSEERS, READERS
 from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Grant, McpServer, McpTool
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.secrets import mask_command_arguments
 
 router = Router(tags=["MCP servers"])
@@ -47,7 +47,9 @@ class PersonAuth(SessionAuth):
 def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     now = timezone.now()
     if (
-        proofs.find_browser_secret_problem(request.session, request.headers.get(proofs.HEADER, ""), now)
+        browser_secrets.find_browser_secret_problem(
+            request.session, request.headers.get(browser_secrets.HEADER, ""), now
+        )
         is None
     ):
         return
@@ -55,7 +57,7 @@ def require_sign_in_proof(request: HttpRequest, user: User) -> None:
     accounts.record_cookie_only_sign_in(user, address, f"{request.method} {request.path}", now)
     raise Forbidden(
         "A cookie alone is not enough to change grants. Also send the proof of the sign-in in the header "
-        f"{proofs.HEADER}."
+        f"{browser_secrets.HEADER}."
     )
 
 

@@ -28,7 +28,7 @@ from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.identity.scopes import OVERSEERS, READERS, REPORTERS, WRITE_ALL
 from coordinator.models import Event, PermissionRequest, Session
-from coordinator.policy.requests import approval_coverage, by_rules, verdicts
+from coordinator.policy.requests import api_request_rules, approval_coverage, verdicts
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approval_coverage import Requester
 from coordinator.policy.requests.approvals import PermissionSubject
@@ -158,7 +158,7 @@ def create_permission_request(request: HttpRequest, body: NewPermissionRequestIn
         new = replace(
             new, session_id=find_or_create_conversation_session(body.conversation_id, new, caller, now)
         )
-    ruling = by_rules.judge_requested_call(
+    ruling = api_request_rules.judge_requested_call(
         new.subject, new.agent_id, new.folder, now, session_id=new.session_id
     )
     if ruling.decision == DENY:

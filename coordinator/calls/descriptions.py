@@ -13,6 +13,14 @@ from typing import Any
 from coordinator.calls import tools
 from coordinator.calls.arguments import OPERAND
 from coordinator.calls.commands import SimpleCommand
+from coordinator.calls.path_and_host_uses import (
+    AddressUse,
+    PathUse,
+    build_path_use,
+    find_address_uses,
+    find_command_path_uses,
+    find_url_host_uses,
+)
 from coordinator.calls.paths import (
     PathLinks,
     is_in_folder,
@@ -24,14 +32,6 @@ from coordinator.calls.programs import AGENT_GUARD_OPTIONS, AGENT_GUARD_VALUES, 
 from coordinator.calls.shell_reader import ShellReader
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import POSIX_TOOLS, POWERSHELL_TOOLS, TOOLS, UNKNOWN_TOOL
-from coordinator.calls.uses import (
-    AddressUse,
-    PathUse,
-    build_path_use,
-    find_address_uses,
-    find_command_path_uses,
-    find_url_host_uses,
-)
 
 UNKNOWN_LINKS = "where its paths lead, because they are too many"
 LONGEST_ADDRESS_SHOWN = 200  # characters

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from tree_sitter import Node
 
 from coordinator.calls.commands import Redirection, SimpleCommand
+from coordinator.calls.embedded_scripts import find_embedded_shell_scripts
 from coordinator.calls.paths import resolve_absolute_path
 from coordinator.calls.shell_parser import (
     MAX_SHELL_DEPTH,
@@ -25,7 +26,6 @@ from coordinator.calls.shell_parser import (
     parse_shell_syntax_tree,
 )
 from coordinator.calls.shell_words import ShellWord, WordReader
-from coordinator.calls.started_texts import find_embedded_shell_scripts
 from coordinator.calls.wrappers import (
     FOREIGN_SHELLS,
     SHELL_VALUES,

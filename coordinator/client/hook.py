@@ -20,7 +20,7 @@ import sys
 import time
 
 from coordinator.client import broken_hooks, plan_files, real_paths, settings, transcript_lines
-from coordinator.client import certain_rules as held
+from coordinator.client import offline_block_list as held
 from coordinator.client.calling_process import CallingProcess
 from coordinator.client.connection import (
     InvalidServerAnswer,

@@ -23,8 +23,8 @@ from urllib.parse import quote
 from coordinator.client import mcp_lines, mcp_methods, mcp_server_requests, settings
 from coordinator.client.connection import InvalidServerAnswer, ServerNotAnswering
 from coordinator.client.mcp_methods import RequestUse
-from coordinator.client.mcp_questions import CallRefused, post_to_signalbox, session_from_environment
 from coordinator.client.message_lines import LineBudgetExceeded, iterate_pipe_lines
+from coordinator.client.policy_requests import CallRefused, post_to_signalbox, session_from_environment
 from coordinator.client.settings import NotConnected
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordinator.client import mcp_lines
-from coordinator.client.mcp_questions import post_to_signalbox, session_from_environment
+from coordinator.client.policy_requests import post_to_signalbox, session_from_environment
 
 ELICITATION = "elicitation/create"
 FREE_METHODS = frozenset({"ping"})  # which use nothing of the client

@@ -20,7 +20,7 @@ from coordinator.actions import approvals
 from coordinator.actions.agents.agents import DEFAULT_AGENT
 from coordinator.actions.audit import audit
 from coordinator.actions.sessions import tool_calls
-from coordinator.actions.usage import filling
+from coordinator.actions.usage import usage_backfill
 from coordinator.demo import chats, policy
 from coordinator.demo.cast import PEOPLE, PLUGINS, TEAMS, TRADES, demo_agent_id, demo_blueprint_name
 from coordinator.demo.long_session import plan_long_session
@@ -318,8 +318,8 @@ def write_story_events(stories: list[SessionStory]) -> int:
         for event, context in zip(events, contexts, strict=True):
             context.event_id = event.pk
         EventContext.objects.bulk_create(contexts)
-        filling.add_usage_rows_of_events(events[0].pk - 1, events[-1].pk)
-        filling.add_events_to_usage_days(events[0].pk - 1, events[-1].pk)
+        usage_backfill.add_usage_rows_of_events(events[0].pk - 1, events[-1].pk)
+        usage_backfill.add_events_to_usage_days(events[0].pk - 1, events[-1].pk)
     return len(pairs)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from coordinator.demo.live import ServerUnreachable, require_reachable_server
-from coordinator.lib.addresses import join_host_port
 from coordinator.lib.installation import build_manage_command
+from coordinator.lib.listening_sockets import join_host_port
 
 HOST = "127.0.0.1"
 START_TIMEOUT_SECONDS = 120.0

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coordinator.sessions.driving import (
+from coordinator.sessions.driven_agent_updates import (
     LONGEST_OUTPUT,
     AgentProtocolReader,
     ReportedToolCall,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import NOT_FITTING, AgentReply, Answer, Dialect
+from coordinator.dialects.dialect_base import NOT_FITTING, AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import (
     AgentHook,
     HookEventBuilder,

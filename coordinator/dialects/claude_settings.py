@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coordinator.client.connecting.programs import waiting_status_message
+from coordinator.client.connecting.connectable_agents import waiting_status_message
 
 KEY_VARIABLE = "SIGNALBOX_KEY"
 HOST_VARIABLE = "HOSTNAME"

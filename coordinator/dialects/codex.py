@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from coordinator.client.tool_names import PREFIX
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_text import build_call_text_from_input, build_patch_text

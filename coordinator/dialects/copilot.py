@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.events import DedupedEvent

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules.tool_rules import ASK, DENY

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from coordinator.client import plan_files
 from coordinator.client.tool_names import mcp_call_name
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, HookWithoutCallId, Meaning
 from coordinator.lib import instants
 from coordinator.policy.requests.tool_calls import ToolCallRequest

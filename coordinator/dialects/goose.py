@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, HookEventBuilder, Meaning
 from coordinator.policy.rules.tool_rules import ALLOW
 from coordinator.sessions.events import DedupedEvent

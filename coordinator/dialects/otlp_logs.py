@@ -20,15 +20,7 @@ from coordinator.dialects.hooks import (
     parse_embedded_json,
     wrap_as_object,
 )
-from coordinator.dialects.otlp_messages import (
-    ANSWER_EVENT,
-    DETAILS_EVENT,
-    MESSAGE_EVENTS,
-    read_messages_of_model,
-    read_messages_to_model,
-)
-from coordinator.dialects.otlp_names import CONVERSATION, is_model_client_span
-from coordinator.dialects.otlp_reading import (
+from coordinator.dialects.otlp_common import (
     BY_PREFIX,
     ReadingNotes,
     SessionReport,
@@ -40,6 +32,14 @@ from coordinator.dialects.otlp_reading import (
     parse_nanoseconds,
     telemetry_session_location,
 )
+from coordinator.dialects.otlp_messages import (
+    ANSWER_EVENT,
+    DETAILS_EVENT,
+    MESSAGE_EVENTS,
+    read_messages_of_model,
+    read_messages_to_model,
+)
+from coordinator.dialects.otlp_names import CONVERSATION, is_model_client_span
 from coordinator.dialects.otlp_records import (
     HIDDEN,
     Meaning,

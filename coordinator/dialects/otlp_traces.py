@@ -20,6 +20,19 @@ from coordinator.dialects.hooks import (
     parse_embedded_json,
     wrap_as_object,
 )
+from coordinator.dialects.otlp_common import (
+    ReadingNotes,
+    SessionReport,
+    convert_otlp_attributes_to_dict,
+    fallback_session_name,
+    find_agent_program_of_record,
+    iterate_otlp_records,
+    otlp_list_field,
+    parse_nanoseconds,
+    telemetry_session_location,
+    trace_origin,
+    trace_session_name,
+)
 from coordinator.dialects.otlp_messages import (
     CALL,
     RESULT,
@@ -44,19 +57,6 @@ from coordinator.dialects.otlp_names import (
     is_ai_span,
     is_model_client_span,
     vercel_operation,
-)
-from coordinator.dialects.otlp_reading import (
-    ReadingNotes,
-    SessionReport,
-    convert_otlp_attributes_to_dict,
-    fallback_session_name,
-    find_agent_program_of_record,
-    iterate_otlp_records,
-    otlp_list_field,
-    parse_nanoseconds,
-    telemetry_session_location,
-    trace_origin,
-    trace_session_name,
 )
 from coordinator.dialects.otlp_records import (
     INPUT_TOKENS,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.dialects import hooks
-from coordinator.dialects.contract import AgentReply, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Dialect
 from coordinator.dialects.hooks import AgentHook, Meaning, derive_call_id
 from coordinator.policy.rules.tool_rules import DENY
 from coordinator.sessions.reports import SUBAGENT_END

@@ -14,7 +14,7 @@ from django.core.wsgi import get_wsgi_application
 from django.db import InterfaceError, OperationalError
 
 from coordinator.api.edge_operations import OPERATIONS, EdgeOperation
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.edge.gateway.endpoint import GatewayEndpoint
 from coordinator.edge.hooks.endpoint import HookEndpoint, parse_hook_wait_seconds
 from coordinator.edge.hooks.guard import HookGuard

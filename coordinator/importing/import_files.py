@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import BadRequest
-from coordinator.importing.values import RepairedText
+from coordinator.importing.column_conversion import RepairedText
 
 FOLDER = "imports"
 ROWS, REPORT = "kept.jsonl", "report.json"

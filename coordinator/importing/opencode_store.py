@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from coordinator.errors import SignalboxError
-from coordinator.importing import copying
+from coordinator.importing import sqlite_copy
 from coordinator.importing.transcripts import LONGEST_LINE, TranscriptFile, TranscriptLine
 
 WRITER_WAIT_SECONDS = 30.0  # seconds to wait for a writer
@@ -54,7 +54,7 @@ def encode_opencode_line(value: dict[str, Any]) -> Body:
 def iterate_opencode_database_lines(path: Path) -> Iterator[Body]:
     with tempfile.TemporaryDirectory(prefix="signalbox-") as folder:
         try:
-            database_path = copying.prepare_readable_database(path, Path(folder))
+            database_path = sqlite_copy.prepare_readable_database(path, Path(folder))
             mode = "ro" if database_path == path else "rw"
             with sqlite3.connect(
                 f"file:{quote(str(database_path.absolute()))}?mode={mode}",

@@ -169,7 +169,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "coordinator.edge.gateway.upstreams coordinator.edge.gateway.upstream_sessions coordinator.edge.gateway.relay"
         " coordinator.mcp.gateway.outputs coordinator.mcp.gateway.server_tasks coordinator.edge.hooks.notes"
         " coordinator.mcp.gateway.cached_results coordinator.mcp.gateway.limited_results"
-        " coordinator.mcp.gateway.result_marks"
+        " coordinator.mcp.gateway.injection_signs"
         " coordinator.mcp.gateway.server_requests",
     ),
     build_foreign_parser(
@@ -237,7 +237,7 @@ FOREIGN_PARSERS: tuple[ForeignParser, ...] = (
         "secrets in a text",
         "coordinator.secrets.masking:mask_secrets",
         "RE2: time in proportion to the text, which arrived within its body's budget",
-        "coordinator.secrets.masking coordinator.secrets.shapes coordinator.secrets.running",
+        "coordinator.secrets.masking coordinator.secrets.shapes coordinator.secrets.masked_code",
     ),
     # What pages show, in a child process
     build_foreign_parser(

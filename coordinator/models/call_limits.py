@@ -144,7 +144,7 @@ class CachedResult(models.Model):
 
 
 class McpResultMark(models.Model):
-    """A result of a session in which something may be instructions to the model (mcp.gateway.result_marks).
+    """A result of a session in which something may be instructions to the model (mcp.gateway.injection_signs).
 
     Rules ask for it, so it is written before the agent gets the result.
     """

@@ -9,7 +9,7 @@ from coordinator.models.sessions import Session
 
 
 class SessionFigures(models.Model):
-    """Sums of a session, for lists to sort and filter by. Housekeeping keeps them (actions.sessions.figures).
+    """Sums of a session, for lists to sort and filter by. Housekeeping keeps them (actions.sessions.session_sums).
 
     `cost` is in US dollars, without `unpriced_tokens`; None where the session used no model that we know of.
     `began_us` and `ended_us` are the instants of its first and last event. `person` is who started it.

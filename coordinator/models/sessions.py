@@ -202,7 +202,7 @@ class SessionTitle(models.Model):
 
 
 class SessionGuard(models.Model):
-    """How many calls of a session ran without a guard, when that was last counted (`sessions.guarding`).
+    """How many calls of a session ran without a guard, when that was last counted (`sessions.unguarded_calls`).
 
     `mode` is the permission mode in which its agent last said it is. `reported_at` is when people were notified.
     """

@@ -62,7 +62,9 @@ class PasskeyChallenge(models.Model):
     digest = models.TextField(primary_key=True)  # SHA-256 of the challenge
     purpose = models.TextField(choices=Purpose.choices)
     user_id = models.BigIntegerField(null=True, blank=True)  # whose passkey it must be; null before sign-in
-    browser = models.TextField()  # hash of the secret of the browser that asked (coordinator.identity.proofs)
+    browser = (
+        models.TextField()
+    )  # hash of the secret of the browser that asked (coordinator.identity.browser_secrets)
     source = models.TextField()  # the network that asked, of which only so many may wait
     expires_at = IsoTextField()
 

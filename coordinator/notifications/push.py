@@ -30,7 +30,7 @@ from coordinator.notifications.messages import (
     request_session_title,
     session_id_of_request,
 )
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import format_request_instant, requester_name

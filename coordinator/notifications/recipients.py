@@ -8,7 +8,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 
 from coordinator.models import EscalationStep, PermissionRequest
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 
 
 def immediate_recipients(request: PermissionRequest, now: datetime, reachable: Collection[str]) -> set[str]:

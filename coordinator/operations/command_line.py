@@ -46,9 +46,9 @@ def open_listeners_before_loading() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server restarts on it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    from coordinator.lib import addresses
+    from coordinator.lib import listening_sockets
 
-    addresses.open_or_inherit_listening_sockets()
+    listening_sockets.open_or_inherit_listening_sockets()
 
 
 def execute_django_command_line(words: list[str]) -> None:

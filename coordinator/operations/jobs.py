@@ -25,7 +25,7 @@ from coordinator.actions.audit import decision_events, sealing
 from coordinator.actions.chat import chat_search
 from coordinator.actions.mcp import gateway_upkeep
 from coordinator.actions.policy import brakes, budgets
-from coordinator.actions.sessions import events, figures, guards, titles, unawaited_calls
+from coordinator.actions.sessions import events, guards, session_sums, titles, unawaited_calls
 from coordinator.actions.upkeep import housekeeping, pruning
 from coordinator.actions.upkeep.jobs import (
     LEASE_RENEWER,
@@ -37,7 +37,7 @@ from coordinator.actions.upkeep.jobs import (
     job_retry_delay,
     retry_job_later,
 )
-from coordinator.actions.usage import activity, filling, recording
+from coordinator.actions.usage import activity, recording, usage_backfill
 from coordinator.engine import locks
 from coordinator.feed import reader as feed
 from coordinator.models import Job
@@ -88,16 +88,16 @@ JOBS: list[PeriodicJob] = [
     PeriodicJob("notifications:reconcile", timedelta(minutes=1), notifications.reconcile_delivery_jobs),
     PeriodicJob("budgets:notice", timedelta(seconds=5), budgets.record_reached_budgets),
     PeriodicJob("budgets:programs", timedelta(hours=1), recording.correct_programs_of_usage_days, alone=True),
-    PeriodicJob("usage:fill", timedelta(seconds=5), filling.fill_usage_of_earlier_events, alone=True),
+    PeriodicJob("usage:fill", timedelta(seconds=5), usage_backfill.fill_usage_of_earlier_events, alone=True),
     PeriodicJob("activity:count", timedelta(minutes=1), activity.count_tool_activity_by_hour, alone=True),
-    PeriodicJob("usage:price", timedelta(days=1), filling.price_unpriced_usage, alone=True),
+    PeriodicJob("usage:price", timedelta(days=1), usage_backfill.price_unpriced_usage, alone=True),
     PeriodicJob("budgets:forget", timedelta(days=1), budgets.delete_old_budget_usage),
     PeriodicJob("prune", timedelta(minutes=10), pruning.run_pruning_slice),
     PeriodicJob("gateway", timedelta(minutes=1), gateway_upkeep.clean_gateway_tables),
     PeriodicJob("feed:prune", timedelta(minutes=1), feed.prune_changes),
     PeriodicJob("events:adopt", timedelta(hours=1), events.add_new_missing_event_contexts, alone=True),
     PeriodicJob("titles:keep", timedelta(seconds=2), titles.update_session_titles),
-    PeriodicJob("sessions:figures", timedelta(seconds=5), figures.update_session_figures, alone=True),
+    PeriodicJob("sessions:figures", timedelta(seconds=5), session_sums.update_session_figures, alone=True),
     PeriodicJob("sessions:guards", timedelta(seconds=30), guards.count_unguarded_calls, alone=True),
     PeriodicJob("search:index", timedelta(seconds=2), search.run_indexing_slice, alone=True),
     PeriodicJob("chat:index", timedelta(seconds=30), chat_search.index_unindexed_chat_messages),

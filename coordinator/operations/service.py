@@ -20,7 +20,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandError
 
-from coordinator.lib import addresses, installation, private_files
+from coordinator.lib import installation, listening_sockets, private_files
 
 MARK = "# Made by `manage.py install_service`, which writes it again when it is run again."
 # What ProtectHome and PrivateTmp hide from the unit.
@@ -86,12 +86,14 @@ class SystemdService:
         return [f"{self.mcp_server_user_name}-{network}.socket" for network in NETWORKS]
 
     def render_socket_unit(self) -> str:
-        host, port = addresses.split_bind_address(self.read_bind_address_setting())
+        host, port = listening_sockets.split_bind_address(self.read_bind_address_setting())
         streams = [
-            f"ListenStream={addresses.join_host_port(serving_address, port)}"
-            for serving_address in addresses.list_serving_addresses(host)
+            f"ListenStream={listening_sockets.join_host_port(serving_address, port)}"
+            for serving_address in listening_sockets.list_serving_addresses(host)
         ]
-        return SOCKET.format(mark=MARK, name=self.name, streams="\n".join(streams), backlog=addresses.BACKLOG)
+        return SOCKET.format(
+            mark=MARK, name=self.name, streams="\n".join(streams), backlog=listening_sockets.BACKLOG
+        )
 
     def read_bind_address_setting(self) -> str:
         """Return SIGNALBOX_BIND as the settings file has it; an existing one is kept."""
@@ -309,7 +311,7 @@ def require_installable(service: SystemdService) -> None:
                 f"{unit} was not made by this command. Move it away, or choose another --name."
             )
     try:
-        addresses.split_bind_address(service.read_bind_address_setting())
+        listening_sockets.split_bind_address(service.read_bind_address_setting())
     except ValueError as problem:
         raise CommandError(f"{problem} Correct it in {service.settings}, or give --bind.") from None
 

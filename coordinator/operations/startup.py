@@ -25,9 +25,9 @@ from django.db import DatabaseError, connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
-from coordinator.engine import health, is_sqlite, moved, pooling
+from coordinator.engine import database_move_state, health, is_sqlite, pooling
 from coordinator.engine.locks import hold_migration_lock, retry_on_lock_errors
-from coordinator.lib.addresses import LET_GO_WITHIN
+from coordinator.lib.listening_sockets import LET_GO_WITHIN
 from coordinator.operations import migrating, static_files, triggers_and_groups
 
 Say = Callable[[str], object]
@@ -198,12 +198,13 @@ def describe_database(values: dict[str, Any] | None = None) -> str:
 
 def refuse_moved_database() -> None:
     """Raise CommandError where this database's contents are in another one, or only some of another one's are here."""
-    if moved.is_closed_by_move():
+    if database_move_state.is_closed_by_move():
         raise CommandError(
             f"{describe_database()} was moved to PostgreSQL by an older version and refuses writes. Set DATABASE_URL "
-            f"to PostgreSQL. To use the file all the same, drop its triggers whose names begin with {moved.TRIGGER}."
+            "to PostgreSQL. To use the file all the same, drop its triggers whose names begin with "
+            f"{database_move_state.TRIGGER}."
         )
-    if moved.is_move_incomplete():
+    if database_move_state.is_move_incomplete():
         raise CommandError(
             f"{describe_database()} is incomplete: a move to it from SQLite was interrupted. "
             "Run `signalbox manage move_to` again, or set DATABASE_URL to what it was before."

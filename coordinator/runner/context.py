@@ -8,11 +8,11 @@ from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.guarding import ProcessGuard
-from coordinator.runner.memory import SessionRecordStore
+from coordinator.runner.guarded_processes import ProcessGuard
 from coordinator.runner.options import RunnerOptions
 from coordinator.runner.outbox import OutboxCapacity
 from coordinator.runner.server import SignalboxServer
+from coordinator.runner.session_records import SessionRecordStore
 from coordinator.runner.startable import StartableAgent
 
 

@@ -65,18 +65,18 @@ def run_runner(
     """Ask the configured agents what they can do, print what there is, and work until stopped; return the exit code."""
     try:
         # Only who works needs them.
-        from coordinator.runner import guarding, probing  # noqa: PLC0415
+        from coordinator.runner import guarded_processes, probing  # noqa: PLC0415
         from coordinator.runner.program import Runner  # noqa: PLC0415
     except ImportError as problem:
         raise RunnerRefused(f"{NEEDS} ({problem})") from None
     from coordinator.runner.context import RunnerContext  # noqa: PLC0415
     from coordinator.runner.directories import AllowedDirectories  # noqa: PLC0415
-    from coordinator.runner.memory import SessionRecordStore  # noqa: PLC0415
     from coordinator.runner.outbox import OutboxCapacity  # noqa: PLC0415
     from coordinator.runner.server import SignalboxServer  # noqa: PLC0415
+    from coordinator.runner.session_records import SessionRecordStore  # noqa: PLC0415
 
-    guarding.disable_process_dumps()
-    guard = guarding.ProcessGuard()
+    guarded_processes.disable_process_dumps()
+    guard = guarded_processes.ProcessGuard()
 
     async def work_until_stopped() -> str:
         around = RunnerContext(

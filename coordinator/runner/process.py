@@ -12,10 +12,10 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from coordinator.client.message_lines import READ_BYTES
+from coordinator.runner.agent_jsonrpc import AgentLines, OutputTail
 from coordinator.runner.environment import MARK
 from coordinator.runner.errors import AgentFailed
-from coordinator.runner.guarding import ChildProcess, ProcessGuard
-from coordinator.runner.lines import AgentLines, OutputTail
+from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
 from coordinator.runner.startable import StartableAgent
 
 Handler = Callable[[str, Any, bool], Awaitable[Any]]

@@ -11,7 +11,7 @@ from typing import Any
 
 from coordinator.runner.directories import AllowedDirectories
 from coordinator.runner.errors import RunnerRefused
-from coordinator.runner.guarding import ChildProcess, ProcessGuard
+from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
 
 MOST_TERMINALS = 32  # of a session at once
 KEPT, TOLD = 1 << 20, 64 << 10  # bytes of output: that the agent may have, that the server is told

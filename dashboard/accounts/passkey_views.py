@@ -21,7 +21,7 @@ from django.views.decorators.cache import never_cache
 
 from coordinator.actions.people import passkeys, recovery_codes
 from coordinator.errors import Conflict, SignalboxError
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import allow_anonymous_access, require_POST
 from coordinator.identity.passkeys import find_address_problem
@@ -57,7 +57,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     try:
         user = passkeys.sign_in_with_passkey(
             request.POST.get("credential", ""),
-            proofs.hash_browser_secret(secret),
+            browser_secrets.hash_browser_secret(secret),
             build_sign_in_attempt(request, ""),
             now,
         )
@@ -65,7 +65,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
         return render_sign_in_page(request, goal, refusal)
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
-    proofs.bind_session_to_browser(request.session, secret, now, "passkey")
+    browser_secrets.bind_session_to_browser(request.session, secret, now, "passkey")
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
 
@@ -105,7 +105,7 @@ def add_passkey(request: HtmxHttpRequest) -> HttpResponse:
             request.user,
             request.POST.get("credential", ""),
             request.POST.get("name", ""),
-            browser=proofs.bound_browser_secret_hash(request.session),
+            browser=browser_secrets.bound_browser_secret_hash(request.session),
             address=client_address(request),
             now=timezone.now(),
         )
@@ -154,9 +154,9 @@ def answer_with_passkey_options(request: HttpRequest, secret: str | None, begin:
         begin: The action that makes them.
     """
     browser = (
-        proofs.bound_browser_secret_hash(request.session)
+        browser_secrets.bound_browser_secret_hash(request.session)
         if secret is None
-        else proofs.hash_browser_secret(secret)
+        else browser_secrets.hash_browser_secret(secret)
     )
     try:
         if problem := find_address_problem(request.scheme or "", request.get_host()):

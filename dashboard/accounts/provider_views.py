@@ -23,7 +23,7 @@ from django.views.decorators.cache import never_cache
 
 from coordinator.actions.people import provider_sign_ins
 from coordinator.errors import Forbidden, SignalboxError
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.openid.identities import Purpose
 from coordinator.identity.session_store import SessionStore
@@ -62,7 +62,7 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return redirect(goal)
     return redirect_to_provider(
-        request, "sign in", goal, proofs.hash_browser_secret(request.POST.get(NEW, ""))
+        request, "sign in", goal, browser_secrets.hash_browser_secret(request.POST.get(NEW, ""))
     )
 
 
@@ -74,10 +74,13 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 @limit_body(SMALL)
 def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, to show there anew that it is them."""
-    if not proofs.SHAPE.fullmatch(request.POST.get(NEW, "")):
+    if not browser_secrets.SHAPE.fullmatch(request.POST.get(NEW, "")):
         return render_provider_refusal(request, Forbidden(NO_SCRIPT))
     return redirect_to_provider(
-        request, "confirm", resolve_url("accounts:account"), proofs.hash_browser_secret(request.POST[NEW])
+        request,
+        "confirm",
+        resolve_url("accounts:account"),
+        browser_secrets.hash_browser_secret(request.POST[NEW]),
     )
 
 
@@ -88,7 +91,7 @@ def start_provider_confirmation(request: HtmxHttpRequest) -> HttpResponse:
 @limit_body(SMALL)
 def start_provider_connection(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the provider, so that the person's own account belongs to who they are there."""
-    secret = proofs.bound_browser_secret_hash(request.session)
+    secret = browser_secrets.bound_browser_secret_hash(request.session)
     if not secret:
         return render_provider_refusal(request, Forbidden(NO_SCRIPT))
     return redirect_to_provider(request, "connect", resolve_url("accounts:account"), secret)
@@ -187,7 +190,7 @@ def finish_provider_sign_in_flow(request: HtmxHttpRequest, now: datetime) -> Htt
     else:
         provider_sign_ins.confirm_provider_identity(request.user, identity, address, now)
     # A sign-in may rest on one that the provider still held; a confirmation never does.
-    proofs.bind_session_to_browser(
+    browser_secrets.bind_session_to_browser(
         session, secret, now, "provider" if begun.purpose == "confirm" else "provider session"
     )
     sign_in_ways.mark_signed_in_at_provider(

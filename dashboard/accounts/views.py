@@ -23,7 +23,7 @@ from coordinator.actions.people import (
     setup,
 )
 from coordinator.errors import SignalboxError
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import (
     allow_anonymous_access,
@@ -34,7 +34,7 @@ from coordinator.identity.declarations import (
 from coordinator.identity.passkeys import find_address_problem, relying_party_id
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.lib.body_limits import SMALL, limit_body
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from dashboard.deciders.delegations import list_delegation_lines
 from dashboard.deciders.forms import build_empty_delegation_form
 from dashboard.frame import devices, sign_in_ways
@@ -133,7 +133,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
     username = User.normalize_username(request.POST.get("username", "").strip())
     attempt = build_sign_in_attempt(request, username)
     accounts.check_sign_in_limits(attempt, now)
-    by: proofs.ConfirmedBy = "password"
+    by: browser_secrets.ConfirmedBy = "password"
     user: User | None
     if form.is_valid():
         user = form.get_user()
@@ -146,7 +146,7 @@ def sign_in_with_password(request: HtmxHttpRequest, form: SignInForm) -> User | 
     assert user is not None
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)  # single sign-on that was begun and given up left its own
-    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now, by)
+    browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now, by)
     if by == "password":
         accounts.record_sign_in(user, address, now)
     return user
@@ -267,7 +267,7 @@ def create_first_admin(request: HtmxHttpRequest) -> HttpResponse:
             user = setup.redeem_setup_token(token, name, secret, now)
             login(request, user, backend=BACKEND)
             request.session.set_expiry(None)
-            proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
+            browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), now)
             return set_sign_in_device_cookie(redirect("overview"), request, user)
         except SignalboxError as refusal:
             problem = refusal.detail

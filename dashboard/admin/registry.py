@@ -16,17 +16,17 @@ from dashboard.admin import (
     keys,
     marks,
     mcp,
-    others,
     passkeys,
     permissions,
     plugins,
+    remaining_tables,
     rules_and_prices,
     sessions,
     users,
 )
 
 # Last: a view-only page for every table that none of the others shows.
-others.register_remaining_models()
+remaining_tables.register_remaining_models()
 
 __all__ = [
     "agents",
@@ -38,10 +38,10 @@ __all__ = [
     "keys",
     "marks",
     "mcp",
-    "others",
     "passkeys",
     "permissions",
     "plugins",
+    "remaining_tables",
     "rules_and_prices",
     "sessions",
     "users",

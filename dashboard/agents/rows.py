@@ -32,7 +32,7 @@ from coordinator.models.agent_names import (
     list_all_agent_names,
 )
 from coordinator.sessions import titles
-from coordinator.sessions.guarding import describe_permission_mode
+from coordinator.sessions.unguarded_calls import describe_permission_mode
 
 RECENT = 8
 UNGUARDED_DAYS = 30

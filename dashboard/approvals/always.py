@@ -8,27 +8,27 @@ from typing import Any
 
 from coordinator.actions.approvals.always_allow import LastingAnswer
 from coordinator.actions.policy import grants
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.mcp.gateway.binding import arguments_as_rule_text as gateway_about
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.edits import GrantEdit
-from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.requests import approvals
 from coordinator.policy.requests.judged_content import judged_card_digest
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import CallText, call_text_in_working_folder, text_for_allow_rules
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions import narrowest
+from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import (
     RecordedCall,
     WalkTimeLimit,
     column_value_as_pattern_text,
     find_tool_input_subject_field,
 )
-from coordinator.policy.suggestions.narrowest import PermanentAnswer
+from coordinator.policy.suggestions.rules_for_requests import PermanentAnswer
 from coordinator.policy.suggestions.search import (
     compare_rule_with_call_history,
     list_event_ids_of_similar_calls,
@@ -83,7 +83,7 @@ def build_always_allow_offer(
 ) -> tuple[AlwaysAllowOffer, bool]:
     """Return what is offered, and whether there is a wider one beside the narrowest. Raises Conflict."""
     call = build_recorded_call(row)
-    permanent_answers = narrowest.suggest_rules_or_grants_for_request(row, call, now)
+    permanent_answers = rules_for_requests.suggest_rules_or_grants_for_request(row, call, now)
     answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
     if answer.rule is not None and answer.rules is not None:
         answer = set_rule_reason(answer, f"Always allowed from request {row.request_id}")
@@ -128,7 +128,7 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
     context = approvals.request_context(row)
     tool_input = context.tool_input if context else None
     if row.plugin_id == GATEWAY:
-        return narrowest.recorded_call_of_request(
+        return rules_for_requests.recorded_call_of_request(
             row, column_value_as_pattern_text(gateway_about(tool_input)), ""
         )
     tool = column_value_as_pattern_text(context.tool_name or "") if context else ""
@@ -137,7 +137,9 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
             find_call_subject(row.plugin_id, tool, tool_input), context.folder if context else None
         )
     )
-    return narrowest.recorded_call_of_request(row, about, find_tool_input_subject_field(tool_input, about))
+    return rules_for_requests.recorded_call_of_request(
+        row, about, find_tool_input_subject_field(tool_input, about)
+    )
 
 
 def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:

@@ -32,8 +32,8 @@ from coordinator.policy.requests.gateway_requests import (
 )
 from coordinator.policy.requests.judged_content import grouping_key_of_request, judged_card_digest
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
-from coordinator.policy.suggestions import narrowest
-from coordinator.secrets.running import can_run_hidden_value
+from coordinator.policy.suggestions import rules_for_requests
+from coordinator.secrets.masked_code import can_run_hidden_value
 from coordinator.sessions import titles
 from dashboard.approvals.background import RequestBackground, build_request_backgrounds
 from dashboard.approvals.edits import ToolCallEdit, build_tool_call_edit
@@ -533,7 +533,9 @@ class ApprovalCard:
         """Say whether the person who looks may have a rule or grant answer such a request for good."""
         if not (self.decidable_members and self.can_change_policy):
             return False
-        return self.members[0].required_approver_count < 2 and narrowest.can_rule_or_grant_answer_request(
+        return self.members[
+            0
+        ].required_approver_count < 2 and rules_for_requests.can_rule_or_grant_answer_request(
             self.first_request
         )
 

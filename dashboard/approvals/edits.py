@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.actions.sessions.tool_calls import compute_offered_rule_digest, is_call_editable
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests import agent_options, approvals
 

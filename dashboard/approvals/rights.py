@@ -12,8 +12,8 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy.deciders import book as deciders
-from coordinator.policy.deciders.book import NO_ROLE, DeciderBook
+from coordinator.policy.deciders import decider_book as deciders
+from coordinator.policy.deciders.decider_book import NO_ROLE, DeciderBook
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from coordinator.errors import BadRequest, SignalboxError, UnprocessableRequest
 from coordinator.lib.storable import is_storable_text
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.grants.lengths import parse_approval_end
+from coordinator.policy.grants.end_parsing import parse_approval_end
 from coordinator.policy.requests.approvals import Scope, Validity
 from dashboard.frame.days import find_zone_by_name
 
@@ -50,7 +50,9 @@ class DecisionForm(forms.Form):
     )
     scope = forms.ChoiceField(choices=Scope.choices, required=False)
     validity = forms.ChoiceField(choices=Validity.choices, required=False)
-    until = forms.CharField(required=False)  # in words (policy.grants.lengths), as the clock has it in `zone`
+    until = forms.CharField(
+        required=False
+    )  # in words (policy.grants.end_parsing), as the clock has it in `zone`
     zone = forms.CharField(required=False)
     reason = forms.CharField(max_length=2000, required=False)
     grant = forms.BooleanField(required=False)

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting import toml_tables, yaml_entries
+from coordinator.client.connecting.connectable_agents import (
+    CONNECTABLE_AGENTS,
+    ConnectableAgent,
+    HookInvocation,
+)
 from coordinator.client.connecting.merging import SettingsEntries
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, ConnectableAgent, HookInvocation
 from coordinator.client.connecting.toml_tables import TomlTable
 from coordinator.client.connecting.yaml_entries import YamlEntry
 from coordinator.client.settings import KEY_VARIABLE, URL_VARIABLE

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 
 COLUMNS: dict[str, str] = {
     "reports": "Its sessions and calls appear while it works.",

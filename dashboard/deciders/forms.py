@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions.deciders import delegations, groups
 from coordinator.lib import instants
 from coordinator.policy.deciders import rules as deciding_rules
-from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders.decider_book import DeciderBook
 from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow
 from dashboard.frame.stored_choices import KeptTypedMultipleChoiceField, offer_choices
 

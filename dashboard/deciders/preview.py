@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from coordinator.policy.deciders.book import DeciderBook, server_names_for_rule_matching
+from coordinator.policy.deciders.decider_book import DeciderBook, server_names_for_rule_matching
 from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow, build_request_terms
 
 

@@ -18,7 +18,7 @@ from coordinator.identity.declarations import require_GET, require_POST
 from coordinator.identity.roles import ADMIN, ROLES, has_role
 from coordinator.lib.storable import parse_database_id
 from coordinator.models import Agent, McpServer, PermissionRequest, Session
-from coordinator.policy.deciders import book as policy
+from coordinator.policy.deciders import decider_book as policy
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.grants.access_requests import PERMISSION_TYPE
 from coordinator.sessions.agent_programs import AGENT_TITLES

@@ -11,7 +11,7 @@ from django.utils.functional import SimpleLazyObject
 
 from coordinator.identity.roles import APPROVER, has_role, highest_role
 from coordinator.models import Brake
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from dashboard.frame import devices, installing, sign_in_ways
 from dashboard.frame.rail import GROUPS, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie

@@ -17,7 +17,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from coordinator.identity.declarations import SIGNED_IN, declare_minimum_role
 from coordinator.identity.roles import ADMIN, APPROVER, VIEWER, has_role, highest_role
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from dashboard.frame.htmx import HtmxHttpRequest
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""All that changes anything on people's pages takes more than a cookie (coordinator.identity.proofs says why).
+"""All that changes anything on people's pages takes more than a cookie (coordinator.identity.browser_secrets says why).
 
 Middleware rather than a decorator, so that no view can forget it: Django's admin and views that are still to be
 written are behind it too.
@@ -21,9 +21,9 @@ from django.utils.deprecation import MiddlewareMixin
 
 from coordinator.actions.people import accounts, passkeys, recovery_codes
 from coordinator.errors import Forbidden, SignalboxError
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
+from coordinator.identity.browser_secrets import ConfirmedBy, Lack
 from coordinator.identity.passkeys import find_address_problem
-from coordinator.identity.proofs import ConfirmedBy, Lack
 from dashboard.frame import confirmations
 from dashboard.frame.confirmations import Way
 
@@ -74,9 +74,9 @@ class RequireProof(MiddlewareMixin):
         offered, now = pop_offered_proof(request), timezone.now()
         within = confirmations.find_confirmation_time(request, view)
         only_passkey = within is not None and confirmations.needs_passkey(request.user)
-        lack = proofs.find_browser_secret_problem(request.session, offered.secret, now)
+        lack = browser_secrets.find_browser_secret_problem(request.session, offered.secret, now)
         if lack is None and within is not None:
-            is_confirmed = proofs.is_person_recently_confirmed(
+            is_confirmed = browser_secrets.is_person_recently_confirmed(
                 request.session, within, now, needs_passkey=only_passkey
             )
             lack = None if is_confirmed else "unconfirmed"
@@ -93,7 +93,7 @@ class RequireProof(MiddlewareMixin):
                 accounts.record_cookie_only_sign_in(request.user, client_address(request), request_line, now)
             return ask_for_proof(request, f"{MESSAGES[lack]} {confirmation_instruction(ways)}", ways)
         if offered.new_secret:
-            proofs.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)
+            browser_secrets.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)
         return None
 
 
@@ -107,7 +107,7 @@ def confirm_offered_proof(
     assert isinstance(request.user, User)
     attempt = build_sign_in_attempt(request, request.user.username)
     if offered.passkey and "passkey" in ways:
-        browser = proofs.hash_browser_secret(offered.new_secret)
+        browser = browser_secrets.hash_browser_secret(offered.new_secret)
         passkeys.confirm_with_passkey(request.user, offered.passkey, browser, attempt, now)
         return "passkey"
     if not offered.password or "provider" in ways:
@@ -145,7 +145,7 @@ def pop_offered_proof(request: HttpRequest) -> OfferedProof:
             form.pop(name, None)
         form._mutable = False
         request.POST = form  # type: ignore[assignment] # a form that is not to change is of another type there
-    return OfferedProof(request.headers.get(proofs.HEADER, secret), password, passkey, new_secret)
+    return OfferedProof(request.headers.get(browser_secrets.HEADER, secret), password, passkey, new_secret)
 
 
 def confirmation_instruction(ways: list[Way]) -> str:

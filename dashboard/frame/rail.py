@@ -17,7 +17,7 @@ from coordinator.identity.roles import ADMIN, APPROVER, VIEWER
 from coordinator.live.fragments import PageFragment
 from coordinator.models import PermissionRequest, PermissionVote
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders.waiting import is_anything_snoozed, load_waiting_for_person
 
 

@@ -21,7 +21,7 @@ from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.models import Agent, Grant, McpServer, McpTool
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.grants import access
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.access import (
     ALLOW,
     ASK,

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.http.request import split_domain_port
 
 from coordinator.actions.notifications import push
-from coordinator.lib.addresses import is_loopback
+from coordinator.lib.listening_sockets import is_loopback
 from coordinator.lib.unfit_values import UnreadableText
 from coordinator.models import NotificationTarget, PushSubscription
 

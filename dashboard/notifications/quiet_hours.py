@@ -8,7 +8,7 @@ from functools import cache
 from zoneinfo import available_timezones
 
 from coordinator.models import QuietHours
-from coordinator.notifications import quiet
+from coordinator.notifications import quiet_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class QuietState:
 
 def load_quiet_state(person: str, now: datetime) -> QuietState:
     hours = QuietHours.objects.filter(pk=person).first()
-    return QuietState(hours, quiet.quiet_hours_end(hours, now) if hours else None)
+    return QuietState(hours, quiet_hours.quiet_hours_end(hours, now) if hours else None)
 
 
 @cache

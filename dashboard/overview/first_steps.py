@@ -15,10 +15,10 @@ from coordinator.actions.people import hints
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_POST, require_safe
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
-from coordinator.lib.addresses import is_loopback
 from coordinator.lib.body_limits import SMALL, limit_body
+from coordinator.lib.listening_sockets import is_loopback
 from coordinator.models import ApiKey, AuditLog, Invitation, ToolRule
-from coordinator.policy.deciders.book import can_user_edit_policy
+from coordinator.policy.deciders.decider_book import can_user_edit_policy
 from dashboard.connections.received import list_agents_sessions
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest

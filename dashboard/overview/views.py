@@ -15,7 +15,7 @@ from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import McpTool, PermissionRequest
 from coordinator.models.agent_names import LinkedAgent
 from coordinator.operations.doctor import shared_user
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests.approvals import requester_name
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline

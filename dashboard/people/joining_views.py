@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from coordinator.actions.people import invitations, users
 from coordinator.errors import SignalboxError
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.declarations import allow_anonymous_access, require_http_methods, require_POST
 from coordinator.identity.passkeys import find_address_problem
 from dashboard.accounts.passkey_views import answer_with_passkey_options
@@ -75,7 +75,7 @@ def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
             token,
             username,
             request.POST.get("credential", ""),
-            browser=proofs.hash_browser_secret(request.POST.get(NEW, "")),
+            browser=browser_secrets.hash_browser_secret(request.POST.get(NEW, "")),
             address=client_address(request),
             now=timezone.now(),
         )
@@ -87,11 +87,11 @@ def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def sign_in_joined_person(
-    request: HtmxHttpRequest, user: User, by: proofs.ConfirmedBy, goal: str
+    request: HtmxHttpRequest, user: User, by: browser_secrets.ConfirmedBy, goal: str
 ) -> HttpResponse:
     login(request, user, backend=BACKEND)
     request.session.set_expiry(None)
-    proofs.bind_session_to_browser(request.session, request.POST.get(NEW, ""), timezone.now(), by)
+    browser_secrets.bind_session_to_browser(request.session, request.POST.get(NEW, ""), timezone.now(), by)
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from coordinator.lib import instants
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.policy.suggestions.history import NOBODY
-from coordinator.policy.suggestions.trials import (
+from coordinator.policy.suggestions.rule_trials import (
     CHANGED,
     DECISIONS,
     NOTHING,

@@ -14,7 +14,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import MOST_RULES, DecisionRule
-from coordinator.policy.suggestions.trials import RecordedCallJudge
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge
 from dashboard.mcp import access_sheet
 
 MOST_UNSAVED = 50  # rules

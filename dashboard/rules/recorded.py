@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.importing import lines
 from coordinator.policy.suggestions.history import CallHistoryReader
 from coordinator.sessions.agent_programs import AGENT_TITLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.models import Note, Session
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.secrets.masking import mask_secrets

@@ -14,7 +14,7 @@ from coordinator.policy.limits import budgets
 from coordinator.runs.statuses import ACTIVE
 from coordinator.runs.waits import RunQueueState
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import is_valid_usage_amount
+from coordinator.sessions.driven_agent_updates import is_valid_usage_amount
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.title_words import preview_markdown
 from dashboard.sessions.notes import describe_note_delivery

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from coordinator.policy.grants import lengths
+from coordinator.policy.grants import end_parsing
 from coordinator.policy.grants.access_preview import VerdictChange
 from coordinator.policy.grants.edits import Slot
 from dashboard.mcp.access_sheet import AccessSheetLine
@@ -45,13 +45,13 @@ def tool_names(verdict_changes: Sequence[VerdictChange]) -> str:
 @register.simple_tag
 def suggested_ends() -> tuple[str, ...]:
     """Return what the fields for the end of a grant suggest."""
-    return lengths.SUGGESTED_ENDS
+    return end_parsing.SUGGESTED_ENDS
 
 
 @register.simple_tag
 def quick_lengths() -> tuple[str, ...]:
     """Return the lengths that have a button of their own."""
-    return lengths.QUICK_LENGTHS
+    return end_parsing.QUICK_LENGTHS
 
 
 @register.simple_tag

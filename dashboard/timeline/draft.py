@@ -12,7 +12,7 @@ from coordinator.dialects.acp import SPEECH
 from coordinator.lib import instants
 from coordinator.models import Draft, DrivenCall, DrivenSession
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import program_name_of_runner_agent
+from coordinator.sessions.driven_agent_updates import program_name_of_runner_agent
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import CallDisplay, build_call_display
 

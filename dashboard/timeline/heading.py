@@ -13,7 +13,6 @@ from coordinator.models import LivingExecutor, Runner, Session
 from coordinator.models.agent_names import find_linked_agent
 from coordinator.runs.stops import can_stop_session, is_session_stopping
 from coordinator.sessions import inactivity, titles
-from coordinator.sessions.guarding import load_guard_report
 from coordinator.sessions.list_facts import (
     annotate_sessions_with_last_event,
     count_masked_secrets,
@@ -23,6 +22,7 @@ from coordinator.sessions.list_facts import (
 from coordinator.sessions.statuses import LIVE
 from coordinator.sessions.timeline import count_session_events
 from coordinator.sessions.timeline.positions import EventPosition
+from coordinator.sessions.unguarded_calls import load_guard_report
 from coordinator.usage import reading as usage
 from dashboard.sessions.changes import count_changed_files
 from dashboard.sessions.steering import build_steering_context

@@ -1,4 +1,4 @@
-// The second half of a sign-in (coordinator/identity/proofs.py): a secret that this browser makes, keeps in the storage
+// The second half of a sign-in (coordinator/identity/browser_secrets.py): a secret that this browser makes, keeps in the storage
 // of this origin, port included, and sends with all that changes anything. Cookies go to every port of a host.
 const place = "signalbox-proof";
 const header = "X-Signalbox-Proof";

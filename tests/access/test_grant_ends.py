@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.grants.lengths import QUICK_LENGTHS, SUGGESTED_ENDS, parse_grant_end
+from coordinator.policy.grants.end_parsing import QUICK_LENGTHS, SUGGESTED_ENDS, parse_grant_end
 
 ZURICH = ZoneInfo("Europe/Zurich")
 NOW = datetime(2026, 11, 27, 16, 30, tzinfo=UTC)  # a Friday, half past five in the afternoon in Zurich

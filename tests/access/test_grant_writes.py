@@ -16,7 +16,7 @@ from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, Signal
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
 from coordinator.policy.grants import access
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.edits import INHERIT, GrantEdit
 from tests.access.cases import CASES, add_agents, add_grants, add_server, add_tool, grant
 

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from coordinator.actions.people import setup
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.models import AuditLog, SetupToken
 from dashboard.accounts.key_views import ApiKeyForm
 from tests.people import PASSWORD, person, signed_in
@@ -52,7 +52,7 @@ def test_another_proof_is_none(proof: str) -> None:
 @pytest.mark.parametrize("way", ["header", "field"])
 def test_the_proof_opens_as_header_and_as_field(way: str) -> None:
     client = thief_of(signed_in("admin"))
-    more = {"headers": {proofs.HEADER: PROOF}} if way == "header" else {}
+    more = {"headers": {browser_secrets.HEADER: PROOF}} if way == "header" else {}
     answer = client.post(CHANGE, FORM | ({"proof": PROOF} if way == "field" else {}), **more)
     assert (answer.status_code, keys_made()) == (200, 1)
 
@@ -67,7 +67,7 @@ def test_signing_in_ties_the_session_to_the_browser() -> None:
 
 def test_no_page_tells_the_proof_nor_its_hash() -> None:
     client = signed_in("admin")
-    held = client.session[proofs.HELD]["hash"]
+    held = client.session[browser_secrets.HELD]["hash"]
     for place in ("/ui/", "/ui/account/", "/ui/keys/", "/admin/"):
         assert PROOF not in client.get(place).text
         assert held not in client.get(place).text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 from tests.agents import programs
 from tests.agents.asking import hold
 

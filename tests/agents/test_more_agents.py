@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.connected import connect, signalbox

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from coordinator.client.connecting.programs import HOOK_FAILED
+from coordinator.client.connecting.connectable_agents import HOOK_FAILED
 from tests.agents import programs
 from tests.agents.asking import asked, decide, hold
 from tests.agents.real_agents import AGENTS, ENDED_WITHIN, PROMPT, Run

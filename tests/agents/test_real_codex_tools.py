@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.sessions.guarding import TOOLS_WITHOUT_HOOK
+from coordinator.sessions.unguarded_calls import TOOLS_WITHOUT_HOOK
 from tests.agents import programs
 from tests.agents.connected import connect
 from tests.agents.real_agents import Home

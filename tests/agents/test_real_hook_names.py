@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.client.connecting.connectable_agents import LEFT_OUT, READABLE_HOOKS
 from coordinator.client.connecting.hook_names import extract_hook_names_from_program
-from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS
 from tests.agents import programs
 
 pytestmark = pytest.mark.real_agent

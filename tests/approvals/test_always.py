@@ -13,11 +13,11 @@ from django.utils import timezone
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.policy import grants, tool_rules
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, PermissionContext, PermissionRequest, ToolRule
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import PermissionSubject
@@ -28,7 +28,7 @@ from coordinator.policy.rules.tool_rules import (
     load_saved_tool_rules,
     tool_rules_version,
 )
-from coordinator.policy.suggestions import narrowest
+from coordinator.policy.suggestions import rules_for_requests
 from coordinator.policy.suggestions.history import RecordedCall
 from dashboard.approvals.always import build_always_allow_offer
 from tests.access.cases import add_agents, add_server, add_tool
@@ -138,10 +138,13 @@ def test_without_an_agents_name_no_rule_goes_before_one_that_denies(signed_in) -
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"program": "mind.x"}, narrowest.NO_CALL),
-        ({"tool": "Ba*"}, narrowest.NO_CALL),
-        ({"command": "x" * 5000}, narrowest.TOO_LONG),
-        ({"command": "curl -H 'Authorization: Bearer sk-ant-api03-" + "a" * 40 + "' x"}, narrowest.MASKED),
+        ({"program": "mind.x"}, rules_for_requests.NO_CALL),
+        ({"tool": "Ba*"}, rules_for_requests.NO_CALL),
+        ({"command": "x" * 5000}, rules_for_requests.TOO_LONG),
+        (
+            {"command": "curl -H 'Authorization: Bearer sk-ant-api03-" + "a" * 40 + "' x"},
+            rules_for_requests.MASKED,
+        ),
     ],
 )
 def test_what_no_rule_can_say_is_told(changes: dict[str, Any], why: str) -> None:
@@ -189,7 +192,7 @@ def test_the_agents_own_settings_are_never_offered_for_good() -> None:
 def test_nobody_alone_allows_for_good_what_two_must_approve(settings, signed_in) -> None:
     settings.TWO_PERSON_TYPES = ["ToolCall"]
     row = asked()
-    assert narrowest.OF_TWO in signed_in().get(page_of(row)).content.decode()
+    assert rules_for_requests.OF_TWO in signed_in().get(page_of(row)).content.decode()
     assert "Always allow this" not in signed_in("bob").get("/ui/approvals/").content.decode()
 
 
@@ -245,7 +248,7 @@ def test_a_grant_that_asks_is_answered_by_the_grant_of_that_one_tool(signed_in) 
 def test_a_grant_has_the_default_length(signed_in, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grant_lengths, "DEFAULT", "30 days")
     row, before = mcp(), timezone.now()
-    [edit] = narrowest.suggest_rules_or_grants_for_request(
+    [edit] = rules_for_requests.suggest_rules_or_grants_for_request(
         row, build_always_allow_offer(row, 1, before, wide=False)[0].call, before
     )[0].edits
     assert edit.expires_at == before + timedelta(days=30)

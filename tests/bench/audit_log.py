@@ -203,7 +203,7 @@ def main() -> None:
     from django.utils import timezone
 
     from coordinator.actions.audit import sealing
-    from coordinator.transparency import checking, keys, state, tree
+    from coordinator.transparency import keys, log_check, state, tree
 
     fill(given.entries)
     print("| what | processor | clock |\n|---|---:|---:|")
@@ -212,9 +212,9 @@ def main() -> None:
     measure_proofs(size)
     report = timed(
         "checking all of it",
-        lambda: checking.check_entire_audit_log([], keys.load_log_verifiers(), timezone.now()),
+        lambda: log_check.check_entire_audit_log([], keys.load_log_verifiers(), timezone.now()),
     )
-    assert isinstance(report, checking.LogCheckReport)
+    assert isinstance(report, log_check.LogCheckReport)
     assert (report.entries, report.problems) == (size, []), report.problems[:3]
     timed("the state for the pages", lambda: state.load_log_state(timezone.now()))
     measure_appending()

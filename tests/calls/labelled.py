@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DecisionRule, decide_by_tool_rules
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.models import ToolRule
 from coordinator.policy.rules import ready_made, tool_rules
 from coordinator.policy.rules.call_text import call_text_in_working_folder

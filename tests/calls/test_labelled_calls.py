@@ -7,7 +7,7 @@ import pytest
 from coordinator.demo.policy import RULES
 from coordinator.policy.rules.tool_rules import DecisionRule
 from coordinator.policy.suggestions.history import RecordedCall, WalkTimeLimit, find_tool_input_subject_field
-from coordinator.policy.suggestions.narrowest import find_wider_rule_for_call
+from coordinator.policy.suggestions.rules_for_requests import find_wider_rule_for_call
 from coordinator.policy.suggestions.search import MOST_SUGGESTED, SuggestionSearch
 from dashboard.rules.recorded import READER
 from tests.calls.labelled import (

@@ -22,7 +22,7 @@ from coordinator.policy.rules.call_text import (
 )
 from coordinator.policy.rules.ready_made import BY_NAME
 from coordinator.policy.rules.tool_rules import ASK, OBSERVE, DecisionRule
-from coordinator.policy.suggestions.trials import RecordedCallJudge
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge
 from dashboard.rules.recorded import READER
 from tests.approvals.cards import served_form
 from tests.calls.test_repetitions import served, switch_on  # noqa: F401 - a fixture

@@ -24,7 +24,7 @@ from coordinator.policy.rules.call_history import (
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import ASK, DENY, OBSERVE, DecisionRule, PartialCall
 from coordinator.policy.suggestions.history import WalkTimeLimit
-from coordinator.policy.suggestions.trials import RecordedCallJudge, TrialCallFilter, list_judged_calls
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, TrialCallFilter, list_judged_calls
 from coordinator.sessions.events import NewEvent
 from dashboard.rules.recorded import READER
 from dashboard.rules.sentences import describe_rule

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.policy.rules import call_text, tool_rules
 from coordinator.policy.rules.call_text import text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule

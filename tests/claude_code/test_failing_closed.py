@@ -24,7 +24,7 @@ from django.db import OperationalError, transaction
 import coordinator
 from coordinator.actions.people import keys
 from coordinator.actions.policy import tool_rules
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.edge.app import ROUTES
 from coordinator.edge.hooks import guard as call_guard
 from coordinator.edge.hooks.endpoint import HookEndpoint, parse_hook_wait_seconds

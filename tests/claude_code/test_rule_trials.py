@@ -20,10 +20,10 @@ from coordinator.models import Agent, Event, EventContext, Grant, McpServer
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions import trials
+from coordinator.policy.suggestions import rule_trials
 from coordinator.policy.suggestions.history import BIGGEST_ID, WalkTimeLimit
+from coordinator.policy.suggestions.rule_trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from coordinator.policy.suggestions.search import SuggestionSearch
-from coordinator.policy.suggestions.trials import CHANGED, RecordedCallJudge, RuleTrial, TrialCallFilter
 from dashboard.rules import question
 from dashboard.rules.counts import build_trial_tables
 from tests.claude_code.recorded import NOW, SHOP, agent, called, ran, reader, rejected_in_the_terminal
@@ -123,7 +123,7 @@ def test_the_calls_behind_a_number_are_listed_in_pages() -> None:
     judge = RecordedCallJudge([NO_PUSH, LOOKING], NOW)
     wanted, found, before, pages = TrialCallFilter(decision="allow", by="rule 2", agent=SHOP), [], 0, 0
     while pages == 0 or before:
-        listed = trials.list_judged_calls(
+        listed = rule_trials.list_judged_calls(
             reader(), judge, judge, wanted, before=before, most=2, budget=WalkTimeLimit(60)
         )
         found += [one.call.about for one in listed.calls]
@@ -135,9 +135,9 @@ def test_a_list_that_runs_out_of_time_says_where_it_goes_on() -> None:
     ids = ran("git push", *["make"] * 8)
     judge = RecordedCallJudge([NO_PUSH], NOW)
     wanted = TrialCallFilter(decision="deny")
-    listed = trials.list_judged_calls(reader(), judge, judge, wanted, before=0, most=5, budget=spent())
+    listed = rule_trials.list_judged_calls(reader(), judge, judge, wanted, before=0, most=5, budget=spent())
     assert (listed.calls, listed.is_full, listed.before > ids[0]) == ([], False, True)
-    listed = trials.list_judged_calls(
+    listed = rule_trials.list_judged_calls(
         reader(), judge, judge, wanted, before=listed.before, most=5, budget=WalkTimeLimit(60)
     )
     assert ([one.call.event_id for one in listed.calls], listed.before) == ([ids[0]], 0)
@@ -151,7 +151,7 @@ def test_the_clock_is_looked_at_within_a_stretch_and_every_call_is_counted_once(
         trial.continue_rule_trial(whole, judge, judge, spent())
         counted.append(trial.tally.calls)
     assert (counted, trial.tally.then[:4]) == ([50, 100, 121], [120, 0, 0, 1])
-    listed = trials.list_judged_calls(
+    listed = rule_trials.list_judged_calls(
         whole, judge, judge, TrialCallFilter(by="nothing"), before=0, most=5, budget=spent()
     )
     assert (len(listed.calls), listed.before > 0) == (1, True)
@@ -322,7 +322,7 @@ def test_a_rule_for_a_program_is_tried_on_its_calls_alone() -> None:
     ran("git push")
     ran("git push", "git push", by="agent.other", source="codex")
     trial, _ = walked([DecisionRule(1, "Bash", "deny", "git push", program="codex")])
-    assert trial.tally.then[trials.DECISIONS.index("deny")] == 2
+    assert trial.tally.then[rule_trials.DECISIONS.index("deny")] == 2
     assert question.parse_trial_form(QueryDict(mutable=True)).rules is None
 
 

@@ -15,10 +15,10 @@ from django.test import Client
 from time_machine import TimeMachineFixture
 
 from coordinator.actions.policy import tool_rules
-from coordinator.dialects.loaded import find_call_subject
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.identity.actors import Actor
 from coordinator.models import Agent, AuditLog, Event, Grant, McpServer, PermissionRequest
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.rules import tool_rules as policy
 from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import DecisionRule

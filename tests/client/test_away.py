@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.client import certain_rules as held
+from coordinator.client import offline_block_list as held
 from coordinator.client.hook import HELD_BY_RULE, WHAT_TO_DO
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.settings import ClientSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.policy.rules.certain import list_tools_blocked_while_offline
+from coordinator.policy.rules.offline_blocking import list_tools_blocked_while_offline
 from coordinator.policy.rules.tool_rules import DecisionRule, PartialCall
 
 ANYBODY = PartialCall(agent_known=True)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordinator.client.hook_agents import HOOK_AGENTS, WORDS
-from coordinator.dialects.contract import AgentReply
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_base import AgentReply
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.policy.rules.tool_rules import ASK, DENY
 from tests.dialects import opencode
 from tests.served import ROOT

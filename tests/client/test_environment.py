@@ -16,7 +16,7 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect
-from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation
+from coordinator.client.connecting.connectable_agents import HOOK_FAILED, HookInvocation
 from tests.claude_code.test_deciding import rules
 from tests.client.programs import WITHIN
 from tests.served import KEYS, Served

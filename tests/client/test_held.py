@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.client import certain_rules as held
-from coordinator.policy.rules.certain import list_tools_blocked_while_offline
+from coordinator.client import offline_block_list as held
+from coordinator.policy.rules.offline_blocking import list_tools_blocked_while_offline
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, PartialCall, decide_by_tool_rules
 
 TOOLS = ["Bash", "Edit", "Write", "mcp__shop__drop", "mcp__till__read"]

@@ -18,7 +18,7 @@ import pytest
 
 from coordinator.actions.sessions.tool_calls import GONE
 from coordinator.client import settings
-from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation
+from coordinator.client.connecting.connectable_agents import HOOK_FAILED, HookInvocation
 from tests.claude_code.test_deciding import decide, rules
 from tests.claude_code.test_told_to_wait import crash
 from tests.client.programs import Home, Said, until

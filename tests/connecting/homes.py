@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.client.connecting import connect, connection_test, disconnect, http_requests
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 from coordinator.client.connecting.connection_test import TrialStep
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
 from tests.served import ROOT
 
 URL, KEY = "http://127.0.0.1:9", "sbx_a-key-for-tests"

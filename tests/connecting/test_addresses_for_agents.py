@@ -12,7 +12,7 @@ from django.utils import timezone
 from coordinator.actions.mcp import gateway_calls
 from coordinator.client import settings
 from coordinator.client.connecting import http_requests
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 from coordinator.client.connection import replace_localhost_name
 from coordinator.models import McpServer, PermissionRequest
 from coordinator.notifications import messages

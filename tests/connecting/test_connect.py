@@ -16,7 +16,7 @@ import pytest
 from coordinator.client import settings
 from coordinator.client.connecting import connect, files, http_requests, jsonc, merging, record
 from coordinator.client.connecting.connect import build_client_command as program_of_connect
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS, HookInvocation
 from tests.connecting.homes import (
     ABSENT,
     CLAUDE,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from coordinator.client import hook_agents
-from coordinator.client.connecting import programs
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, QUICK
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.client.connecting import connectable_agents
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS, QUICK
+from coordinator.dialects.dialect_registry import DIALECTS
 
 EVENTS = {
-    "claude-code": programs.CLAUDE_CODE_EVENTS,
-    "codex": programs.CODEX_EVENTS,
-    "gemini": programs.GEMINI_EVENTS,
-    "qwen-code": programs.QWEN_CODE_EVENTS,
-    "copilot": programs.COPILOT_EVENTS,
-    "cursor": programs.CURSOR_EVENTS,
-    "goose": programs.GOOSE_EVENTS,
+    "claude-code": connectable_agents.CLAUDE_CODE_EVENTS,
+    "codex": connectable_agents.CODEX_EVENTS,
+    "gemini": connectable_agents.GEMINI_EVENTS,
+    "qwen-code": connectable_agents.QWEN_CODE_EVENTS,
+    "copilot": connectable_agents.COPILOT_EVENTS,
+    "cursor": connectable_agents.CURSOR_EVENTS,
+    "goose": connectable_agents.GOOSE_EVENTS,
 }
 
 
@@ -41,5 +41,5 @@ def test_whatever_the_command_answers_for_can_be_connected(name: str) -> None:
 
 def test_qwen_code_s_hook_answers_before_the_call_is_let_go() -> None:
     """It does that after 60 s (recorded with 0.24.4: a hook with a timeout of 590 that denied after 75)."""
-    (waiting,) = {seconds for seconds in programs.QWEN_CODE_EVENTS.values() if seconds > QUICK}
+    (waiting,) = {seconds for seconds in connectable_agents.QWEN_CODE_EVENTS.values() if seconds > QUICK}
     assert waiting < hook_agents.HOOK_AGENTS["qwen-code"].timeout == 60

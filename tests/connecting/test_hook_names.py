@@ -9,15 +9,15 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, hook_names
-from coordinator.client.connecting.hook_names import (
-    describe_hooks_missing_on_either_side,
-    extract_hook_names_from_program,
-)
-from coordinator.client.connecting.programs import (
+from coordinator.client.connecting.connectable_agents import (
     CLAUDE_CODE_EVENTS,
     CONNECTABLE_AGENTS,
     LEFT_OUT,
     READABLE_HOOKS,
+)
+from coordinator.client.connecting.hook_names import (
+    describe_hooks_missing_on_either_side,
+    extract_hook_names_from_program,
 )
 from tests.connecting.homes import connected, disconnected, machine
 

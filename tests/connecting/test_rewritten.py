@@ -14,8 +14,8 @@ import pytest
 
 from coordinator.client import settings
 from coordinator.client.connecting import connect, toml_tables, yaml_entries
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.jsonc import UnreadableSettings
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.record import EditedFile, save_edited_files
 from coordinator.client.connecting.toml_tables import BEGIN, END, MARK, TomlTable, TomlValue
 from coordinator.client.settings import ClientSettings

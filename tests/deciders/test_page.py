@@ -19,7 +19,7 @@ from coordinator.models import (
     PluginSetting,
 )
 from coordinator.operations.doctor import CheckLevel, upkeep
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.requests.judged_content import judged_card_digest

@@ -24,7 +24,7 @@ from coordinator.models import (
     PermissionRequest,
     RightsVersion,
 )
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.approvals import Validity

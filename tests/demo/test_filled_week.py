@@ -25,8 +25,8 @@ from coordinator.models import (
 )
 from coordinator.policy.rules.tool_rules import load_saved_tool_rules
 from coordinator.policy.suggestions.history import WalkTimeLimit
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, RuleTrial
 from coordinator.policy.suggestions.search import SuggestionSearch
-from coordinator.policy.suggestions.trials import RecordedCallJudge, RuleTrial
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.rules.recorded import READER
 

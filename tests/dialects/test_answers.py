@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
-from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.requests import questions
 from coordinator.policy.requests.questions import AskedQuestions, GivenAnswer
 from coordinator.policy.requests.tool_calls import ToolCallRequest

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.contract import TURN_ENDS, Dialect
+from coordinator.dialects.dialect_base import TURN_ENDS, Dialect
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
-from coordinator.dialects.loaded import DIALECTS
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, Ruling
 
 AT = "2026-11-22T01:09:22.000000+00:00"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.dialects.contract import Dialect
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_base import Dialect
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import UnprocessableRequest
 from coordinator.lib import json_bounds
 from coordinator.policy.rules.tool_rules import ASK, DENY, Ruling

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.client import certain_rules as held
+from coordinator.client import offline_block_list as held
 from coordinator.client.hook_agents import HOOK_AGENTS
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.mcp.servers.names import PREFIX, find_called_tools, name_in_calls
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.tool_rules import DENY, DecisionRule

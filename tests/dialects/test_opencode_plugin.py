@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from coordinator.client import certain_rules as held
 from coordinator.client import launch
-from coordinator.client.connecting.programs import HOOK_FAILED, HookInvocation, fill_plugin_template
+from coordinator.client import offline_block_list as held
+from coordinator.client.connecting.connectable_agents import HOOK_FAILED, HookInvocation, fill_plugin_template
 from coordinator.client.hook import HELD_UNTOLD
 from coordinator.client.settings import ClientSettings, write_private_file
 from tests.claude_code.test_deciding import rules

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.client import certain_rules as held
+from coordinator.client import offline_block_list as held
 from coordinator.dialects import acp
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import UnprocessableRequest
-from coordinator.policy.rules import certain, tool_kinds, tool_rules
+from coordinator.policy.rules import offline_blocking, tool_kinds, tool_rules
 from coordinator.policy.rules.tool_kinds import KINDS
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, PartialCall
 
@@ -57,7 +57,7 @@ def test_what_is_held_for_certain_is_said_by_name_to_programs_that_know_no_kinds
     rules = [rule("kind:read", ALLOW), rule("kind:read|kind:command", ASK, deny_at_deadline=True)]
     lines = [
         list(line)
-        for line in certain.list_tools_blocked_while_offline(rules, PartialCall(), grants_deny=False)
+        for line in offline_blocking.list_tools_blocked_while_offline(rules, PartialCall(), grants_deny=False)
     ]
     assert not any("kind:" in names for _, names in lines)
     for tool in KINDS["command"].tools:
@@ -73,10 +73,12 @@ def test_a_kind_that_there_is_not_is_refused_and_never_frees_a_call() -> None:
         assert says(rule("kind:later", verdict), "Anything") == verdict
     for verdict in (ALLOW, OBSERVE):
         assert says(rule("kind:later", verdict), "Anything") == OBSERVE
-    lines = certain.list_tools_blocked_while_offline([rule("kind:later")], PartialCall(), grants_deny=False)
+    lines = offline_blocking.list_tools_blocked_while_offline(
+        [rule("kind:later")], PartialCall(), grants_deny=False
+    )
     assert held.is_tool_blocked_offline([list(line) for line in lines], "Anything")
     freed = [rule("kind:later", ALLOW), rule("*", DENY)]
-    lines = certain.list_tools_blocked_while_offline(freed, PartialCall(), grants_deny=False)
+    lines = offline_blocking.list_tools_blocked_while_offline(freed, PartialCall(), grants_deny=False)
     assert held.is_tool_blocked_offline([list(line) for line in lines], "kind:later")
 
 

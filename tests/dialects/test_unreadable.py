@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordinator.client.broken_hooks import extract_unambiguous_fields
-from coordinator.dialects.contract import COULD_NOT_READ
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_base import COULD_NOT_READ
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import UnprocessableRequest
 from tests.claude_code.test_deciding import rules
 from tests.dialects.payloads import PAYLOADS

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS
 from coordinator.sessions import agent_programs
 from dashboard.connections import unheld, what_works
 from dashboard.templatetags.signalbox import with_code

@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # No settings: what Claude Code says of itself to the programs that it starts (coordinator/client/mcp_ask.py), and
-# systemd (coordinator/lib/addresses.py), runners and move_to to itself. And the desktop's convention for folders.
+# systemd (coordinator/lib/listening_sockets.py), runners and move_to to itself. And the desktop's convention for
+# folders.
 SAID_BY_STARTERS = {
     "CLAUDE_CODE_SESSION_ID", "CLAUDE_PROJECT_DIR", "SIGNALBOX_AGENT", "SIGNALBOX_MOVING", "SIGNALBOX_SESSION",
     "SYSTEMD_EXEC_PID", "XDG_DATA_HOME",

@@ -15,7 +15,7 @@ from coordinator.errors import Forbidden
 from coordinator.models import Draft, DrivenCall, DrivenSession, Event, EventContext, Run, Runner, Session
 from coordinator.policy.requests import agent_options
 from coordinator.policy.rules.tool_rules import NO_OPINION
-from coordinator.sessions.driving import DrivenAgentUpdate
+from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
 from coordinator.sessions.timeline import CallRow, SessionTimeline, build_window_rows
 from tests.driving.recorded import AGENTS, OFFERS, PERSISTENT, numbered, recording
 from tests.runs.fleet import OPERATOR, Fleet

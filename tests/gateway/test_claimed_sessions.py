@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from coordinator.actions.mcp.gateway_timelines import resolve_timeline_session
 from coordinator.identity.keys import KeyIdentity
-from coordinator.mcp.protocol.claims import CallClaim
+from coordinator.mcp.protocol.agent_call_ids import CallClaim
 from coordinator.models import Session
 from tests.timelines import add_events, began, make_session
 

@@ -12,7 +12,7 @@ import pytest
 from coordinator.actions.mcp import result_hosts
 from coordinator.actions.mcp.result_hosts import ResultHosts, record_result_hosts
 from coordinator.errors import UnprocessableRequest
-from coordinator.mcp.gateway.result_marks import (
+from coordinator.mcp.gateway.injection_signs import (
     INSTRUCTIONS,
     INVISIBLE,
     MAX_HOSTS,

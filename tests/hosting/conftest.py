@@ -19,8 +19,8 @@ import uvicorn
 from coordinator.mcp.hosting import backend
 from coordinator.mcp.hosting.app import StdioHost
 from coordinator.mcp.hosting.backend import ProcessState
-from coordinator.mcp.hosting.configured import StdioConfiguration
 from coordinator.mcp.hosting.pool import BackendPool
+from coordinator.mcp.hosting.stdio_configuration import StdioConfiguration
 from coordinator.mcp.isolation.process_isolation import Isolation
 from tests.patience import PATIENCE
 

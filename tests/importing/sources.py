@@ -13,7 +13,7 @@ from typing import Any
 from django.utils import timezone
 
 from coordinator.actions.importing import ImportOutcome, import_database
-from coordinator.importing.foreign import SourceDatabase
+from coordinator.importing.source_database import SourceDatabase
 from coordinator.migrations._sql import EngineSql, in_words_of
 
 FOLDER = Path(__file__).parents[2] / "coordinator" / "migrations"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from coordinator.importing.column_conversion import load_model_columns, normalize_value_for_comparison
 from coordinator.importing.seeds import SEEDS, is_seed_row
-from coordinator.importing.values import load_model_columns, normalize_value_for_comparison
 from coordinator.models import Agent, Event, PluginConfig, PluginSetting, Session
 from tests.importing.sources import AGENT, EVENT, RUN, SESSION, add, brought, database, kept, newest
 from tests.secrets.corpus import SECRETS

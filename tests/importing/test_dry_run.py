@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from coordinator.actions.importing import ImportOutcome, import_database
-from coordinator.importing.foreign import SourceDatabase
+from coordinator.importing.source_database import SourceDatabase
 from coordinator.models import AuditLog, HeldRun, Run, RunParameters, Session
 from tests.importing.sources import AGENT, EVENT, MESSAGE, RUN, SESSION, add, brought, newest
 

@@ -14,7 +14,7 @@ from coordinator.actions import approvals
 from coordinator.actions.importing import import_database
 from coordinator.actions.importing.outcomes import TableOutcome
 from coordinator.actions.plugins import plugin_permissions
-from coordinator.importing.foreign import SourceDatabase
+from coordinator.importing.source_database import SourceDatabase
 from coordinator.models import Agent, ChatAttachment, Grant, McpServer, PermissionRequest, PluginSetting
 from coordinator.policy.grants import access
 from tests.importing.sources import AGENT, EVENT, MESSAGE, SESSION, add, database

@@ -22,7 +22,7 @@ from coordinator.chat import attachments
 from coordinator.chat import search as chat_search
 from coordinator.errors import Conflict
 from coordinator.identity.actors import system_actor
-from coordinator.importing.foreign import TABLES, SourceDatabase
+from coordinator.importing.source_database import TABLES, SourceDatabase
 from coordinator.models import (
     Agent,
     AuditLog,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coordinator.errors import BadRequest
-from coordinator.importing import copying
-from coordinator.importing.foreign import SourceDatabase
+from coordinator.importing import sqlite_copy
+from coordinator.importing.source_database import SourceDatabase
 from coordinator.models import Agent, Event
 from tests.importing.sources import AGENT, EVENT, SESSION, add, brought, database
 
@@ -76,24 +76,25 @@ def test_a_writer_goes_on_while_its_database_is_copied(path: Path, mode: str) ->
 
 def test_one_read_of_a_source_is_short(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many rows are read at once as take a fiftieth of a second, whatever a row is long."""
-    assert copying.SHORT <= 0.02
+    assert sqlite_copy.SHORT <= 0.02
     assert [
-        copying.adapt_copy_chunk_size(size, seconds) for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))
+        sqlite_copy.adapt_copy_chunk_size(size, seconds)
+        for size, seconds in ((100, 1.0), (100, 0.001), (1, 1.0))
     ] == [
         50,
         200,
         1,
     ]
-    assert copying.adapt_copy_chunk_size(20_000, 0.0) == copying.MOST_ROWS
+    assert sqlite_copy.adapt_copy_chunk_size(20_000, 0.0) == sqlite_copy.MOST_ROWS
 
 
 def test_events_that_come_after_the_copy_began_wait_for_the_next_time(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many_events(path, 1_000)
-    plain = copying.SqliteTableCopier.copy_source_table
+    plain = sqlite_copy.SqliteTableCopier.copy_source_table
 
-    def written_meanwhile(copy: Any, table: copying.CopiedTable, end: int) -> None:
+    def written_meanwhile(copy: Any, table: sqlite_copy.CopiedTable, end: int) -> None:
         if table.name == "agents":
             with sqlite3.connect(path) as file:
                 file.execute(
@@ -105,7 +106,7 @@ def test_events_that_come_after_the_copy_began_wait_for_the_next_time(
             file.close()
         plain(copy, table, end)
 
-    monkeypatch.setattr(copying.SqliteTableCopier, "copy_source_table", written_meanwhile)
+    monkeypatch.setattr(sqlite_copy.SqliteTableCopier, "copy_source_table", written_meanwhile)
     done = {one.table: one for one in brought(path).outcomes}
     assert (done["sessions"].added, done["events"].added) == (1, 1_000)
     assert not done["events"].left_out
@@ -173,7 +174,7 @@ def test_a_transaction_that_a_crash_left_half_done_is_undone_in_the_copy(path: P
 
 
 def test_a_source_that_somebody_keeps_locked_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "WRITER_WAIT_SECONDS", 0)
+    monkeypatch.setattr(sqlite_copy, "WRITER_WAIT_SECONDS", 0)
     file = database(path)
     file.execute("BEGIN EXCLUSIVE")
     with pytest.raises(BadRequest, match="database is locked"):

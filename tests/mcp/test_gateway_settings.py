@@ -15,7 +15,7 @@ from coordinator.engine import without_password
 from coordinator.errors import Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.mcp.gateway import statistics as figures
-from coordinator.mcp.hosting import configured
+from coordinator.mcp.hosting import stdio_configuration
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.servers import commands
 from coordinator.models import (
@@ -53,10 +53,10 @@ def switch_on(wanted: UpstreamConfig = STDIO) -> None:
 
 
 def test_a_server_is_started_once_an_admin_said_so() -> None:
-    with pytest.raises(configured.ServerNotOffered, match="no admin has switched that on"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="no admin has switched that on"):
+        stdio_configuration.load_stdio_configuration("s")
     switch_on()
-    found = configured.load_stdio_configuration("s")
+    found = stdio_configuration.load_stdio_configuration("s")
     assert (found.command, found.shared, found.environment) == (("python3",), True, {})
     assert AuditLog.objects.get(event_type="MCP_UPSTREAM_SET").metadata["before"] is None
 
@@ -74,11 +74,11 @@ def test_a_server_is_started_once_an_admin_said_so() -> None:
 def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_accepts_it(change: Any) -> None:
     switch_on()
     change()
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
     mcp_servers.update_mcp_server("s", {"description": "An edit of something else."}, actor=ALICE, now=NOW)
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
     assert [
         one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
     ] == ["warn"]
@@ -88,13 +88,13 @@ def test_a_command_that_another_program_wrote_is_not_started_before_an_admin_acc
     seen = page.partition('name="command" value="')[2].partition('"')[0]
     assert signed_in("approver").post("/ui/mcp/command/s/", {"command": seen}).status_code == 403
     admin.post("/ui/mcp/command/s/", {"command": "another"})
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
     assert (
         "This server is not started"
         not in admin.post("/ui/mcp/command/s/", {"command": seen}, follow=True).text
     )
-    configured.load_stdio_configuration("s")
+    stdio_configuration.load_stdio_configuration("s")
     assert AuditLog.objects.filter(event_type="MCP_COMMAND_ACCEPTED").count() == 1
     assert [
         one.level for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "commands"
@@ -112,25 +112,25 @@ def test_a_command_that_changed_while_its_page_was_open_is_not_switched_on() -> 
     assert not McpUpstream.objects.exists()
     McpServer.objects.update(args=[])
     assert "Saved." in admin.post("/ui/mcp/upstream/s/", form, follow=True).text
-    assert configured.load_stdio_configuration("s").command == ("python3",)
+    assert stdio_configuration.load_stdio_configuration("s").command == ("python3",)
 
 
 def test_what_nobody_has_seen_is_not_accepted_by_switching_it_on() -> None:
     mcp_upstreams.save_upstream_config("s", STDIO, actor=ALICE, now=NOW)
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
 
 
 def test_what_a_person_edits_here_stays_accepted() -> None:
     switch_on()
     mcp_servers.update_mcp_server("s", {"args": ["-m", "server"]}, actor=ALICE, now=NOW)
     mcp_credentials.save_server_credential("s", "env", "TOKEN", "t", actor=ALICE, now=NOW)
-    assert configured.load_stdio_configuration("s").environment == {"TOKEN": "t"}
+    assert stdio_configuration.load_stdio_configuration("s").environment == {"TOKEN": "t"}
     mcp_credentials.remove_server_credential("s", "env", "TOKEN", actor=ALICE, now=NOW)
-    assert configured.load_stdio_configuration("s").command == ("python3", "-m", "server")
+    assert stdio_configuration.load_stdio_configuration("s").command == ("python3", "-m", "server")
     mcp_servers.update_mcp_server("s", {"args": []}, actor=key_actor_by_name("ci"), now=NOW)
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_what_a_person_edits_here_stays_accepted() -> None:
 )
 def test_one_that_is_off_or_elsewhere_is_not_started(wanted: UpstreamConfig, why: str) -> None:
     mcp_upstreams.save_upstream_config("s", wanted, actor=ALICE, now=NOW)
-    with pytest.raises(configured.ServerNotOffered, match=why):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match=why):
+        stdio_configuration.load_stdio_configuration("s")
 
 
 def test_a_program_that_the_machines_operator_does_not_allow_is_not_started(settings: Any) -> None:
     switch_on()
     settings.DISCOVERY_COMMANDS = []
-    with pytest.raises(configured.ServerNotOffered, match="may not be started"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="may not be started"):
+        stdio_configuration.load_stdio_configuration("s")
     with pytest.raises(UnprocessableRequest, match="may not be started"):
         mcp_upstreams.save_upstream_config(
             "s", UpstreamConfig("stdio", sharing="caller"), actor=ALICE, now=NOW
@@ -272,7 +272,7 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
     without_bubblewrap(monkeypatch)
     switch_on()
     with pytest.raises(isolation.IsolationUnavailable):
-        configured.load_stdio_configuration("s")
+        stdio_configuration.load_stdio_configuration("s")
     assert [
         one.level
         for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False)
@@ -291,16 +291,16 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
         with pytest.raises(Forbidden):
             mcp_upstreams.change_server_isolation("s", True, confirmed="s", actor=actor, now=NOW)
     with pytest.raises(isolation.IsolationUnavailable):
-        configured.load_stdio_configuration("s")
+        stdio_configuration.load_stdio_configuration("s")
     assert "it has all rights of Signalbox" in turn_isolation(admin, "off", "s")
-    assert configured.load_stdio_configuration("s").isolation.is_off
+    assert stdio_configuration.load_stdio_configuration("s").isolation.is_off
     (check,) = [
         one for one in upkeep.check_keys_jobs_and_audit_log(NOW, served=False) if one.name == "isolation"
     ]
     assert (check.level, "s can read the keys" in check.message) == ("warn", True)
     turn_isolation(admin, "on")
     with pytest.raises(isolation.IsolationUnavailable):
-        configured.load_stdio_configuration("s")
+        stdio_configuration.load_stdio_configuration("s")
     events = AuditLog.objects.filter(event_type__startswith="MCP_ISOLATION").order_by("pk")
     assert [(row.event_type, row.target_id) for row in events] == [
         ("MCP_ISOLATION_OFF", "s"),
@@ -320,8 +320,8 @@ def test_where_nothing_isolates_a_server_an_admin_can_start_it_by_name(
 def test_an_isolation_that_another_program_changed_counts_only_once_an_admin_accepts_it(change: Any) -> None:
     switch_on()
     McpUpstream.objects.update(**change)
-    with pytest.raises(configured.ServerNotOffered, match="accept it"):
-        configured.load_stdio_configuration("s")
+    with pytest.raises(stdio_configuration.ServerNotOffered, match="accept it"):
+        stdio_configuration.load_stdio_configuration("s")
     assert mcp_servers_view.find_accepted_isolation(McpServer.objects.get()) == isolation.Isolation(), (
         "nor does Discover"
     )
@@ -341,19 +341,19 @@ def test_an_admin_gives_a_server_a_network_and_folders(
     assert seen is not None
     form = {"transport": "stdio", "sharing": "shared", "call_seconds": "300", "command": seen[1]}
     admin.post("/ui/mcp/upstream/s/", form)
-    assert configured.load_stdio_configuration("s").isolation == isolation.Isolation()
+    assert stdio_configuration.load_stdio_configuration("s").isolation == isolation.Isolation()
     more = {"network": "machine", "folders": "/srv\r\n\r\n/opt/data\r\n", "writable_folders": "/srv/out"}
     page = admin.post("/ui/mcp/upstream/s/", form | more, follow=True).text
     assert "/srv\n/opt/data</textarea>" in page
     wanted = isolation.Isolation("machine", ("/srv", "/opt/data"), ("/srv/out",))
-    assert configured.load_stdio_configuration("s").isolation == wanted, (
+    assert stdio_configuration.load_stdio_configuration("s").isolation == wanted, (
         "what an admin changes here stays accepted"
     )
     assert "in its data folder" in admin.post(
         "/ui/mcp/upstream/s/", form | {"folders": str(tmp_path)}, follow=True
     ).text  # fmt: skip
     assert "which network" in admin.post("/ui/mcp/upstream/s/", form | {"network": "all"}, follow=True).text
-    assert configured.load_stdio_configuration("s").isolation == wanted
+    assert stdio_configuration.load_stdio_configuration("s").isolation == wanted
 
 
 def test_pages_show_calls_and_times_by_day_and_the_last_error_in_words() -> None:

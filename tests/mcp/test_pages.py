@@ -29,7 +29,7 @@ from coordinator.models import (
     ToolRule,
 )
 from coordinator.policy.grants import access
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.edits import GrantEdit
 from tests.access.cases import add_agents, add_server, add_tool, call, grant
 from tests.pages.markup import inline_parts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.importing.values import ModelColumn
+from coordinator.importing.column_conversion import ModelColumn
 from coordinator.operations.moving import rows
 from coordinator.operations.moving.rows import OddValueReport
 from coordinator.operations.moving.tables import MovedTable, TargetColumn

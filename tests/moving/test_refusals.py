@@ -7,7 +7,7 @@ from django.apps import apps
 from django.core.management.base import CommandError
 from django.db import connection
 
-from coordinator.engine import is_sqlite, moved
+from coordinator.engine import database_move_state, is_sqlite
 from coordinator.models import RevokedKey
 from coordinator.operations import startup
 from coordinator.operations.doctor import CheckLevel, database
@@ -24,7 +24,9 @@ def leave_half_a_move() -> str:
     """Leave what a move leaves in the database of this test run; return why no server starts on it."""
     with connection.cursor() as cursor:
         if is_sqlite():
-            cursor.execute(f"CREATE TRIGGER {moved.TRIGGER}x BEFORE INSERT ON leases BEGIN SELECT 1; END")
+            cursor.execute(
+                f"CREATE TRIGGER {database_move_state.TRIGGER}x BEFORE INSERT ON leases BEGIN SELECT 1; END"
+            )
             return "was moved to PostgreSQL by an older version and refuses writes"
     target.record_incomplete_move()
     return "is incomplete: a move to it from SQLite was interrupted"
@@ -48,9 +50,11 @@ def test_a_move_by_an_older_version_is_over_and_one_that_it_began_is_not_continu
     if is_sqlite():
         pytest.skip("a target is PostgreSQL")
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE {moved.STATE} AS SELECT 'move_1' AS move_id, '2026-01-01' AS moved_at")
-        assert not moved.is_move_incomplete()
-        cursor.execute(f"UPDATE {moved.STATE} SET moved_at = NULL")
+        cursor.execute(
+            f"CREATE TABLE {database_move_state.STATE} AS SELECT 'move_1' AS move_id, '2026-01-01' AS moved_at"
+        )
+        assert not database_move_state.is_move_incomplete()
+        cursor.execute(f"UPDATE {database_move_state.STATE} SET moved_at = NULL")
         cursor.execute(f"CREATE TABLE {target.OLDER_MOVE} (name text)")
     with pytest.raises(CommandError, match="begun by an older version"):
         target.require_usable_target()

@@ -554,21 +554,21 @@ MUTANTS = (
     ),
     Mutant(
         "read that policy denies",
-        "coordinator/edge/gateway/reads.py",
+        "coordinator/edge/gateway/non_tool_requests.py",
         "is_refused = ruling.decision == DENY or (",
         "is_refused = (",
         ("tests/gateway/test_methods.py::test_a_read_is_refused_where_policy_denies",),
     ),
     Mutant(
         "read that policy asks about",
-        "coordinator/edge/gateway/reads.py",
+        "coordinator/edge/gateway/non_tool_requests.py",
         "is_held = ruling.decision == ASK and use is RequestUse.READ",
         "is_held = ruling.decision == ASK and use is RequestUse.TASK",
         ("tests/gateway/test_held_reads.py::test_a_person_s_no_keeps_a_read_from_its_server",),
     ),
     Mutant(
         "read: approval of other bytes",
-        "coordinator/edge/gateway/reads.py",
+        "coordinator/edge/gateway/non_tool_requests.py",
         "        hash_call_arguments(exchange.message.raw_params_without_meta),\n",
         '        hash_call_arguments(b""),\n',
         ("tests/gateway/test_held_reads.py::test_the_approval_of_a_read_is_bound_to_its_bytes",),
@@ -905,21 +905,21 @@ MUTANTS = (
     ),
     Mutant(
         "proof: wrong",
-        "coordinator/identity/proofs.py",
+        "coordinator/identity/browser_secrets.py",
         'if not hmac.compare_digest(str(held_proof.get("hash", "")), hash_browser_secret(secret)):',
         "if False:",
         ("tests/accounts/test_proof.py::test_another_proof_is_none",),
     ),
     Mutant(
         "proof: missing",
-        "coordinator/identity/proofs.py",
+        "coordinator/identity/browser_secrets.py",
         '        return "missing"\n    if not',
         "        return None\n    if not",
         ("tests/accounts/test_proof.py::test_a_stolen_cookie_reads_and_changes_nothing",),
     ),
     Mutant(
         "proof: old",
-        "coordinator/identity/proofs.py",
+        "coordinator/identity/browser_secrets.py",
         'return "old" if now - proven_at',
         "return None if now - proven_at",
         ("tests/accounts/test_proof.py::test_an_old_sign_in_is_asked_for_the_password_again",),
@@ -1033,7 +1033,7 @@ MUTANTS = (
     ),
     Mutant(
         "confirmation: too old",
-        "coordinator/identity/proofs.py",
+        "coordinator/identity/browser_secrets.py",
         'int(held_proof.get("at", 0)), UTC) <= within',
         'int(held_proof.get("at", 0)), UTC) is not None',
         (
@@ -1042,7 +1042,7 @@ MUTANTS = (
     ),
     Mutant(
         "confirmation: password in place of a passkey",
-        "coordinator/identity/proofs.py",
+        "coordinator/identity/browser_secrets.py",
         '(set() if needs_passkey else {"password"})',
         '{"password"}',
         (
@@ -1504,21 +1504,21 @@ MUTANTS = (
     ),
     Mutant(
         "deciders: one's own request",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "        if user.get_username() == find_requester_barred_from_deciding(request):\n            return OWN",
         "        if False:\n            return OWN",
         ("tests/approvals/test_deciding.py::test_people_may_be_kept_from_deciding_what_their_own_key_asked",),
     ),
     Mutant(
         "deciders: no right",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "if rule is None or self.find_decision_rights(user, request):",
         "if True:",
         ("tests/deciders/test_who_may_decide.py::test_the_first_row_that_fits_says_who_decides",),
     ),
     Mutant(
         "votes: an end that has passed",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "if has_vote_ended(vote, self.now):",
         "if False:",
         (
@@ -1536,7 +1536,7 @@ MUTANTS = (
     ),
     Mutant(
         "deciders: a right that was lost",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "if voter is not None and right not in used and right in self.find_decision_rights(voter, request):",
         "if voter is not None and right not in used:",
         (
@@ -1545,7 +1545,7 @@ MUTANTS = (
     ),
     Mutant(
         "deciders: delegation that is over",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "Delegation.objects.current_or_upcoming(self.now).filter(starts_at__lte=self.now)",
         "Delegation.objects.filter(starts_at__lte=self.now)",
         (
@@ -1554,7 +1554,7 @@ MUTANTS = (
     ),
     Mutant(
         "deciders: editing policy",
-        "coordinator/policy/deciders/book.py",
+        "coordinator/policy/deciders/decider_book.py",
         "return has_role(user, APPROVER) and not DecidingRule.objects.exists()",
         "return has_role(user, APPROVER)",
         (
@@ -1665,7 +1665,7 @@ MUTANTS = (
     ),
     Mutant(
         "calls: a host behind an option that nobody knows",
-        "coordinator/calls/uses.py",
+        "coordinator/calls/path_and_host_uses.py",
         "    return None if is_uncertain and not is_host_like(text) else parse_bare_host(item.word)\n",
         "    return None if item.may_be_value else parse_bare_host(item.word)\n",
         ("tests/calls/test_ready_made_rules.py::test_each_asks_about_what_its_sentence_says",),
@@ -1786,7 +1786,7 @@ MUTANTS = (
     ),
     Mutant(
         "calls: an option of git that is none",
-        "coordinator/calls/uses.py",
+        "coordinator/calls/path_and_host_uses.py",
         "        is_flag = item.option in GIT_FLAGS and sub_command in GIT_READING\n",
         "        is_flag = False\n",
         (
@@ -1795,7 +1795,7 @@ MUTANTS = (
     ),
     Mutant(
         "guard: a driven agent that approves every call",
-        "coordinator/sessions/guarding.py",
+        "coordinator/sessions/unguarded_calls.py",
         "            if describe_permission_mode(driven[0]) == APPROVES_ALL\n",
         "            if False\n",
         (
@@ -1805,7 +1805,7 @@ MUTANTS = (
     ),
     Mutant(
         "guard: a driven call that was asked about",
-        "coordinator/sessions/guarding.py",
+        "coordinator/sessions/unguarded_calls.py",
         "        if call.call_id not in asked_calls\n",
         "",
         (
@@ -1928,7 +1928,7 @@ MUTANTS = (
     ),
     Mutant(
         "always allow: never offered",
-        "coordinator/policy/suggestions/narrowest.py",
+        "coordinator/policy/suggestions/rules_for_requests.py",
         "    if description is not None and (reason := reason_against_permanent_allow(description)):\n",
         "    if False:\n",
         ("tests/approvals/test_always.py::test_what_may_do_harm_is_never_offered_for_good",),
@@ -2161,7 +2161,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: refused",
-        "coordinator/client/mcp_questions.py",
+        "coordinator/client/policy_requests.py",
         "    if answer.status >= 300:\n",
         "    if False:\n",
         ("tests/client/test_mcp_guard.py::test_whatever_is_no_clear_yes_is_a_no",),
@@ -2361,7 +2361,7 @@ MUTANTS = (
     ),
     Mutant(
         "tasks: a server's task of somebody else",
-        "coordinator/edge/gateway/reads.py",
+        "coordinator/edge/gateway/non_tool_requests.py",
         "if not await self._tasks.is_own_task(exchange):",
         "if await self._tasks.is_own_task(exchange) is None:",
         (f"{SERVER_TASKS}::test_a_task_of_a_server_is_used_by_whoever_began_it_alone",),

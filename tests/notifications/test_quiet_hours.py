@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from coordinator.actions import approvals, notifications
 from coordinator.errors import UnprocessableRequest
 from coordinator.models import Notification, QuietHours
-from coordinator.notifications import quiet
+from coordinator.notifications import quiet_hours
 from tests.approvals.factories import NOW, asked, person
 from tests.notifications.telling import Told, deliver, listening, next_attempt, told  # noqa: F401 - a fixture
 
@@ -38,21 +38,25 @@ def at(text: str) -> datetime:
 )
 def test_a_night_in_berlin_ends_at_seven_whatever_the_clocks_do(now: str, end: str | None) -> None:
     hours = QuietHours(person="a", zone="Europe/Berlin", begins="22:00", ends="07:00")
-    assert quiet.quiet_hours_end(hours, at(now)) == (at(end) if end else None)
+    assert quiet_hours.quiet_hours_end(hours, at(now)) == (at(end) if end else None)
 
 
 def test_an_hour_that_clocks_show_twice_or_never_makes_no_gap() -> None:
     hours = QuietHours(person="a", zone="Europe/Berlin", begins="01:00", ends="02:30")
-    assert quiet.quiet_hours_end(hours, at("2026-10-25T00:45")) == at("2026-10-25T01:30")  # the second 02:30
-    assert quiet.quiet_hours_end(hours, at("2026-10-25T01:15")) == at("2026-10-25T01:30")
-    assert quiet.quiet_hours_end(hours, at("2026-10-25T01:30")) is None
-    assert quiet.quiet_hours_end(hours, at("2026-03-29T00:30")) == at("2026-03-29T01:30")  # there is no 02:30
+    assert quiet_hours.quiet_hours_end(hours, at("2026-10-25T00:45")) == at(
+        "2026-10-25T01:30"
+    )  # the second 02:30
+    assert quiet_hours.quiet_hours_end(hours, at("2026-10-25T01:15")) == at("2026-10-25T01:30")
+    assert quiet_hours.quiet_hours_end(hours, at("2026-10-25T01:30")) is None
+    assert quiet_hours.quiet_hours_end(hours, at("2026-03-29T00:30")) == at(
+        "2026-03-29T01:30"
+    )  # there is no 02:30
 
 
 def test_at_noon_for_one_is_at_night_for_another() -> None:
     hours = {"person": "a", "begins": "12:00", "ends": "13:00"}
-    assert quiet.quiet_hours_end(QuietHours(zone="UTC", **hours), at("2026-02-23T12:30"))
-    assert quiet.quiet_hours_end(QuietHours(zone="Asia/Tokyo", **hours), at("2026-02-23T12:30")) is None
+    assert quiet_hours.quiet_hours_end(QuietHours(zone="UTC", **hours), at("2026-02-23T12:30"))
+    assert quiet_hours.quiet_hours_end(QuietHours(zone="Asia/Tokyo", **hours), at("2026-02-23T12:30")) is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +64,7 @@ def test_at_noon_for_one_is_at_night_for_another() -> None:
 )
 def test_hours_that_cannot_be_read_keep_nothing_quiet(columns: dict[str, str]) -> None:
     hours = {"person": "a", "zone": "UTC", "begins": "00:00", "ends": "23:59"} | columns
-    assert quiet.quiet_hours_end(QuietHours(**hours), NOW) is None
+    assert quiet_hours.quiet_hours_end(QuietHours(**hours), NOW) is None
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from coordinator.runner import guarding
+from coordinator.runner import guarded_processes
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.memory import SessionRecordStore
 from coordinator.runner.options import RunnerOptions
 from coordinator.runner.outbox import OutboxCapacity
 from coordinator.runner.program import Runner
 from coordinator.runner.server import SignalboxServer
+from coordinator.runner.session_records import SessionRecordStore
 from coordinator.runner.startable import StartableAgent
 from tests.patience import PATIENCE
 from tests.served import ROOT
@@ -39,7 +39,7 @@ def runner_here(url: str, work: Path, how: str = "", **more: Any) -> Iterator[Ru
     agent = StartableAgent("scripted", "Scripted", (sys.executable, AGENT), "7", {"SCRIPTED": how}, **habits)
     ready = threading.Event()
     found: list[Any] = []
-    guard = guarding.ProcessGuard()
+    guard = guarded_processes.ProcessGuard()
 
     async def live() -> None:
         around = RunnerContext(

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from coordinator.runner import guarding, probing, startable
+from coordinator.runner import guarded_processes, probing, startable
 from coordinator.runner.context import RunnerContext
 from coordinator.runner.directories import AllowedDirectories
-from coordinator.runner.memory import SessionRecordStore
 from coordinator.runner.options import AgentOptions, RunnerOptions
 from coordinator.runner.outbox import OutboxCapacity
 from coordinator.runner.server import SignalboxServer
+from coordinator.runner.session_records import SessionRecordStore
 from tests.processes import until_gone
 from tests.runner.driving import AGENT, KEY
 from tests.served import ROOT
@@ -48,7 +48,7 @@ def probe(work: Path, *commands: tuple[str, ...]) -> RunnerContext:
     wanted = {f"a{number}": AgentOptions(command=command) for number, command in enumerate(commands)}
     agents, missing = startable.find_startable_agents(wanted, str(work))
     options = RunnerOptions("http://127.0.0.1:1", KEY, (str(work),), str(work / "state"), passes=("MY_*",))
-    guard = guarding.ProcessGuard()
+    guard = guarded_processes.ProcessGuard()
 
     async def ask() -> RunnerContext:
         around = RunnerContext(

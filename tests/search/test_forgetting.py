@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordinator.actions import search
-from coordinator.actions.search import forgetting
+from coordinator.actions.search import unindexing
 from coordinator.actions.sessions import sessions
 from coordinator.actions.upkeep import pruning
 from coordinator.engine import full_text
@@ -35,9 +35,9 @@ def session() -> Session:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody rests, and a few words are looked at together."""
-    monkeypatch.setattr(forgetting, "REST_PER_WORK", 0)
-    monkeypatch.setattr(forgetting, "WORDS_LOOKED_AT", 2)
-    monkeypatch.setattr(forgetting, "EVENTS_LOOKED_AT", 3)
+    monkeypatch.setattr(unindexing, "REST_PER_WORK", 0)
+    monkeypatch.setattr(unindexing, "WORDS_LOOKED_AT", 2)
+    monkeypatch.setattr(unindexing, "EVENTS_LOOKED_AT", 3)
 
 
 def test_words_of_a_deleted_session_are_kept_nowhere(session: Session) -> None:
@@ -95,7 +95,7 @@ def test_a_rebuild_keeps_only_words_that_are_used(session: Session) -> None:
 def test_more_events_than_fit_into_memory_are_forgotten_in_turns(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forgetting, "MOST_FORGOTTEN", 2)
+    monkeypatch.setattr(unindexing, "MOST_FORGOTTEN", 2)
     add_events(session, [said("user", f"needle {n}") for n in range(5)])
     index_new()
     sessions.remove_session(session.pk, actor=TESTS, now=BEGAN)

@@ -12,7 +12,7 @@ from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import chat
-from coordinator.actions.runs import machine
+from coordinator.actions.runs import run_state_machine
 from coordinator.actions.sessions import reported_sessions
 from coordinator.chat import reading
 from coordinator.chat.content import message_search_text
@@ -106,7 +106,7 @@ def test_a_runs_prompt_reaches_its_runner_whole_and_readers_masked(run: Run) -> 
 
 
 def test_a_run_that_has_ended_keeps_no_secret(run: Run) -> None:
-    machine.end_run(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
+    run_state_machine.end_run(run, run.session, Run.Status.FAILED, BEGAN, error=f"refused {TOKEN}")
     assert TOKEN not in stored(Run)
 
 

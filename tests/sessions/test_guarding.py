@@ -34,9 +34,9 @@ from coordinator.models import (
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.notifications.messages import build_message_text
 from coordinator.notifications.webhook_messages import build_webhook_payload
-from coordinator.sessions import guarding
+from coordinator.sessions import unguarded_calls
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.guarding import GuardReport, describe_permission_mode, load_guard_report
+from coordinator.sessions.unguarded_calls import GuardReport, describe_permission_mode, load_guard_report
 from tests.access.cases import add_agents
 from tests.approvals.factories import asked as asked_request
 from tests.people import person, signed_in
@@ -165,7 +165,7 @@ def test_tools_that_never_call_the_hook_count_apart() -> None:
     report = load_guard_report(session)
     assert report is not None
     assert (report.without_hook_count, unguarded(session)) == (2, ["b"])
-    assert set(guarding.TOOLS_WITHOUT_HOOK) <= set(AGENT_TITLES)
+    assert set(unguarded_calls.TOOLS_WITHOUT_HOOK) <= set(AGENT_TITLES)
 
 
 def test_other_sessions_have_no_hook_that_could_guard_them() -> None:
@@ -179,7 +179,7 @@ def test_a_driven_agent_is_asked_by_its_runner_and_says_its_mode(session: Sessio
     report = load_guard_report(session)
     assert report is not None
     assert (report.is_driven, report.unguarded_count) == (True, 1)
-    assert report.mode_note == guarding.APPROVES_ALL
+    assert report.mode_note == unguarded_calls.APPROVES_ALL
     DrivenSession.objects.update(mode="default")
     assert unguarded(session) == []
 
@@ -214,24 +214,28 @@ def test_the_mode_is_what_the_newest_hook_says(session: Session) -> None:
         record_events([*claude_code.DIALECT.build_hook_and_transcript_events(hook, session.pk)], BEGAN)
     report = load_guard_report(session)
     assert report is not None
-    assert (report.mode, report.mode_note) == ("bypassPermissions", guarding.APPROVES_ALL)
+    assert (report.mode, report.mode_note) == ("bypassPermissions", unguarded_calls.APPROVES_ALL)
     assert (
         describe_permission_mode("default"),
         describe_permission_mode(None),
         describe_permission_mode("plan"),
     ) == ("", "", "")
-    assert describe_permission_mode("full-auto") == describe_permission_mode("YOLO") == guarding.APPROVES_ALL
+    assert (
+        describe_permission_mode("full-auto")
+        == describe_permission_mode("YOLO")
+        == unguarded_calls.APPROVES_ALL
+    )
     assert (
         describe_permission_mode("acceptEdits")
         == describe_permission_mode("auto-edit")
-        == guarding.APPROVES_EDITS
+        == unguarded_calls.APPROVES_EDITS
     )
 
 
 def test_only_the_newest_calls_of_a_long_session_are_looked_at(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarding, "MOST_EVENTS", 3)
+    monkeypatch.setattr(unguarded_calls, "MOST_EVENTS", 3)
     add_events(session, [hook_came(), *call("a", before=None), *call("b"), *call("c", before=None)])
     report = load_guard_report(session)
     assert report is not None
@@ -257,7 +261,7 @@ def guard_of_recording(agent: str, *left_out: int) -> GuardReport:
     return report
 
 
-@pytest.mark.parametrize("agent", sorted(guarding.RESULTS_WITHOUT_ID))
+@pytest.mark.parametrize("agent", sorted(unguarded_calls.RESULTS_WITHOUT_ID))
 def test_where_each_hook_came_no_result_without_an_id_is_unguarded(agent: str, tmp_path: Path) -> None:
     assert guard_of_recording(agent).unguarded_count == 0
     brought(agent, copied(agent, tmp_path))
@@ -269,7 +273,11 @@ def test_where_each_hook_came_no_result_without_an_id_is_unguarded(agent: str, t
 
 @pytest.mark.parametrize(
     ("agent", "place"),
-    [(agent, place) for agent in sorted(guarding.RESULTS_WITHOUT_ID) for place in hooks_of_calls(agent)],
+    [
+        (agent, place)
+        for agent in sorted(unguarded_calls.RESULTS_WITHOUT_ID)
+        for place in hooks_of_calls(agent)
+    ],
 )
 def test_a_result_without_an_id_is_unguarded_where_the_hook_before_it_never_came(
     agent: str, place: int

@@ -24,9 +24,9 @@ from coordinator.actions.sessions import reported_sessions
 from coordinator.actions.sessions.events import record_events
 from coordinator.client.hook_agents import HOOK_AGENTS
 from coordinator.client.transcript_lines import add_transcript_lines_to_hook
-from coordinator.dialects.contract import Dialect
+from coordinator.dialects.dialect_base import Dialect
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
-from coordinator.dialects.loaded import DIALECTS
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.ingest.otlp import assign_events_to_sessions

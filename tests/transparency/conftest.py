@@ -13,7 +13,7 @@ from django.utils import timezone
 from coordinator.actions.audit import audit, sealing
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
-from coordinator.transparency import checking, keys
+from coordinator.transparency import keys, log_check
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def findings(*kept: str, now: datetime | None = None) -> list[str]:
     """Return what a check of the whole log finds, in words."""
     return [
         one.text
-        for one in checking.check_entire_audit_log(
+        for one in log_check.check_entire_audit_log(
             kept, keys.load_log_verifiers(), now or datetime.now(UTC)
         ).problems
     ]

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from coordinator.transparency import merkle
-from coordinator.transparency.checking import CompactMerkleTree
+from coordinator.transparency.log_check import CompactMerkleTree
 
 # The reference tree of Certificate Transparency's own tests: eight leaves and the roots of its first n.
 LEAVES = [bytes.fromhex(text) for text in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657",

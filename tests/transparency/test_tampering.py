@@ -10,7 +10,7 @@ from django.db import connection
 
 from coordinator.actions.audit import sealing
 from coordinator.models import AuditCheckpoint, AuditLeaf, AuditLog, AuditNode
-from coordinator.transparency import checking, entries, keys, merkle, proofs
+from coordinator.transparency import entries, keys, log_check, merkle, proofs
 from tests.transparency.conftest import findings, seal
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,7 +105,7 @@ def test_rows_that_were_imported_may_go_before_their_90_days_here(write: Write) 
     sql("INSERT INTO audit_logs (timestamp, event_type, result) VALUES (%s, 'THEIRS', 'success')", TODAY)
     seal()
     AuditLog.objects.filter(event_type="THEIRS").delete()
-    report = checking.check_entire_audit_log([], keys.load_log_verifiers(), datetime.now(UTC))
+    report = log_check.check_entire_audit_log([], keys.load_log_verifiers(), datetime.now(UTC))
     assert report.problems == []
     assert report.log_check_remark_texts[0].startswith(
         "Entries of other programs whose rows were deleted: 1, the first is entry 2."

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from coordinator.actions.sessions.events import record_events
-from coordinator.actions.usage import filling, prices
+from coordinator.actions.usage import prices, usage_backfill
 from coordinator.identity.actors import Actor
 from coordinator.models import Event, ModelRequestUsage, Session, UsageDay, UsageFill
 from coordinator.policy.limits import budgets
@@ -53,18 +53,20 @@ def test_events_of_before_are_counted_once_while_new_ones_come() -> None:
     spend(10)
     assert usage_backfill_progress() == 0
     steps = 0
-    while filling.fill_next_usage_slice(2) is not None:
+    while usage_backfill.fill_next_usage_slice(2) is not None:
         spend(100)
         steps += 1
         assert steps < 20
         if steps == 2:
             break
-    while filling.fill_next_usage_slice(10_000) is not None:  # PostgreSQL's numbers go on from test to test
+    while (
+        usage_backfill.fill_next_usage_slice(10_000) is not None
+    ):  # PostgreSQL's numbers go on from test to test
         pass
     usage = sum_usage_rows(ModelRequestUsage.objects.all())
     assert (usage.requests, usage.output) == (6, 1 + 2 + 3 + 10 + 200)
     assert usage_backfill_progress() is None
-    assert filling.fill_usage_of_earlier_events(NOW) == 0
+    assert usage_backfill.fill_usage_of_earlier_events(NOW) == 0
 
 
 def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
@@ -74,7 +76,7 @@ def test_budgets_hold_while_events_of_before_are_counted_and_after() -> None:
     known = (30, pytest.approx(30 * 5 / 1e6))
     for _ in range(2):
         assert (budgets.budget_usage(TOKENS, NOW).amount, budgets.budget_usage(MONEY, NOW).amount) == known
-        filling.fill_usage_of_earlier_events(NOW)
+        usage_backfill.fill_usage_of_earlier_events(NOW)
 
 
 def test_what_a_server_of_before_wrote_beside_the_migration_is_counted_too() -> None:
@@ -83,7 +85,7 @@ def test_what_a_server_of_before_wrote_beside_the_migration_is_counted_too() -> 
     spend(5)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM usage_requests")
-    filling.fill_usage_of_earlier_events(NOW)
+    usage_backfill.fill_usage_of_earlier_events(NOW)
     assert sum_usage_rows(ModelRequestUsage.objects.all()).output == 6
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.actions.search.forgetting import unindex_deleted_events
 from coordinator.actions.search.indexing import run_indexing_slice
+from coordinator.actions.search.unindexing import unindex_deleted_events
 from coordinator.models import (
     AuditLog,
     Event,

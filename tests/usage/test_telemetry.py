@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator.actions.sessions.events import record_events
+from coordinator.dialects.otlp_common import ReadingNotes
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
-from coordinator.dialects.otlp_reading import ReadingNotes
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.ingest.otlp import JSON, PROTOBUF, assign_events_to_sessions, encode_partial_success
 from coordinator.identity.keys import LOCAL_PROGRAM

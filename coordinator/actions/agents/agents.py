@@ -17,7 +17,7 @@ from coordinator.actions.policy import grants
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, Forbidden, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import (
     Agent,
     AgentPlugin,
@@ -46,7 +46,7 @@ EDITABLE = (
 
 def compute_agent_version(row: Agent) -> str:
     """Return the version that an editor of this agent has seen; heartbeats do not change it."""
-    return versions.hash_row_fields_as_version(row, EDITABLE)
+    return row_versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_agent(
@@ -125,12 +125,12 @@ def lock_agent(agent_id: str, seen_version: str | None = None) -> Agent:
     row = Agent.objects.select_for_update().filter(pk=agent_id).first()
     if row is None:
         raise NotFound(f"There is no agent {agent_id!r}.")
-    versions.require_current_version(compute_agent_version(row), seen_version, f"The agent {agent_id}")
+    row_versions.require_current_version(compute_agent_version(row), seen_version, f"The agent {agent_id}")
     return row
 
 
 def plugin_assignment_version(row: AgentPlugin) -> str:
-    return versions.hash_column_values_as_version([row.pos_x, row.pos_y])
+    return row_versions.hash_column_values_as_version([row.pos_x, row.pos_y])
 
 
 def assign_plugin(
@@ -200,7 +200,7 @@ def lock_plugin_assignment(agent_id: str, plugin_id: str, seen_version: str | No
     row = AgentPlugin.objects.select_for_update().filter(pk=(agent_id, plugin_id)).first()
     if row is None:
         raise NotFound(f"{agent_id} no longer uses {plugin_id}. Reload the page.")
-    versions.require_current_version(
+    row_versions.require_current_version(
         plugin_assignment_version(row), seen_version, f"{plugin_id} of {agent_id}"
     )
     return row

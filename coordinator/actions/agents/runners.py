@@ -15,8 +15,8 @@ from django.db import IntegrityError, transaction
 from coordinator.actions import runs
 from coordinator.actions.audit import audit
 from coordinator.actions.driving.commands import claim_due_session_commands
-from coordinator.actions.driving.holding import build_driven_session_state
 from coordinator.actions.driving.offers import save_runner_offers
+from coordinator.actions.driving.session_runners import build_driven_session_state
 from coordinator.errors import Conflict, Forbidden, NotFound, Unauthorized
 from coordinator.identity.actors import Actor
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity

@@ -18,12 +18,12 @@ from coordinator.errors import Conflict, Forbidden, SignalboxError
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.deciders import book as who_decides
+from coordinator.policy.deciders import decider_book as who_decides
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.grants.edits import GrantEdit
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.rules.tool_rules import DecisionRule
-from coordinator.policy.suggestions.narrowest import OF_TWO
+from coordinator.policy.suggestions.rules_for_requests import OF_TWO
 
 
 @dataclass(frozen=True, slots=True)

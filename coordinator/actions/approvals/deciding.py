@@ -17,8 +17,8 @@ from coordinator.actions.plugins import plugin_permissions
 from coordinator.actions.policy import access_requests, known_hosts
 from coordinator.errors import BadRequest, Conflict, Forbidden, SignalboxError, UnprocessableRequest
 from coordinator.models import PermissionRequest, PermissionVote
-from coordinator.policy.deciders import book as rights
-from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders import decider_book as rights
+from coordinator.policy.deciders.decider_book import DeciderBook
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.limits import brakes
 from coordinator.policy.requests import approval_coverage, policy_in_force, question_requests

@@ -20,7 +20,7 @@ from coordinator.identity.actors import Actor, system_actor
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approvals as rules
 from coordinator.secrets.masking import mask_secrets
 

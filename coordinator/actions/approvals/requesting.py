@@ -20,7 +20,7 @@ from coordinator.errors import Conflict, RequestTooLarge, TooManyRequests, Unpro
 from coordinator.identity.actors import Actor, system_actor
 from coordinator.models import ApiKey, PermissionContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approval_coverage, policy_in_force
 from coordinator.policy.requests import approvals as rules
 from coordinator.policy.requests.approval_coverage import Requester

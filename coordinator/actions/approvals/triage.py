@@ -16,8 +16,8 @@ from coordinator.actions.approvals.rows import Person
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.roles import ADMIN, APPROVER, has_role
 from coordinator.models import PermissionRequest, RequestAssignment, RequestSnooze
-from coordinator.policy.deciders import book as deciders
-from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders import decider_book as deciders
+from coordinator.policy.deciders.decider_book import DeciderBook
 
 MOST_AT_ONCE = 100  # requests that one question is about: a person must be able to read it
 MOST_ARRANGED = 1_000  # requests that are put off or handed over with one press; each is a transaction

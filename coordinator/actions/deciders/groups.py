@@ -14,9 +14,9 @@ from coordinator.actions.deciders.rights_version import bump_decision_rights_ver
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.identity.roles import ROLES
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import EscalationStep
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 
 LONGEST_NAME = 150
 MOST_GROUPS = 100
@@ -24,7 +24,7 @@ MOST_GROUPS = 100
 
 def compute_group_version(group: Group) -> str:
     """Return the version that an editor of the group has seen."""
-    return versions.hash_column_values_as_version([group.name, *list_group_usernames(group)])
+    return row_versions.hash_column_values_as_version([group.name, *list_group_usernames(group)])
 
 
 def add_decider_group(name: str, people: Collection[int], *, actor: Actor, now: datetime) -> Group:
@@ -63,7 +63,7 @@ def update_decider_group(
         with transaction.atomic():
             bump_decision_rights_version()
             group = get_decider_group(group_id)
-            versions.require_current_version(
+            row_versions.require_current_version(
                 compute_group_version(group), seen_version, f"The group {group.name}"
             )
             before = describe_group_for_audit(group)

@@ -15,9 +15,9 @@ from coordinator.actions.deciders.rights_version import bump_decision_rights_ver
 from coordinator.errors import Conflict, UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import DecidingRule, PermissionContext, PermissionRequest
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.deciders import rules as deciding_rules
-from coordinator.policy.deciders.book import DeciderBook
+from coordinator.policy.deciders.decider_book import DeciderBook
 from coordinator.policy.deciders.rules import DecidingRuleRow
 
 CHANGED_MEANWHILE = (

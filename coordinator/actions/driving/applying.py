@@ -11,16 +11,16 @@ from datetime import datetime
 
 from django.db import transaction
 
-from coordinator.actions.driving import calls, drafts, facts
+from coordinator.actions.driving import agent_state, calls, drafts
 from coordinator.actions.driving import runner_updates as ours
-from coordinator.actions.driving.holding import (
+from coordinator.actions.driving.runner_post import RunnerPost
+from coordinator.actions.driving.session_runners import (
     lock_session_for_runner,
     read_driven_columns,
     save_changed_driven_columns,
 )
-from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Runner
-from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate
+from coordinator.sessions.driven_agent_updates import AgentProtocolReader, DrivenAgentUpdate
 
 
 def apply_runner_updates(
@@ -59,8 +59,8 @@ def apply_runner_update(post: RunnerPost, update: DrivenAgentUpdate) -> None:
     elif update.kind in {"tool_call", "tool_call_update"}:
         drafts.finish_agent_draft(post)
         calls.update_driven_call(post, update.fields, is_new=update.kind == "tool_call")
-    elif update.kind in facts.FACTS:
-        facts.FACTS[update.kind](post, update.fields)
+    elif update.kind in agent_state.FACTS:
+        agent_state.FACTS[update.kind](post, update.fields)
     elif update.kind in ours.OURS:
         ours.OURS[update.kind](post, update.fields)
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import DrivenCall, Event
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import LONGEST_OUTPUT, ReportedToolCall
+from coordinator.sessions.driven_agent_updates import LONGEST_OUTPUT, ReportedToolCall
 
 
 def update_driven_call(post: RunnerPost, fields: Mapping[str, Any], *, is_new: bool) -> None:

@@ -9,7 +9,7 @@ from django.db.models.functions import Concat, Length
 
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.models import Draft
-from coordinator.sessions.driving import SpeechPiece
+from coordinator.sessions.driven_agent_updates import SpeechPiece
 
 LONGEST = 100_000  # characters; what is longer becomes several events
 MOST_BLOCKS = 100

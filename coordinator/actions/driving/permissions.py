@@ -18,12 +18,12 @@ from coordinator.actions.approvals.driven_questions import (
     withdraw_open_questions,
 )
 from coordinator.actions.driving import calls, drafts
-from coordinator.actions.driving.holding import (
+from coordinator.actions.driving.runner_post import RunnerPost
+from coordinator.actions.driving.session_runners import (
     lock_driven_session,
     lock_session_for_runner,
     require_runner_holds_session,
 )
-from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import tool_calls
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
@@ -42,7 +42,7 @@ from coordinator.policy.requests.questions import (
 )
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.tool_rules import ALLOW, Ruling
-from coordinator.sessions.driving import AgentProtocolReader
+from coordinator.sessions.driven_agent_updates import AgentProtocolReader
 
 __all__ = [
     "PermissionQuestion",

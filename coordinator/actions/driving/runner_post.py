@@ -8,7 +8,11 @@ from typing import Any
 from coordinator.actions.sessions import events
 from coordinator.lib import instants
 from coordinator.models import DrivenSession
-from coordinator.sessions.driving import AgentProtocolReader, DrivenAgentUpdate, program_name_of_runner_agent
+from coordinator.sessions.driven_agent_updates import (
+    AgentProtocolReader,
+    DrivenAgentUpdate,
+    program_name_of_runner_agent,
+)
 from coordinator.sessions.events import DedupedEvent, RecordedEvent
 
 

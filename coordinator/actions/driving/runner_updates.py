@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.actions.driving import calls, changes, commands, drafts, facts, joining, permissions
-from coordinator.actions.driving.facts import Taker
+from coordinator.actions.driving import (
+    agent_state,
+    calls,
+    changes,
+    commands,
+    drafts,
+    hook_session_merging,
+    permissions,
+)
+from coordinator.actions.driving.agent_state import Taker
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import notes
 from coordinator.models import DrivenCall, Session
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import LONGEST_OUTPUT
+from coordinator.sessions.driven_agent_updates import LONGEST_OUTPUT
 from coordinator.sessions.reports import MODEL_REQUEST, TURN_END
 
 TURN_OVER = "The turn has ended."
@@ -34,7 +42,7 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if (
         agent_session_id is not None
         and is_news
-        and joining.merge_hook_session_into_driven(driven, agent_session_id, post.now)
+        and hook_session_merging.merge_hook_session_into_driven(driven, agent_session_id, post.now)
     ):
         driven.agent_session_id = agent_session_id
         Session.objects.filter(pk=post.session_id).update(executor_session_id=agent_session_id)
@@ -50,9 +58,9 @@ def store_agent_info(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     if isinstance(models, dict):
         driven.model_choices = models.get("availableModels")
         driven.model = parse_non_blank_text(models.get("currentModelId")) or driven.model
-    facts.store_agent_config_options(post, fields.get("configOptions"))
+    agent_state.store_agent_config_options(post, fields.get("configOptions"))
     if isinstance(fields.get("commands"), list):
-        facts.FACTS["available_commands_update"](post, {"availableCommands": fields["commands"]})
+        agent_state.FACTS["available_commands_update"](post, {"availableCommands": fields["commands"]})
 
 
 def start_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
@@ -73,7 +81,7 @@ def end_driven_turn(post: RunnerPost, fields: Mapping[str, Any]) -> None:
     for model, counts in spent.by_model:
         tokens: dict[str, Any] = dict(counts)
         post.queue_event(MODEL_REQUEST, model=model or post.driven.model, **tokens)
-    cost = facts.parse_reported_cost(spent.cost)
+    cost = agent_state.parse_reported_cost(spent.cost)
     if cost is not None:
         post.driven.usage = {**(post.driven.usage or {}), "cost": cost}
     reason = parse_non_blank_text(fields.get("stopReason")) or "ended"

@@ -16,15 +16,15 @@ from django.db import connection, transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.chat import chat_search
-from coordinator.actions.importing import blueprints, kinds
+from coordinator.actions.importing import blueprints, table_importers
 from coordinator.actions.importing.outcomes import ImportOutcome, TableOutcome
 from coordinator.actions.importing.tables import ImportJob, Progress
 from coordinator.actions.sessions import events
-from coordinator.engine import rehearsal
+from coordinator.engine import rolled_back_writes
 from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.actors import system_actor
-from coordinator.importing.foreign import TABLES, SourceDatabase
 from coordinator.importing.import_files import RejectedRows, restore_raw_bytes_in_row
+from coordinator.importing.source_database import TABLES, SourceDatabase
 
 __all__ = ["ImportOutcome", "TableOutcome", "import_database", "record_unreadable_database"]
 
@@ -54,7 +54,7 @@ def import_database(
     rejected_rows = RejectedRows(Path(settings.DATA_DIR) if write else source.folder, source.path, now)
     job = ImportJob(source, rejected_rows, now, write, with_policy)
     done = ImportOutcome([])
-    with nullcontext() if write else rehearsal.roll_back_writes_of_block(source.folder):
+    with nullcontext() if write else rolled_back_writes.roll_back_writes_of_block(source.folder):
         with handle_import_errors(job, done):
             import_all_tables(job, done, progress)
             if agents_folder is not None:
@@ -77,7 +77,7 @@ def record_unreadable_database(path: Path, reason: str, now: datetime) -> None:
 def import_all_tables(job: ImportJob, done: ImportOutcome, progress: Progress) -> None:
     for table in TABLES:
         if table.name in job.source.source_table_names:
-            table_import = kinds.build_table_import(job, table)
+            table_import = table_importers.build_table_import(job, table)
             done.outcomes.append(table_import.outcome)
             table_import.import_table_rows(progress)
     for name in job.source.unknown_source_tables:

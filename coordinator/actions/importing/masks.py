@@ -15,8 +15,8 @@ from django.conf import settings
 
 from coordinator.chat import content as chat_content
 from coordinator.errors import SignalboxError
-from coordinator.importing.foreign import Row
-from coordinator.importing.values import model_name_of_table
+from coordinator.importing.column_conversion import model_name_of_table
+from coordinator.importing.source_database import Row
 from coordinator.models.fields import dump_compact_json
 from coordinator.runs.statuses import OPEN
 from coordinator.secrets import is_runner_variable_placeholder, is_secret_key_or_url_password

@@ -18,9 +18,9 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from coordinator.actions.importing import masks, rows
 from coordinator.actions.importing.outcomes import TableOutcome
-from coordinator.importing import seeds, values
-from coordinator.importing.foreign import TABLES, ImportableTable, Row, SourceDatabase
+from coordinator.importing import column_conversion, seeds
 from coordinator.importing.import_files import RejectedRows, json_value_or_raw_bytes, restore_raw_bytes_in_row
+from coordinator.importing.source_database import TABLES, ImportableTable, Row, SourceDatabase
 
 Progress = Callable[[str, int, int], object]
 REFUSED = (DataError, IntegrityError, ValueError, OverflowError)  # of one row; other errors end the import
@@ -53,7 +53,7 @@ class TableImport:
 
     def __init__(self, job: ImportJob, table: ImportableTable) -> None:
         self.job, self.table = job, table
-        self.kinds = values.load_model_columns(table.name)
+        self.kinds = column_conversion.load_model_columns(table.name)
         own_columns = set(rows.read_table_columns(table.name)) & set(self.kinds)
         foreign_columns = [
             column for column in job.source.source_columns(table.name) if column != table.own_id
@@ -156,8 +156,8 @@ class TableImport:
         changes = []
         for name, value in row.items():
             try:
-                row[name], change = values.convert_to_column_value(value, self.kinds[name])
-            except values.UnfitValue as problem:
+                row[name], change = column_conversion.convert_to_column_value(value, self.kinds[name])
+            except column_conversion.UnfitValue as problem:
                 self.record_skipped_row(raw, str(problem))
                 return None
             if change:
@@ -320,7 +320,7 @@ class TableImport:
     def normalize_row_for_comparison(self, row: Row) -> Row:
         """Return a row so that what means the same compares equal."""
         same = {
-            name: values.normalize_value_for_comparison(value, self.kinds[name])
+            name: column_conversion.normalize_value_for_comparison(value, self.kinds[name])
             for name, value in row.items()
         }
         return masks.normalize_masked_row(self.table.name, same)

@@ -17,7 +17,7 @@ from coordinator.actions.sessions import events, inactivity, origins, reported_s
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, CallClaim
 from coordinator.mcp.servers import names
 from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY

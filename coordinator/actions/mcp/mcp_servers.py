@@ -15,7 +15,7 @@ from coordinator.actions.policy import grants
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, refuse_api_key
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.mcp.servers import names
 from coordinator.models import (
     AcceptedOnlyServer,
@@ -57,7 +57,7 @@ EDITABLE = ("command", "args", "script_content", "description", "is_active", "de
 
 def compute_server_version(row: McpServer) -> str:
     """Return the version that an editor of this server has seen."""
-    return versions.hash_row_fields_as_version(row, EDITABLE)
+    return row_versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_mcp_server(
@@ -129,7 +129,7 @@ def lock_mcp_server(name: str, seen_version: str | None = None) -> McpServer:
     row = McpServer.objects.select_for_update().filter(pk=name).first()
     if row is None:
         raise NotFound(f"There is no server {name!r}.")
-    versions.require_current_version(compute_server_version(row), seen_version, f"The server {name}")
+    row_versions.require_current_version(compute_server_version(row), seen_version, f"The server {name}")
     return row
 
 

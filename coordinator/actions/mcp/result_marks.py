@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from coordinator.actions.mcp.result_hosts import ResultHosts, record_result_hosts
-from coordinator.mcp.gateway.result_marks import NEW_ADDRESS
+from coordinator.mcp.gateway.injection_signs import NEW_ADDRESS
 from coordinator.models import McpResultMark
 
 KEPT_FOR = timedelta(days=2)  # rules ask about a day at most

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from coordinator.actions.audit import audit
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, refuse_api_key
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.lib.storable import is_storable_text
 from coordinator.mcp.servers.names import ServerTool
 from coordinator.models import ToolCollection
@@ -29,7 +29,7 @@ _NAME = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_NAME_LENGTH - 1}}}")
 
 def compute_collection_version(row: ToolCollection) -> str:
     """Return the version that an editor of this collection has seen."""
-    return versions.hash_row_fields_as_version(row, EDITABLE)
+    return row_versions.hash_row_fields_as_version(row, EDITABLE)
 
 
 def create_tool_collection(
@@ -115,7 +115,9 @@ def lock_tool_collection(name: str, seen_version: str) -> ToolCollection:
     row = ToolCollection.objects.select_for_update().filter(pk=name).first()
     if row is None:
         raise NotFound(f"There is no collection {name!r}.")
-    versions.require_current_version(compute_collection_version(row), seen_version, f"The collection {name}")
+    row_versions.require_current_version(
+        compute_collection_version(row), seen_version, f"The collection {name}"
+    )
     return row
 
 

@@ -40,7 +40,7 @@ from coordinator.lib import instants
 from coordinator.lib import process_metrics as meters
 from coordinator.models import Job, Notification, NotificationChoice, NotificationTarget, PermissionRequest
 from coordinator.models.notifications import QUIET
-from coordinator.notifications import channels, quiet
+from coordinator.notifications import channels, quiet_hours
 from coordinator.notifications.messages import (
     AddressEnded,
     NotificationNotSent,
@@ -49,7 +49,7 @@ from coordinator.notifications.messages import (
     find_session_guard_of_notification,
     find_sign_in_of_notification,
 )
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.requests import approvals
 
 log = logging.getLogger(__name__)
@@ -292,7 +292,7 @@ def defer_message_for_quiet_hours(message: Notification, job: ClaimedJob, now: d
     woken = find_related_notifications(message).filter(event=Event.ESCALATED, state=State.SENT)
     if message.event == Event.SETTLED and woken.exists():
         return False
-    end = quiet.person_quiet_until(message.target.person, now)
+    end = quiet_hours.person_quiet_until(message.target.person, now)
     if end is None:
         return False
     Notification.objects.filter(pk=message.pk).update(outcome=QUIET)

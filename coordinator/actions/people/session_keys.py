@@ -14,7 +14,7 @@ from django.db import transaction
 
 from coordinator.actions.agents import deleted_agents
 from coordinator.actions.audit import audit
-from coordinator.actions.driving.holding import require_runner_holds_session
+from coordinator.actions.driving.session_runners import require_runner_holds_session
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity import session_keys

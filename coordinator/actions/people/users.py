@@ -23,7 +23,7 @@ from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor, person_actor
 from coordinator.identity.roles import ADMIN, ROLES, people_with_role
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import Passkey, ProviderIdentity, RecoveryCode
 
 EDITABLE = ("username", "first_name", "last_name", "email", "is_active", "is_superuser")
@@ -38,8 +38,8 @@ def find_group_role(user: User) -> str:
 
 def compute_user_version(user: User) -> str:
     """Return the version that an editor of this person has seen."""
-    return versions.hash_column_values_as_version(
-        [versions.hash_row_fields_as_version(user, EDITABLE), find_group_role(user)]
+    return row_versions.hash_column_values_as_version(
+        [row_versions.hash_row_fields_as_version(user, EDITABLE), find_group_role(user)]
     )
 
 
@@ -172,7 +172,7 @@ def lock_user(user_id: int, seen_version: str | None = None) -> User:
     user = User.objects.select_for_update().filter(pk=user_id).first()
     if user is None:
         raise NotFound("This person no longer exists.")
-    versions.require_current_version(compute_user_version(user), seen_version, user.username)
+    row_versions.require_current_version(compute_user_version(user), seen_version, user.username)
     return user
 
 

@@ -12,7 +12,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.plugins import plugins
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import PluginSetting
 from coordinator.models.plugins import PluginPermission
 
@@ -107,7 +107,7 @@ def lock_plugin_row(plugin_id: str, seen_version: str | None = None) -> PluginSe
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}. Add it first.")
-    versions.require_current_version(
+    row_versions.require_current_version(
         plugins.compute_plugin_version(row), seen_version, f"The plugin {plugin_id}"
     )
     return row

@@ -13,7 +13,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import PluginConfig, PluginData
 from coordinator.secrets import MASK, is_secret_key_or_url_password, is_unchanged_mask
 
@@ -22,7 +22,7 @@ Row = TypeVar("Row", PluginConfig, PluginData)
 
 def compute_plugin_value_version(value: str | None) -> str:
     """Return the version of one value, by which an editor's save is known to be based on it."""
-    return versions.hash_column_values_as_version([value])
+    return row_versions.hash_column_values_as_version([value])
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class PluginValueTable(Generic[Row]):
         if row is None:
             raise NotFound(f"{plugin_id} no longer has a value {key!r}. Reload the page.")
         version = compute_plugin_value_version(getattr(row, self.value_name))
-        versions.require_current_version(version, seen_version, f"The value {key!r} of {plugin_id}")
+        row_versions.require_current_version(version, seen_version, f"The value {key!r} of {plugin_id}")
         return row
 
     def record_value_change(self, event: str, row: Row, actor: Actor, now: datetime | None) -> None:

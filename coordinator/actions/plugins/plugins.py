@@ -14,7 +14,7 @@ from coordinator.actions.audit import audit
 from coordinator.actions.upkeep import changed_columns
 from coordinator.errors import Conflict, NotFound, UnprocessableRequest
 from coordinator.identity.actors import Actor
-from coordinator.lib import versions
+from coordinator.lib import row_versions
 from coordinator.models import AgentPlugin, PluginConfig, PluginData, PluginSetting
 from coordinator.models.plugins import PluginPermission
 
@@ -23,7 +23,7 @@ VERSIONED = ("plugin_id", "is_active", "allowed_permissions")
 
 def compute_plugin_version(row: PluginSetting) -> str:
     """Return the version that an editor of this plugin has seen."""
-    return versions.hash_row_fields_as_version(row, VERSIONED)
+    return row_versions.hash_row_fields_as_version(row, VERSIONED)
 
 
 def create_plugin(
@@ -72,7 +72,7 @@ def lock_plugin(plugin_id: str, seen_version: str | None = None) -> PluginSettin
     row = PluginSetting.objects.select_for_update().filter(pk=plugin_id).first()
     if row is None:
         raise NotFound(f"There is no plugin {plugin_id!r}.")
-    versions.require_current_version(compute_plugin_version(row), seen_version, f"The plugin {plugin_id}")
+    row_versions.require_current_version(compute_plugin_version(row), seen_version, f"The plugin {plugin_id}")
     return row
 
 

@@ -20,7 +20,7 @@ from django.db import transaction
 from coordinator.actions.audit import audit
 from coordinator.errors import BadRequest, Conflict, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, refuse_api_key
-from coordinator.lib import instants, versions
+from coordinator.lib import instants, row_versions
 from coordinator.mcp.servers import names as mcp_names
 from coordinator.models import Agent, AskingGrant, Grant, McpServer
 from coordinator.policy.grants.access import (
@@ -38,7 +38,7 @@ from coordinator.policy.grants.edits import (
     find_rows_beneath_edit,
     grant_columns_for_edit,
 )
-from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.grants.end_parsing import default_grant_end
 
 LONGEST_TEXT = 2000
 MOST_EDITS = 20_000
@@ -102,7 +102,7 @@ def format_grant_time(value: Any) -> str | None:
 def compute_grants_version(rows: Iterable[Grant]) -> str:
     """Return the version of a slot, from all its rows. The clock alone never changes it."""
     ordered = sorted(rows, key=lambda row: row.pk)
-    return versions.hash_column_values_as_version([serialize_grant(row) for row in ordered])
+    return row_versions.hash_column_values_as_version([serialize_grant(row) for row in ordered])
 
 
 def load_grant_slots(agent_ids: Iterable[str], server_ids: Iterable[str]) -> dict[Slot, list[Grant]]:

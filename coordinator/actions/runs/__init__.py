@@ -11,7 +11,14 @@ from coordinator.actions.runs.lost_runs import (
     fail_unmatched_run,
     recover_runner_runs,
 )
-from coordinator.actions.runs.machine import (
+from coordinator.actions.runs.ordering import queue_ordered_run
+from coordinator.actions.runs.reports import (
+    record_run_completed,
+    record_run_failed,
+    record_run_started,
+    record_run_stopped,
+)
+from coordinator.actions.runs.run_state_machine import (
     AFTERWARDS,
     NOBODY_CAME,
     UNCONFIRMED_STOP,
@@ -19,13 +26,6 @@ from coordinator.actions.runs.machine import (
     has_session_event_since,
     lock_session,
     resume_parent_with_callbacks,
-)
-from coordinator.actions.runs.ordering import queue_ordered_run
-from coordinator.actions.runs.reports import (
-    record_run_completed,
-    record_run_failed,
-    record_run_started,
-    record_run_stopped,
 )
 from coordinator.actions.runs.stopping import StopResult, request_run_stop, request_session_stop
 from coordinator.runs.statuses import ACTIVE, OPEN, RESUME, START, START_EVENTS, STOP_EVENTS

@@ -10,7 +10,12 @@ from typing import Any
 from django.db import connection, transaction
 
 from coordinator.actions.people import session_keys
-from coordinator.actions.runs.machine import find_active_run, lock_run, runner_match_timeout, transition_run
+from coordinator.actions.runs.run_state_machine import (
+    find_active_run,
+    lock_run,
+    runner_match_timeout,
+    transition_run,
+)
 from coordinator.actions.sessions import writers
 from coordinator.errors import NotFound
 from coordinator.models import HeldRun, LivingExecutor, Run, Runner

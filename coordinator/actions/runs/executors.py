@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.people import session_keys
-from coordinator.actions.runs.machine import find_active_run, lock_session, set_session_status
+from coordinator.actions.runs.run_state_machine import find_active_run, lock_session, set_session_status
 from coordinator.errors import Forbidden
 from coordinator.models import LivingExecutor, Run, Runner, Session, StopCommand
 

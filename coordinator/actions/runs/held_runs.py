@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.runs.machine import lock_run, runner_match_timeout
+from coordinator.actions.runs.run_state_machine import lock_run, runner_match_timeout
 from coordinator.errors import Conflict
 from coordinator.identity.actors import Actor
 from coordinator.models import HeldRun, Run

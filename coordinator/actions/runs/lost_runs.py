@@ -9,7 +9,13 @@ from django.db import transaction
 
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import unclaim_run
-from coordinator.actions.runs.machine import NOBODY_CAME, UNCONFIRMED_STOP, end_run, find_active_run, lock_run
+from coordinator.actions.runs.run_state_machine import (
+    NOBODY_CAME,
+    UNCONFIRMED_STOP,
+    end_run,
+    find_active_run,
+    lock_run,
+)
 from coordinator.errors import NotFound
 from coordinator.models import Run, Session, StopCommand
 from coordinator.runs.statuses import ACTIVE

@@ -10,7 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.runs.machine import lock_session, queue_run
+from coordinator.actions.runs.run_state_machine import lock_session, queue_run
 from coordinator.actions.sessions import writers
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound
 from coordinator.identity.actors import Actor

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from coordinator.actions.runs import executors
 from coordinator.actions.runs.claiming import can_run_begin_on_runner
-from coordinator.actions.runs.machine import (
+from coordinator.actions.runs.run_state_machine import (
     add_run_event,
     command_runner_to_stop_run,
     end_run,

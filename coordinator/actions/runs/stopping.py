@@ -9,7 +9,7 @@ from django.db import transaction
 
 from coordinator.actions.audit import audit
 from coordinator.actions.runs import executors
-from coordinator.actions.runs.machine import (
+from coordinator.actions.runs.run_state_machine import (
     AFTERWARDS,
     command_runner_to_stop_process,
     command_runner_to_stop_run,

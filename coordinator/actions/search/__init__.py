@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.actions.search.forgetting import mark_index_for_word_cleanup, unindex_deleted_events
 from coordinator.actions.search.indexing import (
     count_unindexed_events,
     index_new_events,
     rebuild_search_index,
     run_indexing_slice,
 )
+from coordinator.actions.search.unindexing import mark_index_for_word_cleanup, unindex_deleted_events
 
 __all__ = [
     "count_unindexed_events",

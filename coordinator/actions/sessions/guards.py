@@ -10,7 +10,7 @@ from django.db.models import Max
 from coordinator.actions.notifications.announcing import announce_unguarded_calls
 from coordinator.models import Event, EventContext, Session, SessionGuard
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.guarding import GuardReport, load_guard_report
+from coordinator.sessions.unguarded_calls import GuardReport, load_guard_report
 
 # A hook may be committed after the result of its call, and one that could not be delivered comes later still.
 SETTLED_AFTER = timedelta(seconds=60)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, Max, OuterRef
 
-from coordinator.actions.sessions import events, inactivity, joining, origins, writers
+from coordinator.actions.sessions import events, inactivity, origins, trace_session_merging, writers
 from coordinator.actions.sessions.sessions import find_session_end_in_telemetry, update_session_by_event
 from coordinator.engine.values import cast_to_text_sql
 from coordinator.identity import ownership
@@ -176,7 +176,7 @@ def set_trace_session_executor_id(
         Session.objects.filter(pk=trace_session.pk, executor_session_id=unnamed).update(
             executor_session_id=executor_id
         )
-    elif named_session.pk == trace_session.pk or not joining.join_trace_session(
+    elif named_session.pk == trace_session.pk or not trace_session_merging.join_trace_session(
         trace_session, named_session, actor=key.caller_actor, now=now
     ):
         return

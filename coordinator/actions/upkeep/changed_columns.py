@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Model
 
 from coordinator.errors import UnprocessableRequest
-from coordinator.lib.versions import to_stored_value
+from coordinator.lib.row_versions import to_stored_value
 
 LONGEST_ID = 200
 

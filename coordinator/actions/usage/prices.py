@@ -9,7 +9,7 @@ from datetime import datetime
 from django.db import transaction
 
 from coordinator.actions.audit import audit
-from coordinator.actions.usage import filling
+from coordinator.actions.usage import usage_backfill
 from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import ModelPrice
@@ -46,4 +46,4 @@ def replace_model_prices(prices: Mapping[str, Mapping[str, float]], *, actor: Ac
             metadata={"before": before, "after": after},
             now=now,
         )
-    filling.price_unpriced_usage(now)
+    usage_backfill.price_unpriced_usage(now)

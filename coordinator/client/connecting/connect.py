@@ -11,17 +11,21 @@ from typing import Any
 
 from coordinator.client import hook_agents, launch, settings
 from coordinator.client.connecting import (
+    connectable_agents,
     connection_test,
     files,
     hook_names,
     http_requests,
     plans,
-    programs,
     record,
+)
+from coordinator.client.connecting.connectable_agents import (
+    CONNECTABLE_AGENTS,
+    ConnectableAgent,
+    HookInvocation,
 )
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import FileChange, UserHome
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, ConnectableAgent, HookInvocation
 from coordinator.client.connection import replace_localhost_name
 from coordinator.client.settings import ClientSettings, NotConnected
 
@@ -223,7 +227,7 @@ def plan_agent_changes(
             "utf-8", "replace"
         )
         try:
-            plugin = programs.fill_plugin_template(plugin, agent.name, call)
+            plugin = connectable_agents.fill_plugin_template(plugin, agent.name, call)
         except ValueError:
             raise CommandStopped(
                 f"Signalbox at {call.url} is older than this program. Update it there, then try again."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client.connecting import http_requests
-from coordinator.client.connecting.programs import QUICK, ConnectableAgent, HookInvocation
+from coordinator.client.connecting.connectable_agents import QUICK, ConnectableAgent, HookInvocation
 
 SESSION_WAIT_SECONDS = 10.0  # seconds for a session to appear
 TRIAL_SESSION_PREFIX = "signalbox-test-"  # begins the ids of sessions that a trial makes

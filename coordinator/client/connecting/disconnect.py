@@ -15,9 +15,9 @@ from coordinator.client.connecting.connect import (
     escape_control_characters,
     find_saved_hook_invocation,
 )
+from coordinator.client.connecting.connectable_agents import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.files import FileRefused
 from coordinator.client.connecting.plans import Entry, UserHome
-from coordinator.client.connecting.programs import CONNECTABLE_AGENTS, HookInvocation
 from coordinator.client.connecting.record import EditedFile
 from coordinator.client.settings import ClientSettings, NotConnected
 

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 
-from coordinator.client.connecting.programs import LEFT_OUT, READABLE_HOOKS, ConnectableAgent
+from coordinator.client.connecting.connectable_agents import LEFT_OUT, READABLE_HOOKS, ConnectableAgent
 
 # Claude Code lists its hooks; Gemini CLI and Qwen Code have them as an enumeration.
 _LIST = re.compile(rb'\["PreToolUse"(?:,"[A-Z][A-Za-z]{2,40}"){10,100}\]')

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client.connecting import files, jsonc, lines, merging, record, toml_tables, yaml_entries
+from coordinator.client.connecting.connectable_agents import TAKEN, ConnectableAgent, HookInvocation
 from coordinator.client.connecting.files import FileRefused, FileSnapshot
 from coordinator.client.connecting.jsonc import UnreadableSettings
 from coordinator.client.connecting.lines import FormerLines
 from coordinator.client.connecting.merging import SettingsEntries
-from coordinator.client.connecting.programs import TAKEN, ConnectableAgent, HookInvocation
 from coordinator.client.connecting.record import EditedFile
 from coordinator.client.connecting.toml_tables import TomlTable, TomlValue
 from coordinator.client.connecting.yaml_entries import YamlEntry

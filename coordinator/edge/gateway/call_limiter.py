@@ -23,8 +23,8 @@ from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.errors import SignalboxError
 from coordinator.mcp.gateway.call_limits import WHOLE_SERVER, CallLimits, merge_strictest_call_limits
+from coordinator.mcp.gateway.injection_signs import find_response_injection_and_hosts
 from coordinator.mcp.gateway.limited_results import MIN_RESULT_BYTES, LimitedResult, limit_response_size
-from coordinator.mcp.gateway.result_marks import find_response_injection_and_hosts
 from coordinator.mcp.protocol.http_client import RequestNotSent, UpstreamFailed
 
 T = TypeVar("T")

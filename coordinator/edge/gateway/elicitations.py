@@ -31,7 +31,7 @@ from coordinator.actions.mcp.elicitations import (
     OpenElicitation,
 )
 from coordinator.client import sse
-from coordinator.edge.gateway.call_patience import max_client_wait_seconds
+from coordinator.edge.gateway.client_wait_limits import max_client_wait_seconds
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive

@@ -31,8 +31,8 @@ from coordinator.edge.gateway.freshness import FreshnessCheck
 from coordinator.edge.gateway.list_changes import ToolListUpdates
 from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.local_calls import LocalCallEndpoint
+from coordinator.edge.gateway.non_tool_requests import ReadRequestHandler
 from coordinator.edge.gateway.pending_calls import PendingCalls
-from coordinator.edge.gateway.reads import ReadRequestHandler
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.relay import MessageRelay

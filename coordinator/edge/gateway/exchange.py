@@ -27,7 +27,7 @@ from coordinator.mcp.gateway.collections import CollectionTools
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import param_headers
-from coordinator.mcp.protocol.claims import NO_CLAIM, CallClaim
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, CallClaim
 from coordinator.mcp.protocol.messages import NAMED_BY, McpMessage
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS

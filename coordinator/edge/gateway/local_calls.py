@@ -29,8 +29,8 @@ from coordinator.edge.gateway.exchange import (
     resolve_agent_id_of_caller,
 )
 from coordinator.edge.gateway.listings import AgentToolListings
+from coordinator.edge.gateway.non_tool_requests import UNKNOWN_METHOD, describe_non_tool_refusal
 from coordinator.edge.gateway.pending_calls import CANCELLED
-from coordinator.edge.gateway.reads import UNKNOWN_METHOD, describe_non_tool_refusal
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.edge.gateway.response_stream import ResponseStream

@@ -22,7 +22,7 @@ from coordinator.actions.mcp import gateway_calls
 from coordinator.actions.mcp.gateway_calls import CallAttempt, CallOrigin
 from coordinator.edge.gateway import approved_calls as running
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
-from coordinator.edge.gateway.call_patience import can_client_open_urls, max_client_wait_seconds
+from coordinator.edge.gateway.client_wait_limits import can_client_open_urls, max_client_wait_seconds
 from coordinator.edge.gateway.exchange import Exchange, is_client_timeout_reason
 from coordinator.edge.gateway.keep_alive import ClientKeepAlive
 from coordinator.edge.gateway.records import CallRecord, CallRecords

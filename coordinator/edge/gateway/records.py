@@ -28,7 +28,7 @@ from coordinator.lib.expiring_cache import ExpiringCache
 from coordinator.lib.fair_queue import CALLER
 from coordinator.mcp.gateway.binding import qualified_method_name, qualified_tool_name
 from coordinator.mcp.gateway.outputs import build_timeline_output
-from coordinator.mcp.protocol.claims import NO_CLAIM
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM
 from coordinator.mcp.servers.names import unwrap_gateway_call_name
 from coordinator.models.gateway import BY_GATEWAY
 from coordinator.sessions.events import DedupedEvent, NewEvent, RecordedEvent
@@ -70,7 +70,7 @@ class CallRecord:
     beginning, and the end carries its id.
     `is_read`: it is no call of a tool but another request, whose method stands in `tool`.
     `claimed` is the id that its agent's program says it has there. `marks` are those of its result
-    (mcp.gateway.result_marks). `cached_seconds` is how old the result is where the cache answered.
+    (mcp.gateway.injection_signs). `cached_seconds` is how old the result is where the cache answered.
     `resumed`: how often its server was asked for the rest of an answer. `goes_on` says that it was begun with an
     earlier request, `is_over` that it has ended, or goes on with another one.
     """

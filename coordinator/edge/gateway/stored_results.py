@@ -11,7 +11,7 @@ from coordinator.actions.mcp import call_limits
 from coordinator.actions.mcp.call_limits import ResultOwner
 from coordinator.edge.gateway.calls import ToolCallHandler
 from coordinator.edge.gateway.exchange import Exchange
-from coordinator.edge.gateway.reads import ReadRequestHandler
+from coordinator.edge.gateway.non_tool_requests import ReadRequestHandler
 from coordinator.edge.gateway.records import CallRecords
 from coordinator.edge.gateway.registry import ServerRegistry
 from coordinator.lib.threads import EdgeThreads

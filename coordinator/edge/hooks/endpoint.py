@@ -20,7 +20,7 @@ from urllib.parse import unquote_to_bytes
 from django.utils import timezone
 
 from coordinator.actions.sessions import tool_calls
-from coordinator.dialects.contract import AgentReply
+from coordinator.dialects.dialect_base import AgentReply
 from coordinator.dialects.hooks import AgentHook, ShellLines, replace_unstorable_text, wrap_as_object
 from coordinator.edge.hooks.guard import (
     GuardedCall,

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from coordinator.dialects.contract import AgentReply, Answer, Dialect
+from coordinator.dialects.dialect_base import AgentReply, Answer, Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.edge.hooks.deliveries import (
     BY_THE_AGENT,

@@ -23,7 +23,7 @@ from coordinator.actions.sessions import reported_sessions as sessions
 from coordinator.actions.sessions import tool_calls
 from coordinator.actions.usage import limits
 from coordinator.client import transcript_lines
-from coordinator.dialects.contract import Dialect
+from coordinator.dialects.dialect_base import Dialect
 from coordinator.dialects.hooks import AgentHook
 from coordinator.edge.ingest.write_queue import (
     SLOW_TO_PREPARE,

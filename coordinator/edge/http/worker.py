@@ -23,7 +23,7 @@ from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
 from coordinator.edge.http import grpc_refusal
-from coordinator.lib.addresses import BACKLOG
+from coordinator.lib.listening_sockets import BACKLOG
 from coordinator.lib.sockets import has_unread_data
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from coordinator.actions.driving import applying as taking
 from coordinator.actions.driving import permissions
 from coordinator.actions.driving.permissions import PermissionQuestion
 from coordinator.dialects.acp import SPEECH
+from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.dialects.hooks import replace_unstorable_text
-from coordinator.dialects.loaded import find_call_subject
 from coordinator.edge.http.auth import Admission, Authenticator
 from coordinator.edge.http.bodies import RequestBodies
 from coordinator.edge.http.messages import get_edge_operation_of_request, get_request_headers, send_json
@@ -44,7 +44,7 @@ from coordinator.policy.requests.tool_calls import ToolCallRequest
 from coordinator.policy.rules.call_history import CallMoment
 from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
-from coordinator.sessions.driving import DrivenAgentUpdate
+from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
 
 HELD = 25.0  # seconds a question is held
 WRITE_WITHIN = 10.0  # seconds until a runner is told to send again

@@ -21,14 +21,14 @@ from django.utils import timezone
 
 from coordinator.actions.sessions import omissions
 from coordinator.actions.sessions import reported_sessions as sessions
-from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
-from coordinator.dialects.otlp_reading import (
+from coordinator.dialects.otlp_common import (
     MOST_NAME,
     ReadingNotes,
     SessionReport,
     trace_origin,
     trace_session_name,
 )
+from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.http.auth import Authenticator
 from coordinator.edge.http.bodies import BodyReservation, RequestBodies

@@ -32,8 +32,8 @@ from coordinator.engine.size import database_size_bytes
 from coordinator.errors import SignalboxError
 from coordinator.lib import process_metrics as meters
 from coordinator.lib import worker_metrics as figures
-from coordinator.lib.addresses import is_loopback
 from coordinator.lib.asgi import Receive, Scope, Send
+from coordinator.lib.listening_sockets import is_loopback
 from coordinator.lib.threads import EdgeThreads
 from coordinator.lib.worker_metrics import Figures
 from coordinator.models import PermissionRequest, Run, Runner, Session

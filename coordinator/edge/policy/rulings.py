@@ -37,7 +37,7 @@ from coordinator.policy.grants.managed import ManagedServers
 from coordinator.policy.limits import brakes, budgets
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.limits.budgets import BudgetRow
-from coordinator.policy.rules import certain, history_queries, tool_rules
+from coordinator.policy.rules import history_queries, offline_blocking, tool_rules
 from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import (
@@ -359,12 +359,12 @@ def build_brake_ruling(brake: ActiveBrake) -> Ruling:
 
 def compute_offline_blocked_tools(snapshot: PolicySnapshot, caller: PartialCall) -> list[tuple[str, str]]:
     if any(brake.applies_to((caller.agent_id, caller.program), None) for brake in snapshot.brakes):
-        return [(certain.HOLD, "*")]
+        return [(offline_blocking.HOLD, "*")]
     names = (caller.agent_id, caller.program)
     if any(spent_budget.can_apply_to_agents(names) for spent_budget in snapshot.spent):
-        return [(certain.HOLD, "*")]
+        return [(offline_blocking.HOLD, "*")]
     managed_servers = snapshot.managed
-    return certain.list_tools_blocked_while_offline(
+    return offline_blocking.list_tools_blocked_while_offline(
         snapshot.rules, caller, grants_deny=managed_servers.strict, servers=managed_servers.servers
     )
 

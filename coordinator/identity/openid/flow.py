@@ -1,7 +1,7 @@
 """The way to the provider and back: what the browser is sent with, and what it must bring back.
 
 A flow waits in the person's session for ten minutes and is taken out of it by whoever comes back first. It is tied to
-the browser twice: by the session's cookie, and by the secret that coordinator.identity.proofs keeps beside it.
+the browser twice: by the session's cookie, and by the secret that coordinator.identity.browser_secrets keeps beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.conf import settings
 from django.contrib.sessions.backends.base import SessionBase
 from django.urls import reverse
 
-from coordinator.identity import proofs
+from coordinator.identity import browser_secrets
 from coordinator.identity.openid import provider, tokens
 from coordinator.identity.openid.errors import SignInRefused
 from coordinator.identity.openid.identities import OpenIdIdentity, Purpose
@@ -92,7 +92,7 @@ def consume_sign_in_flow(session: SessionBase, state: str, secret: str, now: dat
         raise SignInRefused("no flow of this session has that state", GONE)
     session[HELD] = [one for one in pending_flows if one not in matching_flows]
     flow = SignInFlow(**matching_flows[0])
-    if not hmac.compare_digest(flow.secret, proofs.hash_browser_secret(secret)):
+    if not hmac.compare_digest(flow.secret, browser_secrets.hash_browser_secret(secret)):
         raise SignInRefused("the browser's secret is not the one that it set out with", GONE)
     return flow
 

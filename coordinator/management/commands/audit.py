@@ -16,7 +16,7 @@ from coordinator.actions.audit import audit, sealing
 from coordinator.identity.actors import system_actor
 from coordinator.models import AuditCheckpoint, AuditLog
 from coordinator.models.audit import AUDIT_KEPT
-from coordinator.transparency import checking, exporting, keys, notes, proofs, tree
+from coordinator.transparency import exporting, keys, log_check, notes, proofs, tree
 
 MOST_BYTES = 64 * 1024 * 1024  # of a file of checkpoints
 
@@ -78,7 +78,7 @@ class Command(BaseCommand):
             checkpoint_notes = [note for file in options["checkpoint"] for note in read_signed_notes(file)]
         except notes.NoteError as problem:
             raise CommandError(str(problem)) from None
-        report = checking.check_entire_audit_log(checkpoint_notes, trusted, timezone.now())
+        report = log_check.check_entire_audit_log(checkpoint_notes, trusted, timezone.now())
         self.stdout.write(
             f"Checked {report.entries:,} entries, {report.rows:,} rows that are still there, and "
             f"{report.checkpoints:,} checkpoints."

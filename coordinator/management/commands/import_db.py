@@ -24,8 +24,8 @@ from coordinator.actions.importing import (
 from coordinator.actions.importing.outcomes import LimitedLines
 from coordinator.errors import SignalboxError
 from coordinator.importing.blueprint_files import find_agents_folder
-from coordinator.importing.foreign import SourceDatabase
 from coordinator.importing.import_files import MOST_BYTES
+from coordinator.importing.source_database import SourceDatabase
 from coordinator.operations import startup
 
 BAR = 24

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from coordinator.mcp.hosting import running
+from coordinator.mcp.hosting import stdio_host_server
 
 
 class Command(BaseCommand):
@@ -20,4 +20,4 @@ class Command(BaseCommand):
         parser.add_argument("file", type=int, help="the inherited socket's file number")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        running.serve_stdio_host(options["file"])
+        stdio_host_server.serve_stdio_host(options["file"])

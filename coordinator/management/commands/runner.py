@@ -17,7 +17,7 @@ from django.utils import timezone
 from coordinator.actions.people import keys
 from coordinator.errors import Conflict
 from coordinator.identity.actors import system_actor
-from coordinator.lib import addresses, installation
+from coordinator.lib import installation, listening_sockets
 
 KEY_FILE = "runner_key"
 # What the runner needs of our environment beside what agents are passed: not where the database is, and no secret.
@@ -59,7 +59,7 @@ def local_server_url() -> str:
     host = settings.BIND_HOST
     if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - compared
         host = "127.0.0.1"
-    return f"http://{addresses.join_host_port(host, settings.BIND_PORT)}"
+    return f"http://{listening_sockets.join_host_port(host, settings.BIND_PORT)}"
 
 
 def ensure_runner_key(now: datetime) -> Path:

@@ -35,9 +35,9 @@ from gunicorn.app.base import BaseApplication
 
 from coordinator.actions.people import setup
 from coordinator.engine import pooling
-from coordinator.lib import addresses
+from coordinator.lib import listening_sockets
 from coordinator.lib import worker_metrics as figures
-from coordinator.mcp.hosting import starting
+from coordinator.mcp.hosting import keeper_process
 from coordinator.operations import restarting, startup
 from coordinator.operations.doctor import shared_user
 from coordinator.operations.doctor.settings import find_conflicting_settings
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             self.stderr.write(self.style.WARNING(f"{check.message} {check.remedy}"))
         if options["check"]:
             sys.exit(self.check_server_can_start(migrate=not options["no_migrate"]))
-        files = addresses.open_or_inherit_listening_sockets()
+        files = listening_sockets.open_or_inherit_listening_sockets()
         lock = startup.lock_data_folder(settings.DATA_DIR, files.lock, remedy=IF_IT_RUNS)
         if files.problem:
             raise CommandError(files.problem)
@@ -156,8 +156,8 @@ def require_configured_port(files: list[int]) -> None:
             host, port = opened.getsockname()[:2]
         if port != settings.BIND_PORT:
             raise CommandError(
-                f"The service manager listens at {addresses.join_host_port(host, port)} and SIGNALBOX_BIND says "
-                f"{settings.BIND}. Run install_service again, or change the socket unit."
+                f"The service manager listens at {listening_sockets.join_host_port(host, port)} and SIGNALBOX_BIND "
+                f"says {settings.BIND}. Run install_service again, or change the socket unit."
             )
 
 
@@ -184,7 +184,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
 
     def __init__(self, app: GunicornServer) -> None:
         super().__init__(app)
-        self._keeper = starting.KeeperProcess()
+        self._keeper = keeper_process.KeeperProcess()
         self._lock = app.lock
         self._former = app.files.former
         self._former_end_by: float | None = (
@@ -225,7 +225,7 @@ class GunicornArbiter(arbiter.Arbiter):  # type: ignore[misc] # gunicorn has no 
             return
         if status == MUST_MIGRATE:
             self.stop_workers()
-        addresses.ServingFiles(
+        listening_sockets.ServingFiles(
             sockets=[listener.fileno() for listener in self.LISTENERS],
             lock=self._lock.fileno(),
             former=[*self.WORKERS, *self._keeper.process_ids(), *self._former],
@@ -283,7 +283,7 @@ def wait_for_process_exit(process: subprocess.Popen[bytes], *, seconds: float) -
 class GunicornServer(BaseApplication):  # type: ignore[misc] # gunicorn has no types
     """gunicorn with its native ASGI worker, set up in code so that no file beside us is needed."""
 
-    def __init__(self, workers: int, files: addresses.ServingFiles, lock: IO[str]) -> None:
+    def __init__(self, workers: int, files: listening_sockets.ServingFiles, lock: IO[str]) -> None:
         self.workers = workers
         self.files = files
         self.lock = lock

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from coordinator.errors import NotFound, SignalboxError
 from coordinator.mcp.hosting import process
-from coordinator.mcp.hosting.configured import ServerNotOffered, StdioConfiguration
 from coordinator.mcp.hosting.process import ServerProcess
+from coordinator.mcp.hosting.stdio_configuration import ServerNotOffered, StdioConfiguration
 from coordinator.mcp.hosting.streams import MessageStream
 from coordinator.mcp.protocol import envelopes
 from coordinator.mcp.protocol.envelopes import Envelope

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from django.db import Error as DatabaseError
 
 from coordinator.mcp.hosting.backend import ProcessState, StdioBackend
-from coordinator.mcp.hosting.configured import ServerNotOffered, StdioConfiguration
+from coordinator.mcp.hosting.stdio_configuration import ServerNotOffered, StdioConfiguration
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from django.core import checks
 
-from coordinator.lib.addresses import is_loopback
+from coordinator.lib.listening_sockets import is_loopback
 from coordinator.operations.doctor import CheckResult, failed_check, passed_check, warning_check
 
 NAME = "settings"

@@ -30,7 +30,7 @@ from coordinator.operations.doctor import (
     stored_files,
     warning_check,
 )
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.transparency import state as transparency
 
 MIB = 1024 * 1024

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
-from coordinator.importing import values
-from coordinator.importing.values import ModelColumn, UnfitValue
+from coordinator.importing import column_conversion
+from coordinator.importing.column_conversion import ModelColumn, UnfitValue
 from coordinator.operations.moving.tables import EXACT, MovedTable, TargetColumn
 
 Row = tuple[Any, ...]
@@ -52,7 +52,7 @@ def decode_sqlite_text(stored: bytes) -> str:
     try:
         return stored.decode()
     except UnicodeDecodeError:
-        text = values.RepairedText(stored.decode(errors="replace"))
+        text = column_conversion.RepairedText(stored.decode(errors="replace"))
         text.raw = stored
         return text
 
@@ -99,7 +99,7 @@ def convert_value_to_column_type(
 ) -> Any:
     """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
     try:
-        value, conversion = values.convert_to_column_value(value, column)
+        value, conversion = column_conversion.convert_to_column_value(value, column)
     except UnfitValue as problem:
         raise OddValue(describe_row_problem(table, raw, str(problem))) from None
     if conversion:

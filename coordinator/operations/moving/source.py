@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from django.core.management.base import CommandError
 
-from coordinator.importing.copying import quote_sql_identifier
+from coordinator.importing.sqlite_copy import quote_sql_identifier
 from coordinator.operations.moving.rows import Row, decode_sqlite_text
 from coordinator.operations.moving.tables import MovedTable
 

@@ -11,8 +11,8 @@ from django.core.management.base import CommandError
 from django.db import connection
 from django.db.models import Field
 
-from coordinator.importing.copying import quote_sql_identifier
-from coordinator.importing.values import ModelColumn
+from coordinator.importing.column_conversion import ModelColumn
+from coordinator.importing.sqlite_copy import quote_sql_identifier
 
 # Worked out of other rows by the server itself, or of this database alone.
 DERIVED = frozenset(

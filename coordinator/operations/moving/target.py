@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection, transaction
 
-from coordinator.engine import moved
+from coordinator.engine import database_move_state
 from coordinator.engine.locks import hold_migration_lock
 from coordinator.operations import startup
 from coordinator.operations.moving.rows import Row
@@ -41,12 +41,12 @@ def require_usable_target() -> None:
         )
     if encoding != "UTF8":
         raise CommandError(f"{database_label} has the encoding {encoding}. Make one with ENCODING 'UTF8'.")
-    if OLDER_MOVE in names and moved.is_move_incomplete():
+    if OLDER_MOVE in names and database_move_state.is_move_incomplete():
         raise CommandError(
             f"A move to {database_label} was begun by an older version. Drop and make the database again, "
             "and run this again."
         )
-    if names and not moved.is_move_incomplete():
+    if names and not database_move_state.is_move_incomplete():
         raise CommandError(
             f"{database_label} has tables already, and a move needs an empty database. Make one "
             "(CREATE DATABASE …), or drop and make this one again if nothing in it is needed."
@@ -56,16 +56,17 @@ def require_usable_target() -> None:
 def record_incomplete_move() -> None:
     """Note that what is here is incomplete: no server starts on it."""
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE IF NOT EXISTS {moved.STATE} (moved_at text)")
+        cursor.execute(f"CREATE TABLE IF NOT EXISTS {database_move_state.STATE} (moved_at text)")
         cursor.execute(
-            f"INSERT INTO {moved.STATE} SELECT NULL WHERE NOT EXISTS (SELECT 1 FROM {moved.STATE})"
+            f"INSERT INTO {database_move_state.STATE} SELECT NULL"
+            f" WHERE NOT EXISTS (SELECT 1 FROM {database_move_state.STATE})"
         )
 
 
 def clear_incomplete_move_record() -> None:
     """Remove the note of `record_incomplete_move`; part of the transaction that copied everything."""
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE {moved.STATE}")
+        cursor.execute(f"DROP TABLE {database_move_state.STATE}")
 
 
 def create_target_tables() -> None:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models import PermissionRequest, RequestSnooze
 from coordinator.models.permissions import PermissionRequestQuerySet
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 
 
 @dataclass(frozen=True, slots=True)

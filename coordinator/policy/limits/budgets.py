@@ -22,7 +22,7 @@ from coordinator.lib import instants
 from coordinator.models import ApiKey, Budget, Session, SessionOwner, SessionWriter, UsageDay
 from coordinator.models.budgets import AtLimit, BudgetMeasure, BudgetReach, BudgetSpan
 from coordinator.policy.rules.tool_rules import ASK, DENY, NO_OPINION, Ruling, stricter_ruling
-from coordinator.sessions.driving import program_name_of_runner_agent
+from coordinator.sessions.driven_agent_updates import program_name_of_runner_agent
 from coordinator.usage import prices
 from coordinator.usage.prices import KINDS, normalize_model_name
 

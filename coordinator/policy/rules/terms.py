@@ -28,6 +28,7 @@ from coordinator.calls.arguments import OPERAND, OPTION, VALUE, Argument, Parsed
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.guarded_paths import GUARDED_PATHS
+from coordinator.calls.path_and_host_uses import AddressUse, PathUse
 from coordinator.calls.paths import is_home_or_system_folder, is_in_folder, replace_home_with_tilde
 from coordinator.calls.programs import (
     DELETE,
@@ -40,7 +41,6 @@ from coordinator.calls.programs import (
 )
 from coordinator.calls.shell_words import ShellWord
 from coordinator.calls.tools import SOURCE_TYPES
-from coordinator.calls.uses import AddressUse, PathUse
 from coordinator.calls.wrappers import has_only_harmless_options
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules.call_history import NEW_HOSTS

@@ -21,6 +21,7 @@ from coordinator.calls.arguments import VALUE
 from coordinator.calls.commands import SimpleCommand
 from coordinator.calls.descriptions import CallDescription
 from coordinator.calls.guarded_paths import CREDENTIAL_PATHS, SETTINGS_PATHS
+from coordinator.calls.path_and_host_uses import PathUse
 from coordinator.calls.paths import (
     is_in_folder,
     is_windows_path,
@@ -29,7 +30,6 @@ from coordinator.calls.paths import (
 )
 from coordinator.calls.programs import LIST, READ, TOUCH, WRITE
 from coordinator.calls.tools import TOOLS
-from coordinator.calls.uses import PathUse
 from coordinator.errors import UnprocessableRequest
 from coordinator.policy.rules import command_words
 from coordinator.policy.rules.ready_made import BY_NAME

@@ -26,7 +26,7 @@ from coordinator.models import Agent, DismissedSuggestion
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access import DEFAULT_POLICY
 from coordinator.policy.grants.edits import GrantEdit
-from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.grants.managed import ManagedServers
 from coordinator.policy.rules import tool_rules
 from coordinator.policy.rules.call_text import CallText, text_for_allow_rules
@@ -45,7 +45,7 @@ from coordinator.policy.suggestions.history import (
     WalkTimeLimit,
     iterate_call_history_batches,
 )
-from coordinator.policy.suggestions.trials import RecordedCallJudge, processed_share_of_id_range
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge, processed_share_of_id_range
 
 GOAL = 0.95  # of the calls that nobody refused
 FEWEST = 2  # calls that a suggestion would have let run

@@ -16,7 +16,7 @@ from datetime import datetime
 from django.db.models import F, QuerySet
 from django.db.models.functions import Mod
 
-from coordinator.engine.counting import count_events_by_slot
+from coordinator.engine.event_counts import count_events_by_slot
 from coordinator.lib import instants
 from coordinator.models import Event, EventContext, PermissionRequest
 from coordinator.models.permissions import RequestStatus

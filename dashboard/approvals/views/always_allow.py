@@ -14,7 +14,7 @@ from coordinator.actions import approvals
 from coordinator.errors import SignalboxError
 from coordinator.identity.declarations import require_http_methods
 from coordinator.models import PermissionRequest
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from dashboard.approvals.always import build_always_allow_offer, parse_accepted_offer
 from dashboard.approvals.cards import build_approval_card
 from dashboard.approvals.rights import DecisionRights

@@ -25,9 +25,9 @@ from coordinator.lib import instants
 from coordinator.mcp.servers import calls
 from coordinator.models import Agent, Event, Grant, McpServer, McpTool, PermissionRequest
 from coordinator.models.agent_names import agent_labels_by_id, find_linked_agent, list_agent_names
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants import access, access_preview
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from coordinator.policy.grants.access_requests import RequestedAccess
 from coordinator.policy.grants.edits import GrantEdit
 from dashboard.frame.guards import (

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from coordinator.identity.declarations import require_safe
 from coordinator.models import McpServer
-from coordinator.policy.grants import lengths as grant_lengths
+from coordinator.policy.grants import end_parsing as grant_lengths
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.mcp import matrix

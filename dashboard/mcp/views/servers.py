@@ -21,12 +21,12 @@ from django.utils.text import get_text_list
 from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.mcp import mcp_tools as tool_actions
 from coordinator.actions.policy.tool_rules import deny_tool_to_all_agents
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
 from coordinator.mcp.gateway.binding import qualified_tool_name
-from coordinator.mcp.gateway.result_marks import find_injection_signs_in_json
+from coordinator.mcp.gateway.injection_signs import find_injection_signs_in_json
 from coordinator.mcp.isolation import process_isolation as isolation
 from coordinator.mcp.isolation.process_isolation import Isolation
 from coordinator.mcp.servers import calls, commands, discovery
@@ -34,7 +34,7 @@ from coordinator.mcp.servers import tools as mcp_tools
 from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import AcceptedOnlyServer, Grant, McpServer, McpTool, McpUpstream
 from coordinator.models.mcp import DefaultPolicy
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants import access
 from coordinator.secrets import mask_command_arguments
 from coordinator.sessions.agent_programs import AGENT_TITLES

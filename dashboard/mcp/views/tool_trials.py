@@ -15,8 +15,8 @@ from django.views.decorators.cache import never_cache
 from coordinator.errors import Conflict, SignalboxError
 from coordinator.identity.declarations import require_http_methods
 from coordinator.mcp.gateway.binding import qualified_tool_name
+from coordinator.mcp.gateway.injection_signs import find_injection_signs_in_response
 from coordinator.mcp.gateway.outputs import build_timeline_output
-from coordinator.mcp.gateway.result_marks import find_injection_signs_in_response
 from coordinator.mcp.gateway.tool_trials import ANSWER_WITHIN, ToolTrial, TrialOutcome, run_tool_trial
 from coordinator.models import McpTool
 from coordinator.sessions.timeline.reading import StoredValue

@@ -17,7 +17,7 @@ from django.utils.text import get_text_list
 from django.views.decorators.cache import never_cache
 
 from coordinator.actions.policy import tool_rules
-from coordinator.dialects.loaded import DIALECTS
+from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.errors import SignalboxError
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_GET, require_POST
@@ -25,7 +25,7 @@ from coordinator.mcp.servers.names import PREFIX, name_in_calls
 from coordinator.models import Agent, McpTool
 from coordinator.models.agent_names import agent_labels_by_id
 from coordinator.models.rules import RuleVerdict
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.rules import tool_kinds
 from coordinator.policy.rules import tool_rules as policy

@@ -18,9 +18,9 @@ from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.identity.roles import APPROVER, has_role
 from coordinator.models.agent_names import agent_labels_by_id
-from coordinator.policy.suggestions import trials
+from coordinator.policy.suggestions import rule_trials
 from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLimit
-from coordinator.policy.suggestions.trials import RuleTrial, TrialCallFilter
+from coordinator.policy.suggestions.rule_trials import RuleTrial, TrialCallFilter
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.frame.proofs import allow_without_proof
@@ -123,7 +123,7 @@ def build_trial_calls_context(
     wanted_calls = parse_wanted_calls(query)
     now, then = trial.build_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
-    listed = trials.list_judged_calls(
+    listed = rule_trials.list_judged_calls(
         choose_reader(seconds),
         now,
         then,

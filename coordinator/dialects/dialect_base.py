@@ -17,6 +17,10 @@ from typing import Any, ClassVar
 from coordinator.client.real_paths import FIELD as LINKS_FIELD
 from coordinator.client.tool_names import PREFIX
 from coordinator.client.transcript_lines import FIELD
+from coordinator.dialects.attached_transcript_lines import (
+    build_events_of_attached_lines,
+    find_attached_usage_limits,
+)
 from coordinator.dialects.hooks import (
     UNREAD,
     AgentHook,
@@ -30,7 +34,6 @@ from coordinator.dialects.hooks import (
     parse_agent_hook,
     wrap_as_object,
 )
-from coordinator.dialects.live_words import build_events_of_attached_lines, find_attached_usage_limits
 from coordinator.importing.lines import ImportedLine, LineReader
 from coordinator.lib import instants
 from coordinator.policy.requests import questions
@@ -88,8 +91,8 @@ def describe_input_edit(who: str, before: Mapping[str, Any], after: Any) -> str:
 class Dialect(ABC):
     """How the hooks of one agent are read and answered.
 
-    An agent's module has one subclass and registers one instance of it as `DIALECT` (`dialects.loaded`). Class
-    attributes say what its hooks are called and can do. Methods have defaults for what most agents do.
+    An agent's module has one subclass and registers one instance of it as `DIALECT` (`dialects.dialect_registry`).
+    Class attributes say what its hooks are called and can do. Methods have defaults for what most agents do.
     """
 
     # --- what its hooks are, by name ----------------------------------------------------------------------
@@ -116,7 +119,9 @@ class Dialect(ABC):
     session_fields: ClassVar[tuple[str, ...]] = ("session_id",)  # … and its session here
     time_field: ClassVar[str | None] = None  # when it happened, where the agent says that
     meanings: ClassVar[Mapping[str, Meaning]]  # what a hook means, by its name
-    line_reader: Callable[[str], LineReader] | None = None  # of transcript lines; `dialects.loaded` sets it
+    line_reader: Callable[[str], LineReader] | None = (
+        None  # of transcript lines; `dialects.dialect_registry` sets it
+    )
     lines_have_tokens: ClassVar[bool] = False  # whether those lines alone report what requests took
     lines_have_limits: ClassVar[bool] = (
         False  # whether one of them says how full the limits of a subscription are

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from coordinator.dialects import claude_code, codex_transcripts, copilot_transcripts, gemini_transcripts
-from coordinator.dialects.contract import Dialect
+from coordinator.dialects.dialect_base import Dialect
 from coordinator.importing.lines import LineReader
 from coordinator.sessions.agent_programs import AGENT_TITLES
 

@@ -1,7 +1,7 @@
 """Reads a database of one of the two systems: which of our tables it has and which others, row by row.
 
 It may be in use, of any step of its history, damaged, and hold what its own program never should have written. It
-is read from a private copy (importing.copying).
+is read from a private copy (importing.sqlite_copy).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.errors import BadRequest
-from coordinator.importing import copying
-from coordinator.importing.values import RepairedText
+from coordinator.importing import sqlite_copy
+from coordinator.importing.column_conversion import RepairedText
 
 CHUNK = 500
 WORK = ".import-"  # how the folder of a copy begins
@@ -80,7 +80,7 @@ class SourceDatabase:
         self.replaced = 0  # texts that were not UTF-8
         self.folder = create_database_copy_folder(work)
         try:
-            self.copied = copying.copy_sqlite_tables(path, self.folder)
+            self.copied = sqlite_copy.copy_sqlite_tables(path, self.folder)
             if not self.copied.keys() & {table.name for table in TABLES}:
                 raise BadRequest(f"{path} has no table of ClotoCore or the Agent Coordinator.")
             self._file = sqlite3.connect(self.folder / "copy.db")
@@ -127,7 +127,7 @@ class SourceDatabase:
         names = ", ".join(f"c{number}" for number in range(len(copied.columns)))
         order = f"{copied.copied_column_name(group)}, place" if group in copied.columns else "place"
         cursor = self._file.execute(
-            f"SELECT {names} FROM {copying.quote_sql_identifier(table)} ORDER BY {order}"  # ours  # noqa: S608
+            f"SELECT {names} FROM {sqlite_copy.quote_sql_identifier(table)} ORDER BY {order}"  # ours  # noqa: S608
         )
         while chunk := cursor.fetchmany(CHUNK):
             yield [dict(zip(copied.columns, row, strict=True)) for row in chunk]

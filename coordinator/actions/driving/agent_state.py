@@ -9,7 +9,7 @@ from coordinator.actions.driving import drafts
 from coordinator.actions.driving.runner_post import RunnerPost
 from coordinator.actions.sessions import titles
 from coordinator.secrets.masking import mask_secrets
-from coordinator.sessions.driving import is_valid_usage_amount
+from coordinator.sessions.driven_agent_updates import is_valid_usage_amount
 
 MOST_ENTRIES = 500  # of a list that are kept
 

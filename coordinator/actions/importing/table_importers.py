@@ -20,7 +20,7 @@ from coordinator.chat import attachments
 from coordinator.engine import bulk
 from coordinator.errors import ServiceBusy
 from coordinator.importing import seeds
-from coordinator.importing.foreign import ImportableTable, Row
+from coordinator.importing.source_database import ImportableTable, Row
 from coordinator.lib import instants
 from coordinator.mcp.servers import credentials
 from coordinator.models import DeletedAgent

@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from coordinator.actions.mcp import mcp_processes
 from coordinator.lib.threads import close_broken_database_connections
-from coordinator.mcp.hosting import configured
+from coordinator.mcp.hosting import stdio_configuration
 from coordinator.mcp.hosting.app import StdioHost
 from coordinator.mcp.hosting.backend import ProcessState
-from coordinator.mcp.hosting.configured import StdioConfiguration
 from coordinator.mcp.hosting.pool import BackendPool
+from coordinator.mcp.hosting.stdio_configuration import StdioConfiguration
 
 ENDS_AFTER = 60.0  # seconds without anything to do, or to keep
 LOOKS_EVERY = 5.0
@@ -84,7 +84,7 @@ class ConfigurationReader:
 
     async def read_configuration(self, server_id: str) -> StdioConfiguration:
         configuration = await run_in_database_thread(
-            self._threads, configured.load_stdio_configuration, server_id
+            self._threads, stdio_configuration.load_stdio_configuration, server_id
         )
         assert isinstance(configuration, StdioConfiguration)
         return configuration

@@ -14,12 +14,12 @@ from datetime import datetime
 from coordinator.errors import Conflict
 from coordinator.mcp.servers.names import name_in_calls
 from coordinator.models import McpTool, PermissionRequest
-from coordinator.policy.deciders import book as deciders
+from coordinator.policy.deciders import decider_book as deciders
 from coordinator.policy.grants import managed
 from coordinator.policy.grants.access import ALLOW as GRANTED
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.grants.edits import GrantEdit
-from coordinator.policy.grants.lengths import default_grant_end
+from coordinator.policy.grants.end_parsing import default_grant_end
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.tool_calls import GATEWAY
 from coordinator.policy.rules import tool_rules
@@ -27,13 +27,13 @@ from coordinator.policy.rules.call_text import text_for_allow_rules
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, LONGEST_PATTERN, DecisionRule
 from coordinator.policy.suggestions.generalizing import generalize_call, reason_against_permanent_allow
 from coordinator.policy.suggestions.history import RecordedCall
+from coordinator.policy.suggestions.rule_trials import RecordedCallJudge
 from coordinator.policy.suggestions.search import (
     IN_TERMS,
     describe_recorded_call,
     escape_pattern_text,
     insert_rules_after_denials,
 )
-from coordinator.policy.suggestions.trials import RecordedCallJudge
 from coordinator.secrets.masking import find_masks_in_value
 from coordinator.sessions.agent_programs import AGENT_TITLES
 
