@@ -170,7 +170,56 @@ class Connection:
     close: Callable[[], None]
 
 
-class Served:
+class DatabaseAccess:
+    """SQL from outside on the database of a data folder."""
+
+    def __init__(self, folder: Path, database: str) -> None:
+        self.folder, self.database = folder, database
+        self._connections: dict[int, Connection] = {}  # by thread
+
+    def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """Run SQL as another program would, committed at once; `?` marks parameters on both engines.
+
+        Each thread keeps its connection for its next statement: SQLite reads the whole schema for each connection.
+        """
+        thread = threading.get_ident()
+        connection = self._connections.get(thread)
+        if connection is None or connection.database != self._current_database():
+            connection = self._connections[thread] = self._connect()
+        return connection.run(statement, parameters)
+
+    def close_connections(self) -> None:
+        """Close what `sql` opened."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def _current_database(self) -> str:
+        """Return what names the database that is there now. A test may put another file in its place."""
+        return self.database if postgres_url() else str((self.folder / "signalbox.sqlite3").stat().st_ino)
+
+    def _connect(self) -> Connection:
+        if url := postgres_url():
+            postgres = psycopg.connect(with_database(url, self.database), autocommit=True)
+
+            def run(statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+                marked = statement.replace("%", "%%").replace("?", "%s")
+                cursor = postgres.execute(marked, parameters)  # type: ignore[call-overload]
+                return cursor.fetchall() if cursor.description else []
+
+            return Connection(self._current_database(), run, postgres.close)
+        file = sqlite3.connect(
+            self.folder / "signalbox.sqlite3", timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        file.execute("PRAGMA synchronous=OFF")  # no test cuts the power
+        return Connection(
+            self._current_database(),
+            lambda statement, parameters: file.execute(statement, parameters).fetchall(),
+            file.close,
+        )
+
+
+class Served(DatabaseAccess):
     """One running server. `start`, `stop` and `kill_worker` may be called in any order."""
 
     root = ROOT  # where its program is
@@ -178,8 +227,7 @@ class Served:
     options: tuple[str, ...] = ("--no-migrate",)
 
     def __init__(self, template: Template, folder: Path, *, workers: int, env: dict[str, str]) -> None:
-        self.folder = folder
-        self.database = template.copy(folder)
+        super().__init__(folder, template.copy(folder))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.workers = workers
@@ -191,7 +239,6 @@ class Served:
         self.log = folder / "server.log"
         self.process: subprocess.Popen[bytes] | forked.Forked | None = None
         self.clients: list[httpx.Client] = []
-        self._connections: dict[int, Connection] = {}  # by thread
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
@@ -279,17 +326,6 @@ class Served:
         )
         return client
 
-    def sql(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Run SQL as another program would, committed at once; `?` marks parameters on both engines.
-
-        Each thread keeps its connection for its next statement: SQLite reads the whole schema for each connection.
-        """
-        thread = threading.get_ident()
-        connection = self._connections.get(thread)
-        if connection is None or connection.database != self._current_database():
-            connection = self._connections[thread] = self._connect()
-        return connection.run(statement, parameters)
-
     def wait_until_known(self) -> None:
         """Wait until every worker has heard of all rows that are committed now."""
         newest = self.sql("SELECT coalesce(max(id), 0) FROM changes")[0][0]
@@ -298,30 +334,6 @@ class Served:
             while feed_positions.read_position(self.folder, worker) < newest:
                 assert time.monotonic() < deadline, f"worker {worker} does not follow:\n{self.output()}"
                 time.sleep(0.002)
-
-    def _current_database(self) -> str:
-        """Return what names the database that is there now. A test may put another file in its place."""
-        return self.database if postgres_url() else str((self.folder / "signalbox.sqlite3").stat().st_ino)
-
-    def _connect(self) -> Connection:
-        if url := postgres_url():
-            postgres = psycopg.connect(with_database(url, self.database), autocommit=True)
-
-            def run(statement: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-                marked = statement.replace("%", "%%").replace("?", "%s")
-                cursor = postgres.execute(marked, parameters)  # type: ignore[call-overload]
-                return cursor.fetchall() if cursor.description else []
-
-            return Connection(self._current_database(), run, postgres.close)
-        file = sqlite3.connect(
-            self.folder / "signalbox.sqlite3", timeout=PATIENCE, isolation_level=None, check_same_thread=False
-        )
-        file.execute("PRAGMA synchronous=OFF")  # no test cuts the power
-        return Connection(
-            self._current_database(),
-            lambda statement, parameters: file.execute(statement, parameters).fetchall(),
-            file.close,
-        )
 
     def emptied(self, *tables: str) -> Served:
         """Return this server, at work, whatever the test before did to it, and without rows in these tables."""
@@ -335,9 +347,7 @@ class Served:
         """Stop the server and remove its database."""
         for client in self.clients:
             client.close()
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self.close_connections()
         try:
             self.stop()
         finally:

@@ -358,4 +358,4 @@ def test_a_question_that_policy_denies_just_then_is_left_to_no_client(capabiliti
     question = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params}
     questions = CallElicitations(handler, exchange, AsyncMock())
     assert asyncio.run(questions.intercept_server_message(json.dumps(question).encode()))
-    handler.send_response.assert_awaited_once_with(exchange, 7, result={"action": "decline"})
+    handler.send_elicitation_response.assert_awaited_once_with(exchange, 7, result={"action": "decline"})

@@ -23,6 +23,7 @@ from coordinator.operations.backups import MANIFEST, BackupFile, BackupManifest,
 from tests.live.connections import connect, make_session, post
 from tests.served import (
     ROOT,
+    DatabaseAccess,
     Served,
     Template,
     drop_database,
@@ -59,14 +60,11 @@ def everything(served: Any) -> dict[str, list[Any]]:
     }
 
 
-class Elsewhere:
+class Elsewhere(DatabaseAccess):
     """An empty machine to restore on: a data folder, and on PostgreSQL a database."""
 
-    sql, connected = Served.sql, Served.connected
-
     def __init__(self, served: Served, folder: Path) -> None:
-        self.folder = folder
-        self.database = f"{served.database}_elsewhere"
+        super().__init__(folder, f"{served.database}_elsewhere")
         if postgres_url():
             run_on_postgres(f"CREATE DATABASE {self.database}")
         self.env = served.env | Template.environment(folder, self.database)
