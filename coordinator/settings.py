@@ -135,7 +135,7 @@ def load_or_make_secret_key(folder: Path) -> str:
             make_secret_key_file(path)
         private_files.make_file_private(path)
         return path.read_text().strip()
-    except (OSError, private_files.NotPrivate) as problem:
+    except (OSError, private_files.PathNotPrivate) as problem:
         raise build_data_folder_error(folder, problem) from None
 
 
@@ -160,7 +160,7 @@ def make_data_folder_private(folder: Path) -> None:
         private_files.make_folder_private(folder)
         for name in ("attachments", "thumbnails"):
             private_files.make_tree_private(folder / name)
-    except (OSError, private_files.NotPrivate) as problem:
+    except (OSError, private_files.PathNotPrivate) as problem:
         raise build_data_folder_error(folder, problem) from None
 
 
@@ -171,7 +171,7 @@ def make_database_private(path: Path) -> None:
             private_files.require_directory_safe_from_others(path)
         for suffix in ("", "-wal", "-shm", "-journal", ".migrating", ".people-wait"):
             private_files.make_file_private(path.with_name(path.name + suffix))
-    except (OSError, private_files.NotPrivate) as problem:
+    except (OSError, private_files.PathNotPrivate) as problem:
         raise ImproperlyConfigured(
             f"The database {path} is not safe. {describe_file_os_error(problem)} DATABASE_URL says where it is."
         ) from None
@@ -525,7 +525,7 @@ def find_database_url() -> str:
         return os.environ.get("DATABASE_URL", "").strip() or chosen_database.read_database_url_from_folder(
             DATA_DIR
         )
-    except (OSError, private_files.NotPrivate) as problem:
+    except (OSError, private_files.PathNotPrivate) as problem:
         raise build_data_folder_error(DATA_DIR, problem) from None
 
 

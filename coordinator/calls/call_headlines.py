@@ -24,7 +24,7 @@ QUERY_FIELDS = ("query", "pattern", "prompt")
 
 
 @dataclass(frozen=True, slots=True)
-class CallAct:
+class CallHeadline:
     """A headline.
 
     verb: what is done ("Run").
@@ -48,7 +48,7 @@ class CallAct:
         return text == self.subject or self.rest == f"for {text}" or self.rest.endswith(f"({text})")
 
 
-def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -> CallAct:
+def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -> CallHeadline:
     """Return the headline of a call of a tool. `folder` is the working directory of its agent.
 
     Never raises, whatever the input is.
@@ -66,7 +66,7 @@ def build_call_headline(tool: str, tool_input: Any, folder: str | None = None) -
     return build_file_headline(traits.use, fields, call) if traits.use else build_fetch_headline(call)
 
 
-def build_search_headline(traits: Tool, fields: Mapping[str, Any], query: str) -> CallAct:
+def build_search_headline(traits: Tool, fields: Mapping[str, Any], query: str) -> CallHeadline:
     if not traits.use:
         return build_subject_headline("Search the web for", fields, query)
     return build_subject_headline(
@@ -74,31 +74,31 @@ def build_search_headline(traits: Tool, fields: Mapping[str, Any], query: str) -
     )
 
 
-def build_unlisted_tool_headline(tool: str, fields: Mapping[str, Any], folder: str | None) -> CallAct:
+def build_unlisted_tool_headline(tool: str, fields: Mapping[str, Any], folder: str | None) -> CallHeadline:
     """Return the headline of a tool that is not in the table: of an MCP server's, or a new one."""
     if any(isinstance(fields.get(name), str | list) for name in COMMAND_FIELDS):
         act = describe_command(fields, folder)
-        return CallAct(act.verb, act.subject, f"{act.rest} with {tool}".strip(), act.whole_field)
+        return CallHeadline(act.verb, act.subject, f"{act.rest} with {tool}".strip(), act.whole_field)
     if tool.startswith(MCP_PREFIX):
         server, _, name = tool.removeprefix(MCP_PREFIX).partition("__")
-        return CallAct("Call", name or server, f"of {server}" if name else "")
-    return CallAct("Use", tool)
+        return CallHeadline("Call", name or server, f"of {server}" if name else "")
+    return CallHeadline("Use", tool)
 
 
-def describe_command(fields: Mapping[str, Any], folder: str | None) -> CallAct:
+def describe_command(fields: Mapping[str, Any], folder: str | None) -> CallHeadline:
     name = next((name for name in ("command", "cmd", "script") if fields.get(name)), "")
     value = fields.get(name)
     folder_text = describe_working_directory(find_call_working_folder(fields, folder))
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return CallAct("Run", shorten_headline_subject(shlex.join(value[:LONGEST_SUBJECT])), folder_text)
+        return CallHeadline("Run", shorten_headline_subject(shlex.join(value[:LONGEST_SUBJECT])), folder_text)
     if not isinstance(value, str) or not value.strip():
-        return CallAct("Run a command", rest=folder_text)
+        return CallHeadline("Run a command", rest=folder_text)
     lines = value[:LONGEST_READ_HERE].strip().splitlines()
     first = lines[0].strip()
     more = "" if len(lines) == 1 else f"and {len(lines) - 1} more line{'s' if len(lines) > 2 else ''}"
     rest = " ".join(filter(None, (more, folder_text)))
     subject = shorten_headline_subject(first)
-    return CallAct("Run", subject, rest, name if subject == value else "")
+    return CallHeadline("Run", subject, rest, name if subject == value else "")
 
 
 def describe_working_directory(folder: str | None) -> str:
@@ -106,30 +106,30 @@ def describe_working_directory(folder: str | None) -> str:
     return f"in {shorten_headline_subject(name)}" if name else ""
 
 
-def build_fetch_headline(call: CallDescription) -> CallAct:
+def build_fetch_headline(call: CallDescription) -> CallHeadline:
     hosts = list(dict.fromkeys(address.host or address.text for address in call.addresses))
     if len(hosts) > 1:
-        return CallAct(f"Fetch {len(hosts)} addresses")
+        return CallHeadline(f"Fetch {len(hosts)} addresses")
     host = urlsplit(call.addresses[0].text).netloc if call.addresses and hosts == [""] else "".join(hosts)
-    return CallAct("Fetch", shorten_headline_subject(host)) if host else CallAct("Fetch a page")
+    return CallHeadline("Fetch", shorten_headline_subject(host)) if host else CallHeadline("Fetch a page")
 
 
-def build_file_headline(use: str, fields: Mapping[str, Any], call: CallDescription) -> CallAct:
+def build_file_headline(use: str, fields: Mapping[str, Any], call: CallDescription) -> CallHeadline:
     paths = list(dict.fromkeys(path.text for path in call.paths if path.use in VERBS))
     uses = {path.use for path in call.paths}
     use = DELETE if uses == {DELETE} else use
     verb = "Edit" if use == WRITE and EDITED_FIELDS & fields.keys() else VERBS[use]
     if len(paths) != 1:
-        return CallAct(f"{verb} {len(paths)} files" if paths else f"{verb} a file")
+        return CallHeadline(f"{verb} {len(paths)} files" if paths else f"{verb} a file")
     [path] = paths
     name = next((name for name, value in fields.items() if value == path), "")
     subject = shorten_headline_subject(path)
-    return CallAct(verb, subject, whole_field=name if subject == path else "")
+    return CallHeadline(verb, subject, whole_field=name if subject == path else "")
 
 
-def build_subject_headline(verb: str, fields: Mapping[str, Any], name: str) -> CallAct:
+def build_subject_headline(verb: str, fields: Mapping[str, Any], name: str) -> CallHeadline:
     subject = shorten_headline_subject(fields[name])
-    return CallAct(verb, subject, whole_field=name if subject == fields[name] else "")
+    return CallHeadline(verb, subject, whole_field=name if subject == fields[name] else "")
 
 
 def shorten_headline_subject(text: str) -> str:

@@ -72,7 +72,7 @@ def is_blank_or_hidden_character(char: str) -> bool:
     return char > "\x7f" and unicodedata.category(char) in {"Zs", "Zl", "Zp", "Cf", "Cc"}
 
 
-class _Piece(NamedTuple):
+class _WordPiece(NamedTuple):
     """A part of a word: its text, quoted characters protected; None with the reason where it is not known."""
 
     text: str | None
@@ -106,17 +106,17 @@ class WordReader:
         pieces = [piece for node in nodes for piece in self._parse_word_pieces(node, False, depth)]
         return list(build_words_from_pieces(pieces))
 
-    def _parse_word_pieces(self, node: Node, is_quoted: bool, depth: int) -> list[_Piece]:
+    def _parse_word_pieces(self, node: Node, is_quoted: bool, depth: int) -> list[_WordPiece]:
         if depth > MAX_SYNTAX_DEPTH:
             raise UnreadableShell(TOO_DEEP)
         kind = node.type
         if kind in _PLAIN and not node.child_count:
-            return [_Piece(unescape_word(self.read_text(node.start_byte, node.end_byte)))]
+            return [_WordPiece(unescape_word(self.read_text(node.start_byte, node.end_byte)))]
         if kind == "raw_string":
-            pieces = [_Piece(self.read_text(node.start_byte + 1, node.end_byte - 1).translate(_PROTECT))]
+            pieces = [_WordPiece(self.read_text(node.start_byte + 1, node.end_byte - 1).translate(_PROTECT))]
         elif kind == "ansi_c_string":
             text = decode_ansi_c_quoted_string(self.read_text(node.start_byte + 2, node.end_byte - 1))
-            pieces = [_Piece(text.translate(_PROTECT))]
+            pieces = [_WordPiece(text.translate(_PROTECT))]
         elif kind == "string":
             pieces = self._parse_double_quoted_pieces(node, depth)
         elif kind in {"concatenation", "command_name", "translated_string"}:
@@ -126,22 +126,22 @@ class WordReader:
                 piece for child in children for piece in self._parse_word_pieces(child, is_quoted, depth + 1)
             ]
             if b"``" in self._source[node.start_byte : node.end_byte]:  # the grammar passes over it
-                pieces.append(_Piece(None, "the output of ``"))
+                pieces.append(_WordPiece(None, "the output of ``"))
         elif kind == "brace_expression" or not node.is_named:
-            pieces = [_Piece(self.read_text(node.start_byte, node.end_byte))]
+            pieces = [_WordPiece(self.read_text(node.start_byte, node.end_byte))]
         elif kind in {"simple_expansion", "expansion"}:
             pieces = [self._parse_variable_expansion(node, is_quoted, depth)]
         else:
             pieces = [self._read_unknown(node, _UNKNOWN_KINDS.get(kind, "the text"), is_quoted, depth)]
         return pieces
 
-    def _parse_double_quoted_pieces(self, node: Node, depth: int) -> list[_Piece]:
+    def _parse_double_quoted_pieces(self, node: Node, depth: int) -> list[_WordPiece]:
         """Return the parts of a text in double quotes: its expansions, and what stands between them."""
         children = node.children
         self._budget.consume_syntax_nodes(len(children))
         start, last = children[0].end_byte, children[-1]
         end = last.start_byte if last.type == '"' and len(children) > 1 else node.end_byte
-        pieces: list[_Piece] = [_Piece("", is_quoted=True)]
+        pieces: list[_WordPiece] = [_WordPiece("", is_quoted=True)]
         for child in children[1:]:
             if child.type == "string_content" or not child.is_named:
                 continue
@@ -151,26 +151,26 @@ class WordReader:
         pieces.append(self._unescape_double_quoted_text(start, end))
         return pieces
 
-    def _unescape_double_quoted_text(self, start: int, end: int) -> _Piece:
+    def _unescape_double_quoted_text(self, start: int, end: int) -> _WordPiece:
         text = self.read_text(start, end)
         if "\\" in text:
             text = re.sub(r"\\(\n|[$`\"\\])", lambda found: found[1].strip("\n"), text)
-        return _Piece(text.translate(_PROTECT), is_quoted=True)
+        return _WordPiece(text.translate(_PROTECT), is_quoted=True)
 
-    def _parse_variable_expansion(self, node: Node, is_quoted: bool, depth: int) -> _Piece:
+    def _parse_variable_expansion(self, node: Node, is_quoted: bool, depth: int) -> _WordPiece:
         text = self.read_text(node.start_byte, node.end_byte)
         if text in {"$HOME", "${HOME}"}:
-            return _Piece("~")
+            return _WordPiece("~")
         return self._read_unknown(node, "the variable", is_quoted, depth)
 
-    def _read_unknown(self, node: Node, reason: str, is_quoted: bool, depth: int) -> _Piece:
+    def _read_unknown(self, node: Node, reason: str, is_quoted: bool, depth: int) -> _WordPiece:
         self._read_nested(node, depth + 1)
         shown_text = " ".join(self.read_text(node.start_byte, node.end_byte).split())
         shown_text = shown_text if len(shown_text) <= LONGEST_SHOWN else f"{shown_text[: LONGEST_SHOWN - 1]}…"
-        return _Piece(None, f"{reason} {shown_text}", is_quoted)
+        return _WordPiece(None, f"{reason} {shown_text}", is_quoted)
 
 
-def build_words_from_pieces(pieces: list[_Piece]) -> Iterator[ShellWord]:
+def build_words_from_pieces(pieces: list[_WordPiece]) -> Iterator[ShellWord]:
     """Yield the words that the parts of one word become: several where braces make them."""
     word_texts: list[str] = []
     for piece in pieces:

@@ -9,7 +9,7 @@ from pathlib import Path
 from coordinator.chat import attachments
 from coordinator.errors import NotFound
 from coordinator.models import ChatAttachment, StoredFile
-from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
+from coordinator.sandbox import JobFailed, LimitsExceeded, Overloaded, ProcessLimits, Sandbox
 
 SIDE = 960  # pixels of the longer side: sharp at the size pages show, on screens with two pixels a dot
 # A file of some kilobytes can unpack to gigabytes of pixels; such an image is a file to download.
@@ -19,7 +19,7 @@ TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 _sandbox = Sandbox(
     "coordinator.chat.picture_jobs",
-    Limits(cpu_seconds=5, wall_seconds=15, memory_bytes=768 * 1024 * 1024, fork_each=True),
+    ProcessLimits(cpu_seconds=5, wall_seconds=15, memory_bytes=768 * 1024 * 1024, fork_each=True),
     most_waiting=32,
 )
 

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from coordinator.client import settings
 from coordinator.client.connecting import http_requests
 from coordinator.client.settings import ClientSettings, NotConnected
-from coordinator.client.transcript_locations import TRANSCRIPT_PLACES, TranscriptPlace
+from coordinator.client.transcript_locations import TRANSCRIPT_PLACES, AgentTranscriptLocation
 
 BATCH_BYTES, BATCH_FILES = 8 << 20, 500  # before compression
 LARGEST_ARCHIVE = 24 << 20  # bytes that the server takes
@@ -44,7 +44,7 @@ Stamp = list[int]  # a file's size and time of change, as it was sent
 
 
 @dataclass
-class FoundFile:
+class ChangedTranscript:
     """A transcript that is new or has changed: its path from the agent's home on, and in full."""
 
     name: str
@@ -113,7 +113,7 @@ class TranscriptUploader:
         # Not noted in the file: the next import tries these again, and this one only once they have changed.
         self.refused: dict[str, Stamp] = {}
         self.totals = SentTotals()
-        self.files: dict[str, list[FoundFile]] = {}  # by agent: all that are on the machine
+        self.files: dict[str, list[ChangedTranscript]] = {}  # by agent: all that are on the machine
         self.unsent: dict[str, str] = {}  # by path: why it was not sent
         self.reported_at: float | None = None
         self.is_status_new = False  # something was sent, or refused, that is not reported yet
@@ -198,7 +198,9 @@ class TranscriptUploader:
                 self.connection.url, "/api/transcripts", self.connection.key, body
             )
 
-    def find_changed_transcripts(self, transcript_place: TranscriptPlace) -> tuple[list[FoundFile], int]:
+    def find_changed_transcripts(
+        self, transcript_place: AgentTranscriptLocation
+    ) -> tuple[list[ChangedTranscript], int]:
         """Return the files that are new or have changed, oldest first, and how many others there are.
 
         Oldest first: what a resumed session copied from an earlier one is met in the earlier one first.
@@ -214,7 +216,7 @@ class TranscriptUploader:
             if path.endswith(".db"):
                 with contextlib.suppress(OSError):
                     stamp[1] = max(stamp[1], os.stat(f"{path}-wal").st_mtime_ns)
-            file = FoundFile(name, path, stamp)
+            file = ChangedTranscript(name, path, stamp)
             files.append(file)
             if self.sent.get(path) == stamp:
                 unchanged += 1
@@ -222,7 +224,7 @@ class TranscriptUploader:
                 changed_files.append(file)
         return sorted(changed_files, key=lambda file: (file.stamp[1], file.path)), unchanged
 
-    def send_files(self, agent: str, changed_files: list[FoundFile]) -> None:
+    def send_files(self, agent: str, changed_files: list[ChangedTranscript]) -> None:
         """Send files in batches, and note what the server has taken after each."""
         sent_bytes, all_bytes = 0, sum(file.stamp[0] for file in changed_files)
         for batch in iterate_transcript_batches(changed_files):
@@ -232,7 +234,7 @@ class TranscriptUploader:
             sent_bytes += sum(file.stamp[0] for file in batch)
         self.print_upload_progress(agent, None, all_bytes)
 
-    def send_transcript_batch(self, agent: str, batch: list[FoundFile]) -> None:
+    def send_transcript_batch(self, agent: str, batch: list[ChangedTranscript]) -> None:
         """Send files in one archive. One that cannot be read is named, and tried again with the next import.
 
         Of an archive that the server refuses each file is sent by itself, so that one file keeps no other back.
@@ -269,11 +271,11 @@ class TranscriptUploader:
         self.totals.files += len(batch)
         self.sent |= {file.path: file.stamp for file in batch}
 
-    def send_transcripts_one_by_one(self, agent: str, batch: list[FoundFile]) -> None:
+    def send_transcripts_one_by_one(self, agent: str, batch: list[ChangedTranscript]) -> None:
         for file in batch:
             self.send_transcript_batch(agent, [file])
 
-    def report_unsendable_file(self, file: FoundFile, problem: str) -> None:
+    def report_unsendable_file(self, file: ChangedTranscript, problem: str) -> None:
         """Name a file that cannot be sent, and do not count it as sent."""
         self.record_unsent_file_problem(file.path, problem)
         self.refused[file.path] = file.stamp
@@ -336,9 +338,9 @@ class TranscriptUploader:
         sys.stdout.flush()
 
 
-def iterate_transcript_batches(changed_files: list[FoundFile]) -> Iterator[list[FoundFile]]:
+def iterate_transcript_batches(changed_files: list[ChangedTranscript]) -> Iterator[list[ChangedTranscript]]:
     """Yield files together up to a size; a large one alone."""
-    batch: list[FoundFile] = []
+    batch: list[ChangedTranscript] = []
     size = 0
     for file in changed_files:
         if batch and (size + file.stamp[0] > BATCH_BYTES or len(batch) >= BATCH_FILES):
@@ -354,7 +356,7 @@ def iterate_transcript_batches(changed_files: list[FoundFile]) -> Iterator[list[
 COMPANIONS = ("{stem}.meta.json", "{folder}/../.project_root", "{folder}/../../.project_root")
 
 
-def pack_transcripts_as_zip(batch: list[FoundFile]) -> tuple[bytes, dict[str, str]]:
+def pack_transcripts_as_zip(batch: list[ChangedTranscript]) -> tuple[bytes, dict[str, str]]:
     """Return the files, and what is looked up beside them, as a zip archive, and why files of the batch are not in it.
 
     One that has gone is left out without a word.

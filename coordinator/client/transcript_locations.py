@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 
-class TranscriptPlace:
+class AgentTranscriptLocation:
     """One agent's: `folders` of the home that the variable `home_in` names, else of `home` in the person's own.
 
     `is_transcript` judges a path with slashes, from that home on.
@@ -44,23 +44,25 @@ class TranscriptPlace:
 TRANSCRIPT_PLACES = {
     place.name: place
     for place in (
-        TranscriptPlace("claude-code", "CLAUDE_CONFIG_DIR", ".claude", ("projects",), r"\.jsonl$"),
-        TranscriptPlace(
+        AgentTranscriptLocation("claude-code", "CLAUDE_CONFIG_DIR", ".claude", ("projects",), r"\.jsonl$"),
+        AgentTranscriptLocation(
             "codex", "CODEX_HOME", ".codex", ("sessions", "archived_sessions"), r"/rollout-[^/]+\.jsonl$"
         ),
-        TranscriptPlace(
+        AgentTranscriptLocation(
             "gemini",
             "GEMINI_CLI_HOME",
             "",
             (".gemini/tmp",),
             r"/session-[^/]*\.jsonl?$|/chats/[^/]+/[^/]+\.jsonl$",
         ),
-        TranscriptPlace("opencode", "XDG_DATA_HOME", ".local/share", ("opencode",), r"/opencode[^/]*\.db$"),
-        TranscriptPlace(
+        AgentTranscriptLocation(
+            "opencode", "XDG_DATA_HOME", ".local/share", ("opencode",), r"/opencode[^/]*\.db$"
+        ),
+        AgentTranscriptLocation(
             "copilot", "COPILOT_HOME", ".copilot", ("session-state",), r"session-state/[^/]+/events\.jsonl$"
         ),
-        TranscriptPlace("kilo", "XDG_DATA_HOME", ".local/share", ("kilo",), r"/kilo[^/]*\.db$"),
-        TranscriptPlace(
+        AgentTranscriptLocation("kilo", "XDG_DATA_HOME", ".local/share", ("kilo",), r"/kilo[^/]*\.db$"),
+        AgentTranscriptLocation(
             "qwen-code",
             "",
             ".qwen",

@@ -439,7 +439,7 @@ class ClaudeCodeDialect(Dialect):
             call.tool_input or {},
         )
         reason = f"Answered by {approved_by} in Signalbox."
-        if not isinstance(question, questions.AskedQuestions):
+        if not isinstance(question, questions.AgentQuestions):
             mode = MODES.get(answer.get(questions.MODE))
             modes = [{"type": "setMode", "mode": mode, "destination": "session"}] if mode else []
             return self.build_decision_reply(

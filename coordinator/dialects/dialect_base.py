@@ -354,7 +354,7 @@ class Dialect(ABC):
         """
         approved_by, added = settled.get("approved_by") or "somebody", settled["answer"]
         question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
-        if not isinstance(question, questions.AskedQuestions):
+        if not isinstance(question, questions.AgentQuestions):
             return self.build_decision_reply(hook.name, ALLOW, f"Approved by {approved_by} in Signalbox.", {})
         described = questions.describe_answers_for_agent(question, added.get(questions.ANSWERED))
         answer_text = ANSWERED_BY.format(approved_by, described) if described else NOT_FITTING

@@ -326,7 +326,7 @@ class OpenCodeDialect(Dialect):
     ) -> AgentReply | None:
         """Return a person's answer: as OpenCode's own prompt gives it, where that stands already."""
         question = questions.parse_question_of_tool_call(call.tool, call.tool_input)
-        if hook.name != QUESTION or not isinstance(question, questions.AskedQuestions):
+        if hook.name != QUESTION or not isinstance(question, questions.AgentQuestions):
             return super().reply_with_question_answer(hook, call, settled)
         answers = questions.build_answer_lists(question, settled["answer"].get(questions.ANSWERED))
         if answers is None:

@@ -37,7 +37,7 @@ class SessionReport:
 
 
 @dataclass(slots=True)
-class ReadingNotes:
+class OmittedRecordCounts:
     """What of an export was left out, by emitter, kind and name. Its sender is told, and so are people."""
 
     omissions: Counter[tuple[TelemetryEmitter, OmissionKind, str]] = field(default_factory=Counter)
@@ -88,7 +88,7 @@ def parse_otlp_integer(value: Any) -> int:
     return int(value)
 
 
-def convert_otlp_attributes_to_dict(pairs: Any, notes: ReadingNotes | None = None) -> dict[str, Any]:
+def convert_otlp_attributes_to_dict(pairs: Any, notes: OmittedRecordCounts | None = None) -> dict[str, Any]:
     """Return OTLP's list of pairs as an object. One that cannot be read is left out, and noted."""
     plain_values: dict[str, Any] = {}
     for pair in pairs if isinstance(pairs, list) else []:
@@ -116,7 +116,7 @@ def parse_nanoseconds(value: Any) -> int:
 
 
 def iterate_otlp_records(
-    request: Any, outer: str, middle: str, inner: str, notes: ReadingNotes
+    request: Any, outer: str, middle: str, inner: str, notes: OmittedRecordCounts
 ) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
     """Yield each record of a request with its resource's attributes and the name of the library that made it."""
     for group in otlp_list_field(replace_unstorable_text(request), outer):

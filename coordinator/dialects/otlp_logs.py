@@ -22,7 +22,7 @@ from coordinator.dialects.hooks import (
 )
 from coordinator.dialects.otlp_common import (
     BY_PREFIX,
-    ReadingNotes,
+    OmittedRecordCounts,
     SessionReport,
     convert_otlp_attributes_to_dict,
     fallback_session_name,
@@ -60,14 +60,14 @@ STARTING = frozenset(
 
 
 def convert_otlp_logs_to_reports(
-    request: Any, now: datetime, notes: ReadingNotes | None = None
+    request: Any, now: datetime, notes: OmittedRecordCounts | None = None
 ) -> list[SessionReport]:
     """Return the session reports of an ExportLogsServiceRequest; records without a session are left out.
 
     `notes` gets what could not be read.
     """
     reports: list[SessionReport] = []
-    notes = notes if notes is not None else ReadingNotes()
+    notes = notes if notes is not None else OmittedRecordCounts()
     spans: dict[tuple[str, str], list[TelemetryRecord]] = {}
     for resource, scope, fields in iterate_otlp_records(
         request, "resourceLogs", "scopeLogs", "logRecords", notes
@@ -81,7 +81,7 @@ def convert_otlp_logs_to_reports(
 
 
 def parse_log_record(
-    resource: dict[str, Any], scope: str, fields: dict[str, Any], notes: ReadingNotes
+    resource: dict[str, Any], scope: str, fields: dict[str, Any], notes: OmittedRecordCounts
 ) -> TelemetryRecord:
     """Return a log record; one that is a message to a model or by it has it as its event."""
     attributes = convert_otlp_attributes_to_dict(otlp_list_field(fields, "attributes"), notes)

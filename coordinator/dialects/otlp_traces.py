@@ -21,7 +21,7 @@ from coordinator.dialects.hooks import (
     wrap_as_object,
 )
 from coordinator.dialects.otlp_common import (
-    ReadingNotes,
+    OmittedRecordCounts,
     SessionReport,
     convert_otlp_attributes_to_dict,
     fallback_session_name,
@@ -75,13 +75,13 @@ MAX_SPAN_EVENTS = 1_000  # of one span; the last ones are read
 
 
 def convert_otlp_traces_to_reports(
-    request: Any, now: datetime, notes: ReadingNotes | None = None
+    request: Any, now: datetime, notes: OmittedRecordCounts | None = None
 ) -> list[SessionReport]:
     """Return the session reports of an ExportTraceServiceRequest; spans that are not an agent's are left out.
 
     `notes` gets what could not be read, and spans about agents or models that are not understood.
     """
-    notes = notes if notes is not None else ReadingNotes()
+    notes = notes if notes is not None else OmittedRecordCounts()
     spans = [
         parse_otlp_span(*otlp_record, notes)
         for otlp_record in iterate_otlp_records(request, "resourceSpans", "scopeSpans", "spans", notes)
@@ -119,7 +119,7 @@ def convert_otlp_traces_to_reports(
 
 
 def parse_otlp_span(
-    resource: dict[str, Any], scope: str, span: dict[str, Any], notes: ReadingNotes
+    resource: dict[str, Any], scope: str, span: dict[str, Any], notes: OmittedRecordCounts
 ) -> TelemetryRecord:
     """Return a span as a record. What its error says is taken from its status, else from the exception it reports."""
     status = span.get("status") if isinstance(span.get("status"), dict) else {}

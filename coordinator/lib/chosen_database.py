@@ -13,7 +13,7 @@ NAME = "database.url"
 
 
 def read_database_url_from_folder(folder: Path) -> str:
-    """Return the URL that the data folder names, or nothing. Raises NotPrivate, OSError."""
+    """Return the URL that the data folder names, or nothing. Raises PathNotPrivate, OSError."""
     path = folder / NAME
     private_files.make_file_private(path)
     try:

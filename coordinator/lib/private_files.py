@@ -19,12 +19,12 @@ FOLDER, FILE = 0o700, 0o600
 OTHERS = 0o077
 
 
-class NotPrivate(Exception):
+class PathNotPrivate(Exception):
     """Somebody else could read or replace it, and we cannot change that. The text says what to do."""
 
 
 def make_folder_private(path: Path) -> None:
-    """Make the folder, or take every right to it from others. Raises NotPrivate, OSError."""
+    """Make the folder, or take every right to it from others. Raises PathNotPrivate, OSError."""
     path.mkdir(mode=FOLDER, parents=True, exist_ok=True)
     require_path_owned_by_user(path.resolve())
     require_unreplaceable_path(path)
@@ -32,7 +32,7 @@ def make_folder_private(path: Path) -> None:
 
 
 def make_file_private(path: Path) -> None:
-    """Take every right to a file from others; nothing where it is not there. Raises NotPrivate, OSError."""
+    """Take every right to a file from others; nothing where it is not there. Raises PathNotPrivate, OSError."""
     if path.is_symlink():
         require_unreplaceable_path(path)
     if path.exists():
@@ -50,13 +50,13 @@ def make_tree_private(path: Path) -> None:
 
 
 def restrict_permissions(path: Path, mode: int) -> None:
-    """Set `mode` on what others have a right to. Raises NotPrivate."""
+    """Set `mode` on what others have a right to. Raises PathNotPrivate."""
     require_path_owned_by_user(path)
     if not path.stat().st_mode & OTHERS:
         return
     path.chmod(mode)
     if path.stat().st_mode & OTHERS:
-        raise NotPrivate(
+        raise PathNotPrivate(
             f"Other users can access {path}, and its file system has no permissions. Choose a folder on another disk."
         )
 
@@ -65,30 +65,32 @@ def require_path_owned_by_user(path: Path) -> None:
     owner = path.stat().st_uid
     if owner != os.geteuid():
         name = user_name(owner)
-        raise NotPrivate(
+        raise PathNotPrivate(
             f"{path} belongs to {name}, and this process runs as {user_name(os.geteuid())}. "
             f"Run it as {name}, or give the whole folder to the user that runs Signalbox (chown -R)."
         )
 
 
 def require_unreplaceable_path(path: Path) -> None:
-    """Raise NotPrivate where somebody else could put another file or folder in the place of `path`."""
+    """Raise PathNotPrivate where somebody else could put another file or folder in the place of `path`."""
     absolute = path.absolute()
     ways = dict.fromkeys((*absolute.parents, *absolute.resolve().parents))
     for above in ways:
         if not (CODE.is_relative_to(above) and not above.is_symlink()) and (
             folder_problem := find_folder_permission_problem(above)
         ):
-            raise NotPrivate(
+            raise PathNotPrivate(
                 f"Others could replace {path}: {above} {folder_problem}. {suggest_folder_permission_fix(above)}"
             )
     for folder in (absolute, *absolute.parents):
         if folder.is_symlink() and folder.lstat().st_uid not in list_trusted_users():
-            raise NotPrivate(f"{folder} is a link that {user_name(folder.lstat().st_uid)} made. Remove it.")
+            raise PathNotPrivate(
+                f"{folder} is a link that {user_name(folder.lstat().st_uid)} made. Remove it."
+            )
 
 
 def require_directory_safe_from_others(path: Path) -> None:
-    """Raise NotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
+    """Raise PathNotPrivate where somebody else could replace `path`, or put a file beside it: SQLite believes its own.
 
     A folder of ours that others may write to is closed.
     """
@@ -97,7 +99,7 @@ def require_directory_safe_from_others(path: Path) -> None:
     if status.st_uid == os.geteuid() and status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         folder.chmod(stat.S_IMODE(status.st_mode) & ~0o022)
     elif status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:
-        raise NotPrivate(f"Everybody can write to {folder}. Choose a folder of your own.")
+        raise PathNotPrivate(f"Everybody can write to {folder}. Choose a folder of your own.")
     require_unreplaceable_path(path)
 
 

@@ -26,7 +26,7 @@ from coordinator.policy.limits.budgets import USED_UP, convert_budget_row
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import request_context
 from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
-from coordinator.policy.requests.questions import AskedQuestions, describe_how_agent_asks
+from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
 from coordinator.secrets.masking import mask_secrets, shorten_mask_digests
 from coordinator.sessions import titles
 
@@ -211,7 +211,7 @@ def describe_who_requests_what(request: PermissionRequest, verb: str) -> str:
 def describe_question(request: PermissionRequest) -> str:
     """Return what a request asks in words, with the choices; nothing where it is no question or a plan."""
     asked_question = question_requests.parse_question_of_request(request)
-    if not isinstance(asked_question, AskedQuestions):
+    if not isinstance(asked_question, AgentQuestions):
         return ""
     lines = [asked_question.title] if asked_question.title else []
     for question in asked_question.questions:

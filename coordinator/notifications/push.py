@@ -35,7 +35,7 @@ from coordinator.policy.deciders.waiting import load_waiting_for_person
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.approvals import format_request_instant, requester_name
 from coordinator.policy.requests.judged_content import judged_card_digest
-from coordinator.policy.requests.questions import AskedQuestions, describe_how_agent_asks
+from coordinator.policy.requests.questions import AgentQuestions, describe_how_agent_asks
 from coordinator.policy.requests.request_headlines import build_permission_request_headline
 from coordinator.secrets import keyring
 from coordinator.sessions import titles
@@ -198,7 +198,7 @@ def request_push_title_and_body(request: PermissionRequest) -> tuple[str, str]:
 def question_choices_for_notification(request: PermissionRequest) -> dict[str, list[str]]:
     """Return the choices of a question that one press answers, as a notification offers them."""
     question = question_requests.parse_question_of_request(request)
-    if not isinstance(question, AskedQuestions) or not question.is_one_tap:
+    if not isinstance(question, AgentQuestions) or not question.is_one_tap:
         return {}
     choices = question.questions[0].choices[:MOST_OFFERED_CHOICES]
     if len(choices) < len(question.questions[0].choices):

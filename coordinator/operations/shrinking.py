@@ -32,7 +32,7 @@ CHECKPOINT_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class FileRoom:
+class SqliteFileSpace:
     """What is used and what is free in SQLite's file, in bytes."""
 
     used: int
@@ -57,7 +57,7 @@ class ShrinkOutcome:
     seconds: float
 
 
-def measure_sqlite_file_space() -> FileRoom:
+def measure_sqlite_file_space() -> SqliteFileSpace:
     """Return how much of SQLite's file is used and free."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -65,7 +65,7 @@ def measure_sqlite_file_space() -> FileRoom:
             " FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()"
         )
         pages, free, size = cursor.fetchone()
-    return FileRoom((pages - free) * size, free * size)
+    return SqliteFileSpace((pages - free) * size, free * size)
 
 
 def require_sqlite() -> None:
@@ -74,7 +74,7 @@ def require_sqlite() -> None:
         raise Conflict("Only a SQLite file is shrunk. PostgreSQL gives room back by itself (autovacuum).")
 
 
-def require_shrinkable_file(file_room: FileRoom, longest_wait: float) -> None:
+def require_shrinkable_file(file_room: SqliteFileSpace, longest_wait: float) -> None:
     """Raise Conflict, with what to do, where the file cannot be shrunk now."""
     folder = sqlite_files()[0].parent
     needed = 2 * file_room.used + SPARE_BYTES  # a copy, and the log through which it becomes the file

@@ -36,7 +36,7 @@ class OutputTail:
         return strip_control_codes(self._kept)
 
 
-class AgentLines:
+class AgentJsonLineStream:
     """What `acp.connection.Connection` sends and receives through: one JSON object a line.
 
     `room` is awaited before each message is read, so that an agent waits while there is no room for what it says.

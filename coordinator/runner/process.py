@@ -12,7 +12,7 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from coordinator.client.message_lines import READ_BYTES
-from coordinator.runner.agent_jsonrpc import AgentLines, OutputTail
+from coordinator.runner.agent_jsonrpc import AgentJsonLineStream, OutputTail
 from coordinator.runner.environment import MARK
 from coordinator.runner.errors import AgentFailed
 from coordinator.runner.guarded_processes import ChildProcess, ProcessGuard
@@ -48,7 +48,7 @@ class AgentProcess:
         self._process = process
         self._mark = mark
         self._output_tail = OutputTail()
-        self._lines = AgentLines(
+        self._lines = AgentJsonLineStream(
             process.stdout,
             process.stdin,
             wait_for_capacity=wait_for_capacity,

@@ -9,7 +9,7 @@ import msgspec
 
 from coordinator.errors import BadRequest, ServiceBusy
 from coordinator.runs import schemas
-from coordinator.sandbox import JobFailed, Limits, LimitsExceeded, Overloaded, Sandbox
+from coordinator.sandbox import JobFailed, LimitsExceeded, Overloaded, ProcessLimits, Sandbox
 
 # What an agent takes that does not say: as the newest coordinator has it.
 PROMPT_ALONE: dict[str, Any] = {
@@ -50,7 +50,7 @@ VALIDATION_WAIT_SECONDS = 0.2  # for the place of the order before: each waits i
 
 _sandbox = Sandbox(
     "coordinator.runs.schema_jobs",
-    Limits(cpu_seconds=0.25, wall_seconds=1.0, memory_bytes=512 * 1024 * 1024, fork_each=True),
+    ProcessLimits(cpu_seconds=0.25, wall_seconds=1.0, memory_bytes=512 * 1024 * 1024, fork_each=True),
 )
 _sandbox_place = threading.Lock()  # one thread at most waits for the child, however many orders come
 

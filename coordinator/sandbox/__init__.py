@@ -7,7 +7,7 @@ through one socket. `process.Sandbox` is this side, `child.main` the other; `fra
 
 from __future__ import annotations
 
-from coordinator.sandbox.limits import Limits
+from coordinator.sandbox.limits import ProcessLimits
 from coordinator.sandbox.process import (
     JobFailed,
     JobResult,
@@ -17,4 +17,12 @@ from coordinator.sandbox.process import (
     SandboxError,
 )
 
-__all__ = ["JobFailed", "JobResult", "Limits", "LimitsExceeded", "Overloaded", "Sandbox", "SandboxError"]
+__all__ = [
+    "JobFailed",
+    "JobResult",
+    "LimitsExceeded",
+    "Overloaded",
+    "ProcessLimits",
+    "Sandbox",
+    "SandboxError",
+]

@@ -14,7 +14,7 @@ from functools import partial
 from coordinator.sandbox import frames
 from coordinator.sandbox.limits import (
     JobTimeout,
-    Limits,
+    ProcessLimits,
     confine_process,
     forbid_processes_files_and_network,
     set_job_timers,
@@ -26,7 +26,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of one job's data
 DONE, OVER, FAILED = "done", "over", "failed"
 
 
-def main(module: str, limits: Limits) -> None:
+def main(module: str, limits: ProcessLimits) -> None:
     """Confine this process, then answer the jobs of `module` (its JOBS, by name) on stdin until that is closed."""
     jobs: Mapping[str, Job] = importlib.import_module(module).JOBS
     confine_process(limits)
@@ -38,7 +38,7 @@ def main(module: str, limits: Limits) -> None:
             write_to_stdout(answer_sandbox_job(jobs, limits, frame))
 
 
-def answer_sandbox_job_in_fork(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> None:
+def answer_sandbox_job_in_fork(jobs: Mapping[str, Job], limits: ProcessLimits, frame: frames.Frame) -> None:
     child = os.fork()
     if child == 0:
         forbid_processes_files_and_network(reading=False)  # the next job is not for this one
@@ -49,7 +49,7 @@ def answer_sandbox_job_in_fork(jobs: Mapping[str, Job], limits: Limits, frame: f
         write_to_stdout(frames.pack_frame({"status": OVER, "ticket": frame[0].get("ticket")}))
 
 
-def answer_sandbox_job(jobs: Mapping[str, Job], limits: Limits, frame: frames.Frame) -> bytes:
+def answer_sandbox_job(jobs: Mapping[str, Job], limits: ProcessLimits, frame: frames.Frame) -> bytes:
     """Return the answer to a job as a frame; whatever it raises becomes OVER or FAILED."""
     facts, body = frame
     ticket = facts.pop("ticket", None)

@@ -16,7 +16,7 @@ NOBODY = 65534  # the user and group that own nothing, on every system that has 
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """Limits of one child process.
 
     `cpu_seconds` and `wall_seconds` are for each job; the kernel ends the process at either. `memory_bytes` is all
@@ -34,7 +34,7 @@ class JobTimeout(BaseException):
     """The time that `limit_cpu_time` gave is used up. No `except Exception` of a library swallows it."""
 
 
-def confine_process(limits: Limits) -> None:
+def confine_process(limits: ProcessLimits) -> None:
     """Give up privileges, priority, files and memory beyond `limits`, for good.
 
     Limits that the system does not have are left out.
@@ -81,7 +81,7 @@ def is_file_open(number: int) -> bool:
 
 
 @contextmanager
-def set_job_timers(limits: Limits) -> Iterator[None]:
+def set_job_timers(limits: ProcessLimits) -> Iterator[None]:
     """Have the kernel end this process where the block takes longer than `limits`: its signals are not caught."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limits.cpu_seconds)
     signal.setitimer(signal.ITIMER_REAL, limits.wall_seconds)

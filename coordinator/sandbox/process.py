@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.sandbox import frames
-from coordinator.sandbox.limits import Limits
+from coordinator.sandbox.limits import ProcessLimits
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Sandbox:
     It is started by the first job, and again after it ended. Threads may share one; after a fork it starts anew.
     """
 
-    def __init__(self, module: str, limits: Limits, *, most_waiting: int = 64) -> None:
+    def __init__(self, module: str, limits: ProcessLimits, *, most_waiting: int = 64) -> None:
         self.module = module
         self.limits = limits
         self.most_waiting = most_waiting
@@ -179,7 +179,7 @@ class Sandbox:
 class SandboxChild:
     """One running child process and the socket to it."""
 
-    def __init__(self, module: str, limits: Limits) -> None:
+    def __init__(self, module: str, limits: ProcessLimits) -> None:
         self.socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(  # noqa: S603 # our own interpreter and module
@@ -225,5 +225,5 @@ class SandboxChild:
         self.process.wait()
 
 
-def encode_sandbox_limits(limits: Limits) -> str:
+def encode_sandbox_limits(limits: ProcessLimits) -> str:
     return json.dumps(asdict(limits))

@@ -16,8 +16,8 @@ from coordinator.models import Event, EventContext, Session
 from coordinator.models.agent_names import expand_agent_name
 from coordinator.search.index import (
     IndexWalkResult,
-    Place,
     SearchLimits,
+    SearchPosition,
     count_events_longer_than_index,
     find_events_by_reading_full_texts,
     find_newest_matching_events,
@@ -118,11 +118,13 @@ class EventHitPage:
     """
 
     hits: list[EventHit]
-    before: Place | None
+    before: SearchPosition | None
     looked_until: datetime | None = None
 
 
-def search_events(question: SearchQuery, *, before: Place | None = None, limit: int = PAGE) -> EventHitPage:
+def search_events(
+    question: SearchQuery, *, before: SearchPosition | None = None, limit: int = PAGE
+) -> EventHitPage:
     """Return what answers the question, newest events first; nothing where no word was asked for."""
     if not question.search_terms:
         return EventHitPage([], None)
@@ -175,7 +177,7 @@ def count_events_with_unindexed_text(question: SearchQuery) -> int:
     return 0 if scope is None else count_events_longer_than_index(*scope)
 
 
-def walk_search_index(question: SearchQuery, before: Place | None, limit: int) -> IndexWalkResult:
+def walk_search_index(question: SearchQuery, before: SearchPosition | None, limit: int) -> IndexWalkResult:
     scope = build_search_labels_and_limits(question, before)
     if scope is None:
         return IndexWalkResult([])
@@ -184,7 +186,7 @@ def walk_search_index(question: SearchQuery, before: Place | None, limit: int) -
 
 
 def build_search_labels_and_limits(
-    question: SearchQuery, before: Place | None
+    question: SearchQuery, before: SearchPosition | None
 ) -> tuple[list[list[SearchTerm]], SearchLimits] | None:
     """Return where the question looks, as labels and limits; None where no event can be."""
     groups: list[list[SearchTerm]] = [[term] for term in question.search_terms_for_fact_labels]
@@ -213,7 +215,7 @@ def load_session_first_and_last_instant(session_id: str) -> tuple[int, int] | No
     return None if first is None or last is None else (first, last)
 
 
-def datetime_of_search_position(position: Place | None) -> datetime | None:
+def datetime_of_search_position(position: SearchPosition | None) -> datetime | None:
     """Return when what is at a place happened."""
     if position is None:
         return None

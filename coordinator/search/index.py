@@ -63,7 +63,7 @@ SPANS_AT_ONCE = 2_000
 Group = Sequence[SearchTerm]  # one of these must be found
 
 
-class Place(NamedTuple):
+class SearchPosition(NamedTuple):
     """Where a search has come to: everything that happened later was looked at, and of this instant higher ids."""
 
     at_us: int
@@ -76,17 +76,17 @@ class Place(NamedTuple):
 _PLACE = re.compile(r"(-?[0-9]{1,18})-([0-9]{1,18})")
 
 
-def parse_search_position(text: str) -> Place | None:
+def parse_search_position(text: str) -> SearchPosition | None:
     """Return the place that a query string names; None for none."""
     match = _PLACE.fullmatch(text)
-    return Place(int(match[1]), int(match[2])) if match else None
+    return SearchPosition(int(match[1]), int(match[2])) if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
     """Beside words: what is before a place, instants (µs) from `since` until before `until`, and an agent's names."""
 
-    before: Place | None = None
+    before: SearchPosition | None = None
     since: int | None = None
     until: int | None = None
     agent_names: tuple[str, ...] = ()
@@ -100,11 +100,11 @@ class IndexWalkResult:
     """Ids, newest first. `reached` is the place down to which was looked; None if that is everything."""
 
     ids: list[int]
-    reached: Place | None = None
+    reached: SearchPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TimeStretch:
+class IndexedTimeRange:
     """The spans from `low` until before `high`, with how many indexed events they have."""
 
     low: int
@@ -112,8 +112,8 @@ class TimeStretch:
     events: int
 
     @property
-    def start(self) -> Place:
-        return Place(self.low * SPAN_MICROSECONDS, 0)
+    def start(self) -> SearchPosition:
+        return SearchPosition(self.low * SPAN_MICROSECONDS, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,7 @@ class IndexWalker:
         return time.monotonic() >= self.until
 
     def walk_events_in_index_groups(
-        self, groups: Sequence[Group], top: Place | None, limit: int
+        self, groups: Sequence[Group], top: SearchPosition | None, limit: int
     ) -> IndexWalkResult:
         """Walk through what has the groups, from below `top`."""
         ids: list[int] = []
@@ -284,7 +284,7 @@ class IndexWalker:
             rows = query_index_in_time_stretch(groups, self.limits, stretch, top, limit - len(ids))
             ids += [pk for _, pk in rows]
             if len(ids) == limit:
-                return IndexWalkResult(ids, Place(*rows[-1]))
+                return IndexWalkResult(ids, SearchPosition(*rows[-1]))
             most = self.max_events_for_next_stretch((time.monotonic() - started_at) / max(1, stretch.events))
             following = (
                 stretches.plan_next_time_stretch(min(next(sizes), most))
@@ -307,7 +307,7 @@ class IndexWalker:
         self,
         groups: Sequence[Group],
         terms: Sequence[SearchTerm],
-        top: Place | None,
+        top: SearchPosition | None,
         limit: int,
         most: int | None,
     ) -> IndexWalkResult:
@@ -342,7 +342,7 @@ class IndexWalker:
 class StretchPlanner:
     """Gives stretches of time, newest first, that have as many events as they should have, or a span more."""
 
-    def __init__(self, limits: SearchLimits, top: Place | None) -> None:
+    def __init__(self, limits: SearchLimits, top: SearchPosition | None) -> None:
         # Before the first event of an instant is what happened earlier: maybe nothing of the instant's own span.
         tops = [] if top is None else [time_span_number_of_instant(top.at_us - (top.event_id == 0)) + 1]
         tops += [] if limits.until is None else [time_span_number_of_instant(limits.until) + 1]
@@ -356,7 +356,7 @@ class StretchPlanner:
         )
         self.ahead = next(self.spans, None)
 
-    def plan_next_time_stretch(self, events: int) -> TimeStretch | None:
+    def plan_next_time_stretch(self, events: int) -> IndexedTimeRange | None:
         """Return the next stretch; None where there is no further event."""
         if self.ahead is None:
             return None
@@ -365,7 +365,7 @@ class StretchPlanner:
         while self.ahead is not None and (low == high or total + self.ahead[1] <= events):
             low, total = self.ahead[0], total + self.ahead[1]
             self.ahead = next(self.spans, None)
-        return TimeStretch(low, high, total)
+        return IndexedTimeRange(low, high, total)
 
 
 def iterate_time_spans_with_event_counts(
@@ -387,7 +387,11 @@ def iterate_time_spans_with_event_counts(
 
 
 def query_index_in_time_stretch(
-    groups: Sequence[Group], limits: SearchLimits, stretch: TimeStretch, top: Place | None, limit: int
+    groups: Sequence[Group],
+    limits: SearchLimits,
+    stretch: IndexedTimeRange,
+    top: SearchPosition | None,
+    limit: int,
 ) -> list[tuple[int, int]]:
     """Return the newest events of one stretch that match, each with its instant."""
     spans = [SearchTerm((word,)) for word in index_lexemes_covering_time_spans(stretch.low, stretch.high)]
@@ -417,12 +421,12 @@ def query_index_in_time_stretch(
     return rows
 
 
-def load_event_search_position(event_id: int) -> Place:
+def load_event_search_position(event_id: int) -> SearchPosition:
     """Return an event's place in the order of results."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT instant_us FROM event_context WHERE event_id = %s", [event_id])
         row = cursor.fetchone()
-    return Place(row[0] if row else 0, event_id)
+    return SearchPosition(row[0] if row else 0, event_id)
 
 
 def filter_events_by_text_patterns(

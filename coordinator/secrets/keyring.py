@@ -117,7 +117,7 @@ def load_or_create_keyring() -> CredentialKeyring:
         private_files.make_file_private(file)
         status = file.stat()
         return parse_keyring_file(str(file), status.st_mtime_ns, status.st_ino)
-    except (OSError, private_files.NotPrivate, ValueError) as problem:
+    except (OSError, private_files.PathNotPrivate, ValueError) as problem:
         raise KeyringUnusable(
             f"The keys of the stored credentials, {file}, cannot be used: {problem}"
         ) from None

@@ -33,7 +33,7 @@ def call_start_deduplication_origin(call_id: str, tool_input: Any) -> str:
     return f"mcp call begins {digest} {call_id}"
 
 
-class KnownSession(NamedTuple):
+class RecordedHookSession(NamedTuple):
     """A session of ours for one of an agent's.
 
     `complete`: it is known where that runs; `driven`: a runner drives it; `is_new`: it was made just now.

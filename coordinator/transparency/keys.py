@@ -34,7 +34,7 @@ def load_audit_signer() -> NoteSigner:
             create_audit_key_file(file, NoteSigner.generate_note_signer(find_log_origin()))
         private_files.make_file_private(file)
         signer = NoteSigner.parse(file.read_text())
-    except (OSError, private_files.NotPrivate, NoteError) as problem:
+    except (OSError, private_files.PathNotPrivate, NoteError) as problem:
         raise KeyUnusable(f"The audit log's key {file} cannot be used: {problem}") from None
     if load_log_verifiers() and signer.name != find_log_origin():
         raise KeyUnusable(

@@ -23,7 +23,7 @@ from coordinator.models.agent_names import agent_labels_by_id
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
 
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
@@ -34,7 +34,7 @@ class ApiKeyForm(forms.Form):
         choices=[(scope, f"{scope}: {allowed}") for scope, allowed in WHAT_SCOPES_ALLOW.items()],
         widget=forms.CheckboxSelectMultiple,
     )
-    agent_id = KeptChoiceField(
+    agent_id = StoredChoiceField(
         label="Agent",
         required=False,
         help_text="Whom the key speaks for, and whose sessions and chat it reaches. A key of scope agent without "

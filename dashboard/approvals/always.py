@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from coordinator.actions.approvals.always_allow import LastingAnswer
+from coordinator.actions.approvals.always_allow import PermanentApproval
 from coordinator.actions.policy import grants
 from coordinator.dialects.dialect_registry import find_call_subject
 from coordinator.errors import Conflict, UnprocessableRequest
@@ -178,7 +178,7 @@ class AcceptedOffer:
     """What a person accepts: the digest of the request they saw, what shall stand, and the number of the new rule."""
 
     judged: str
-    answer: LastingAnswer
+    answer: PermanentApproval
     number: int
 
 
@@ -203,13 +203,13 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
     if name != row.request_id:
         raise UnprocessableRequest("This page was made for another request. Reload it.")
     if rule is None:
-        return AcceptedOffer(judged, LastingAnswer(edits=edits), 0)
+        return AcceptedOffer(judged, PermanentApproval(edits=edits), 0)
     saved = tool_rules.load_saved_tool_rules()
     if tool_rules.tool_rules_version(saved) != version:
         raise Conflict("The rules have changed since this page was loaded. Check the new offer.")
     rules = [*saved[: rule_number - 1], rule, *saved[rule_number - 1 :]]
     numbered = tuple(replace(one, number=number) for number, one in enumerate(rules, 1))
-    return AcceptedOffer(judged, LastingAnswer(numbered, version, edits), rule_number)
+    return AcceptedOffer(judged, PermanentApproval(numbered, version, edits), rule_number)
 
 
 def build_rule_from_values(values: list[Any]) -> DecisionRule:

@@ -24,14 +24,14 @@ from coordinator.policy.requests.questions import (
     MAX_QUESTIONS,
     MODE,
     OPTION,
+    AddressRequest,
     AgentOption,
-    AskedAddress,
-    AskedOptions,
-    AskedPlan,
-    AskedQuestions,
-    GivenAnswer,
+    AgentQuestions,
+    OptionsQuestion,
     PlanMode,
+    PlanReview,
     Question,
+    SubmittedAnswer,
 )
 from dashboard.approvals.verdicts import DENY_AND_STOP, MOST_ON_A_CARD, NOT_SHOWN, DecisionOutcome
 from dashboard.frame.days import find_zone_by_name
@@ -101,22 +101,22 @@ class QuestionDisplay:
     @property
     def fields(self) -> list[QuestionField]:
         """Return the questions, each with the names of its fields; none of a plan or an address."""
-        if not isinstance(self.asked, AskedQuestions):
+        if not isinstance(self.asked, AgentQuestions):
             return []
         return [QuestionField(question, place) for place, question in enumerate(self.asked.questions)]
 
     @property
     def is_plan(self) -> bool:
-        return isinstance(self.asked, AskedPlan)
+        return isinstance(self.asked, PlanReview)
 
     @property
     def is_address(self) -> bool:
-        return isinstance(self.asked, AskedAddress)
+        return isinstance(self.asked, AddressRequest)
 
     @property
     def options(self) -> Sequence[AgentOption]:
         """Return the answers that a driven agent offers by names of its own."""
-        return self.asked.options if isinstance(self.asked, AskedOptions) else ()
+        return self.asked.options if isinstance(self.asked, OptionsQuestion) else ()
 
     @property
     def has_deny_button(self) -> bool:
@@ -126,14 +126,14 @@ class QuestionDisplay:
     @property
     def plan_part(self) -> DisplayPart | None:
         """Return the plan to be drawn as Markdown; None where the agent sent none."""
-        text = self.asked.text if isinstance(self.asked, AskedPlan) else ""
-        text = self.asked.plan if isinstance(self.asked, AskedOptions) else text
+        text = self.asked.text if isinstance(self.asked, PlanReview) else ""
+        text = self.asked.plan if isinstance(self.asked, OptionsQuestion) else text
         return build_text_part(text, kind="markdown", label="Plan") if text else None
 
     @property
     def mode_choices(self) -> list[tuple[str, str]]:
         """Return the ways in which an agent can go on with its plan, and their buttons' labels."""
-        modes = self.asked.modes if isinstance(self.asked, AskedPlan) else ()
+        modes = self.asked.modes if isinstance(self.asked, PlanReview) else ()
         return [(mode.value, MODE_LABELS[mode]) for mode in modes]
 
     @property
@@ -217,13 +217,13 @@ def count_answer_fields(data: Mapping[str, Any]) -> int:
     return min(int(count), MAX_QUESTIONS) if count.isascii() and count.isdigit() and len(count) < 4 else 0
 
 
-def read_given_answer(data: Any, index: int) -> GivenAnswer:
+def read_given_answer(data: Any, index: int) -> SubmittedAnswer:
     values = data.getlist(f"answer-{index}")[:MAX_CHOICES]
     chosen = tuple(int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 4)
     text = data.get(f"answer-{index}-text", "")[: questions.MAX_FIELD_CHARACTERS + 1]
     if (zone := data.get(f"answer-{index}-zone")) is not None:
         text = add_time_zone(text, zone.strip())
-    return GivenAnswer(chosen, text if is_storable_text(text) else "")
+    return SubmittedAnswer(chosen, text if is_storable_text(text) else "")
 
 
 def add_time_zone(text: str, zone: str) -> str:

@@ -15,7 +15,7 @@ from dashboard.frame.known_names import (
     NamedReachForm,
     list_offered_agents,
 )
-from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
 
 LATELY_USED_ROWS = 1_000  # of sessions by day, whose hosts, folders and models are offered
 
@@ -29,7 +29,7 @@ class BudgetAmountForm(forms.Form):
         help_text="In tokens, US dollars or tool calls. Denied calls count, too.",
         widget=forms.NumberInput({"step": "any", "inputmode": "decimal"}),
     )
-    at_limit = KeptChoiceField(
+    at_limit = StoredChoiceField(
         initial=AtLimit.WARN,
         label="When it is used up",
         help_text="In any case, affected sessions show a warning from 80 percent on.",

@@ -25,7 +25,7 @@ from dashboard.connections.omissions import list_recent_omissions
 from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
 MAX_KEY_NAME_CHARACTERS = 100
@@ -38,7 +38,7 @@ class ConnectMachineForm(forms.Form):
         max_length=MAX_KEY_NAME_CHARACTERS,
         help_text="Which machine it is for, for example <code>ann-laptop</code>.",
     )
-    agent_id = KeptChoiceField(
+    agent_id = StoredChoiceField(
         label="Agent",
         required=False,
         help_text="Grants, rules and budgets are per agent. The key speaks for this one alone and reaches its "

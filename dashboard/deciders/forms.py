@@ -15,7 +15,7 @@ from coordinator.lib import instants
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.deciders.decider_book import DeciderBook
 from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow
-from dashboard.frame.stored_choices import KeptTypedMultipleChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredTypedMultipleChoiceField, offer_choices
 
 Choices = Sequence[tuple[int, str]]
 
@@ -24,9 +24,9 @@ def build_name_field(**more: Any) -> forms.CharField:
     return forms.CharField(max_length=deciding_rules.LONGEST_NAME, required=False, **more)
 
 
-def build_multiple_choice_field(size: int) -> KeptTypedMultipleChoiceField:
+def build_multiple_choice_field(size: int) -> StoredTypedMultipleChoiceField:
     widget = forms.SelectMultiple(attrs={"size": size})
-    return KeptTypedMultipleChoiceField(coerce=int, required=False, widget=widget)
+    return StoredTypedMultipleChoiceField(coerce=int, required=False, widget=widget)
 
 
 class DecidingRuleForm(forms.Form):

@@ -12,7 +12,7 @@ from typing import Any
 from django import forms
 
 
-class KeepsChoicesMixin:
+class StoredChoicesMixin:
     unavailable: frozenset[str] = frozenset()
 
     def valid_value(self, value: Any) -> bool:
@@ -20,15 +20,15 @@ class KeepsChoicesMixin:
         return super().valid_value(value) and str(value) not in self.unavailable  # type: ignore[misc]
 
 
-class KeptChoiceField(KeepsChoicesMixin, forms.ChoiceField):
+class StoredChoiceField(StoredChoicesMixin, forms.ChoiceField):
     pass
 
 
-class KeptMultipleChoiceField(KeepsChoicesMixin, forms.MultipleChoiceField):
+class StoredMultipleChoiceField(StoredChoicesMixin, forms.MultipleChoiceField):
     pass
 
 
-class KeptTypedMultipleChoiceField(KeepsChoicesMixin, forms.TypedMultipleChoiceField):
+class StoredTypedMultipleChoiceField(StoredChoicesMixin, forms.TypedMultipleChoiceField):
     pass
 
 
@@ -40,7 +40,7 @@ def offer_choices(
     Initial and saved values may be saved again as they are. Posted ones are shown by their id and refused.
     """
     field = form.fields[name]
-    assert isinstance(field, KeptChoiceField | KeptMultipleChoiceField | KeptTypedMultipleChoiceField)
+    assert isinstance(field, StoredChoiceField | StoredMultipleChoiceField | StoredTypedMultipleChoiceField)
     offered = list(choices)
     values = {str(value) for value, _ in offered} | {""}
     initial = form.initial.get(name)

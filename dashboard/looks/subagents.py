@@ -100,7 +100,7 @@ def display_question(name: str, values: dict[str, Any], output: Any) -> CallDisp
 
 
 def list_reported_answers(
-    question_set: questions.AskedQuestions, output: Any, values: dict[str, Any]
+    question_set: questions.AgentQuestions, output: Any, values: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """Return each question with the answer that the agent reports, by the question's text or its id."""
     reports = [source.get("answers") for source in (output, values) if isinstance(source, dict)]

@@ -30,7 +30,7 @@ ABSENT = object()
 SCALARS = ("string", "integer", "number", "boolean")
 
 
-class OddSchema(Exception):
+class UnsupportedSchema(Exception):
     """The schema is filled in as JSON."""
 
 
@@ -68,7 +68,7 @@ class ArgumentForm(forms.Form):
         self.is_odd = False
         try:
             self.listed = list_arguments(schema)
-        except OddSchema:
+        except UnsupportedSchema:
             self.is_odd = True
         self.is_raw = is_raw or self.is_odd
         if self.is_raw:
@@ -133,16 +133,16 @@ def has_values_in(typed: Iterable[tuple[str, ...]], owner: tuple[str, ...]) -> b
 
 
 def list_arguments(schema: Any) -> list[ArgumentField]:
-    """Return the fields of a schema. Raises OddSchema where a form cannot show it."""
+    """Return the fields of a schema. Raises UnsupportedSchema where a form cannot show it."""
     if not isinstance(schema, dict):
-        raise OddSchema
+        raise UnsupportedSchema
     definitions = schema.get("$defs") or schema.get("definitions")
     root = resolve_schema(schema, definitions if isinstance(definitions, dict) else {})
     if "properties" not in root and any(name in root for name in ("anyOf", "oneOf", "allOf", "$ref")):
-        raise OddSchema
+        raise UnsupportedSchema
     arguments = list(list_properties(root, definitions if isinstance(definitions, dict) else {}, (), ()))
     if len(arguments) > MAX_FIELDS:
-        raise OddSchema
+        raise UnsupportedSchema
     return arguments
 
 
@@ -154,7 +154,7 @@ def list_properties(
 ) -> Iterable[ArgumentField]:
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
-        raise OddSchema
+        raise UnsupportedSchema
     names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
     for name, inner in properties.items():
         resolved = resolve_schema(inner, definitions)

@@ -14,7 +14,7 @@ from coordinator.actions.notifications import push
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.declarations import allow_anonymous_access, require_GET, require_POST, require_safe
 from coordinator.notifications.push import decidable_waiting_requests, list_requests_for_offline_page
-from coordinator.policy.requests.questions import GivenAnswer
+from coordinator.policy.requests.questions import SubmittedAnswer
 from dashboard.frame import devices, installing
 from dashboard.frame.guards import require_approver, require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -131,7 +131,7 @@ def answer_question_from_notification(request: HtmxHttpRequest) -> HttpResponse:
     try:
         if not request_id or not judged or not (choice.isascii() and choice.isdigit() and len(choice) < 4):
             raise UnprocessableRequest("The answer does not say what the notification showed.")
-        answer = approvals.RequestAnswer([GivenAnswer((int(choice),))])
+        answer = approvals.RequestAnswer([SubmittedAnswer((int(choice),))])
         approvals.answer_request(request_id, answer, person=signed_in_subscriber(request), judged=judged)
     except SignalboxError as refusal:
         return answer_push_refusal(refusal)

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from coordinator.sandbox import JobFailed, JobResult, Limits, LimitsExceeded, Overloaded, Sandbox
+from coordinator.sandbox import JobFailed, JobResult, LimitsExceeded, Overloaded, ProcessLimits, Sandbox
 from dashboard.rendering import allowance
 
 KEPT_BYTES = 16 * 1024 * 1024  # of answers in each process
@@ -17,7 +17,7 @@ START_SECONDS = 5.0
 
 _sandbox = Sandbox(
     "dashboard.rendering.jobs",
-    Limits(cpu_seconds=2, wall_seconds=6, memory_bytes=512 * 1024 * 1024),
+    ProcessLimits(cpu_seconds=2, wall_seconds=6, memory_bytes=512 * 1024 * 1024),
 )
 
 

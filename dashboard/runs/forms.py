@@ -9,7 +9,7 @@ from django import forms
 from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import load_runner_agents
 from coordinator.runs.demands import PROPERTIES
-from dashboard.frame.stored_choices import KeptChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
 from dashboard.runs.offers import OnlineRunnerOffers
 
 
@@ -73,7 +73,7 @@ class StartRunForm(RunDemandsForm):
         help_text="The agent works on its own branch, so that runs in one repository do not interfere.",
     )
     fork_of = forms.CharField(required=False, widget=forms.HiddenInput)
-    agent_name = KeptChoiceField(
+    agent_name = StoredChoiceField(
         required=False,
         label="Blueprint",
         help_text="The blueprint of the agent. Its demands are added to the run's.",

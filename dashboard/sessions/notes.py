@@ -23,7 +23,7 @@ ONLY_BY_GATEWAY = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShownNote:
+class NoteDisplay:
     """A note, its text as people see it, and where it stands: `delivered`, `waiting` or `lost`."""
 
     note: Note
@@ -53,10 +53,10 @@ def describe_note_delivery(session: Session, *, driven: bool) -> tuple[str, bool
     return ONLY_BY_GATEWAY.format(AGENT_TITLES.get(profile, "This agent")), True
 
 
-def build_shown_note(note: Note, session: Session) -> ShownNote:
+def build_shown_note(note: Note, session: Session) -> NoteDisplay:
     text = mask_secrets(note.text)
     if note.given_at is not None:
-        return ShownNote(note, text, "delivered")
+        return NoteDisplay(note, text, "delivered")
     if notes.is_note_lost(note, session.status):
-        return ShownNote(note, text, "lost", note.why_closed or "The session has ended.")
-    return ShownNote(note, text, "waiting")
+        return NoteDisplay(note, text, "lost", note.why_closed or "The session has ended.")
+    return NoteDisplay(note, text, "waiting")

@@ -11,7 +11,7 @@ from django.utils import timezone
 from coordinator.actions.agents import agents
 from coordinator.actions.mcp import mcp_servers
 from coordinator.actions.policy import grants
-from coordinator.actions.policy.grants import StaleEdit
+from coordinator.actions.policy.grants import StaleGrantEdit
 from coordinator.errors import BadRequest, Conflict, Forbidden, NotFound, SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import Actor, key_actor_by_name
 from coordinator.models import AuditLog, Grant, McpServer, McpTool
@@ -140,7 +140,7 @@ def test_a_grant_of_an_agent_that_is_gone_can_be_taken_back() -> None:
 def test_a_stale_save_is_refused_with_both_versions() -> None:
     seen = version()
     grants.apply_grant_edits([GrantEdit("agent.a", "s", None, "deny", seen_version=seen)], actor=BOB, now=NOW)
-    with pytest.raises(StaleEdit) as refused:
+    with pytest.raises(StaleGrantEdit) as refused:
         grants.apply_grant_edits(
             [GrantEdit("agent.a", "s", None, "allow", seen_version=seen)], actor=ALICE, now=NOW
         )

@@ -14,7 +14,7 @@ from coordinator.notifications import messages, push
 from coordinator.policy.requests import question_requests, questions
 from coordinator.policy.requests.approvals import Scope, Validity
 from coordinator.policy.requests.judged_content import judged_card_digest
-from coordinator.policy.requests.questions import AskedQuestions, GivenAnswer
+from coordinator.policy.requests.questions import AgentQuestions, SubmittedAnswer
 from tests.approvals.factories import NOW, person
 from tests.approvals.factories import asked as requested
 
@@ -26,9 +26,9 @@ def form_of(title: str) -> dict[str, Any]:
     return {"type": "object", "properties": {"f": {"type": "string", "title": title, "enum": ["A", "B"]}}}
 
 
-def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AskedQuestions:
+def asked_of(tool_input: Any, tool: str = "AskUserQuestion") -> AgentQuestions:
     asked = questions.parse_question_of_tool_call(tool, tool_input)
-    assert isinstance(asked, AskedQuestions)
+    assert isinstance(asked, AgentQuestions)
     return asked
 
 
@@ -77,14 +77,14 @@ def test_what_is_no_question_is_read_as_none(tool_input: Any) -> None:
     "given",
     [
         [],
-        [GivenAnswer()],
-        [GivenAnswer((2,))],
-        [GivenAnswer((-1,))],
-        [GivenAnswer((0, 1))],
-        [GivenAnswer((0,))] * 2,
+        [SubmittedAnswer()],
+        [SubmittedAnswer((2,))],
+        [SubmittedAnswer((-1,))],
+        [SubmittedAnswer((0, 1))],
+        [SubmittedAnswer((0,))] * 2,
     ],
 )
-def test_only_what_is_on_offer_is_an_answer(given: list[GivenAnswer]) -> None:
+def test_only_what_is_on_offer_is_an_answer(given: list[SubmittedAnswer]) -> None:
     with pytest.raises(UnprocessableRequest):
         questions.validate_answers(asked_of(ONE), given)
 
@@ -109,11 +109,11 @@ FORM = {
 def test_a_form_is_sent_back_in_the_types_of_its_fields() -> None:
     asked = asked_of(FORM, questions.ELICITATION)
     given = [
-        GivenAnswer(text="Ann"),
-        GivenAnswer(text="42"),
-        GivenAnswer((1,)),
-        GivenAnswer((0,)),
-        GivenAnswer((0, 1)),
+        SubmittedAnswer(text="Ann"),
+        SubmittedAnswer(text="42"),
+        SubmittedAnswer((1,)),
+        SubmittedAnswer((0,)),
+        SubmittedAnswer((0, 1)),
     ]
     stored = questions.validate_answers(asked, given)
     content = {"name": "Ann", "age": 42, "size": "l", "agree": True, "tags": ["x", "y"]}
@@ -123,19 +123,25 @@ def test_a_form_is_sent_back_in_the_types_of_its_fields() -> None:
 @pytest.mark.parametrize(
     ("place", "answer"),
     [
-        (0, GivenAnswer()),
-        (0, GivenAnswer(text="A")),
-        (0, GivenAnswer(text="Annabella")),
-        (1, GivenAnswer(text="4.5")),
-        (1, GivenAnswer(text="0")),
-        (1, GivenAnswer(text="nan")),
-        (2, GivenAnswer()),
-        (2, GivenAnswer(text="Small")),
-        (3, GivenAnswer((2,))),
+        (0, SubmittedAnswer()),
+        (0, SubmittedAnswer(text="A")),
+        (0, SubmittedAnswer(text="Annabella")),
+        (1, SubmittedAnswer(text="4.5")),
+        (1, SubmittedAnswer(text="0")),
+        (1, SubmittedAnswer(text="nan")),
+        (2, SubmittedAnswer()),
+        (2, SubmittedAnswer(text="Small")),
+        (3, SubmittedAnswer((2,))),
     ],
 )
-def test_a_field_of_a_form_takes_only_what_its_schema_allows(place: int, answer: GivenAnswer) -> None:
-    given = [GivenAnswer(text="Ann"), GivenAnswer(), GivenAnswer((0,)), GivenAnswer(), GivenAnswer((0,))]
+def test_a_field_of_a_form_takes_only_what_its_schema_allows(place: int, answer: SubmittedAnswer) -> None:
+    given = [
+        SubmittedAnswer(text="Ann"),
+        SubmittedAnswer(),
+        SubmittedAnswer((0,)),
+        SubmittedAnswer(),
+        SubmittedAnswer((0,)),
+    ]
     given[place] = answer
     with pytest.raises(UnprocessableRequest):
         questions.validate_answers(asked_of(FORM, questions.ELICITATION), given)
@@ -208,16 +214,16 @@ def test_a_field_that_asks_for_a_secret_is_known_by_its_name(name: str, title: s
 def test_a_text_of_a_format_is_held_to_it(format_: str, fitting: str, other: str) -> None:
     schema = {"type": "object", "properties": {"a": TEXT | {"format": format_}}}
     asked = asked_of({"message": "m", "requestedSchema": schema}, questions.ELICITATION)
-    stored = questions.validate_answers(asked, [GivenAnswer(text=fitting)])
+    stored = questions.validate_answers(asked, [SubmittedAnswer(text=fitting)])
     assert questions.build_form_content(asked, stored) == {"a": fitting}
     with pytest.raises(UnprocessableRequest):
-        questions.validate_answers(asked, [GivenAnswer(text=other)])
+        questions.validate_answers(asked, [SubmittedAnswer(text=other)])
 
 
 def test_a_whole_number_is_sent_exactly() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "number"}}}
     asked = asked_of({"message": "m", "requestedSchema": schema}, questions.ELICITATION)
-    given = [GivenAnswer(text="9007199254740993"), GivenAnswer(text="0.1")]
+    given = [SubmittedAnswer(text="9007199254740993"), SubmittedAnswer(text="0.1")]
     content = questions.build_form_content(asked, questions.validate_answers(asked, given))
     assert content == {"a": 9007199254740993, "b": 0.1}
 
@@ -236,7 +242,7 @@ def test_a_whole_number_is_sent_exactly() -> None:
 )
 def test_an_address_says_where_it_leads_or_is_not_shown(address: str, host: str | None) -> None:
     asked = questions.parse_elicitation({"mode": "url", "message": "m", "url": address})
-    assert (asked.address_host if isinstance(asked, questions.AskedAddress) else None) == host
+    assert (asked.address_host if isinstance(asked, questions.AddressRequest) else None) == host
 
 
 # --- requests ---------------------------------------------------------------------------------------------
@@ -267,7 +273,7 @@ def test_no_plain_approval_stands_for_an_answer() -> None:
 @pytest.mark.django_db
 def test_an_answer_is_stored_with_the_words_of_the_question() -> None:
     row, approver = question_request(), person()
-    answer = RequestAnswer([GivenAnswer((1,))])
+    answer = RequestAnswer([SubmittedAnswer((1,))])
     with pytest.raises(SignalboxError):
         approvals.answer_request(row.request_id, answer, person=approver, judged="0" * 64)
     row = approvals.answer_request(row.request_id, answer, person=approver, judged=judged_card_digest(row))

@@ -14,7 +14,7 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.identity.actors import Actor
 from coordinator.models import KnownHost
 from coordinator.policy.rules import history_queries, tool_rules
-from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
+from coordinator.policy.rules.call_history import HistoryNeeds, TimedCall
 from coordinator.policy.rules.call_text import (
     CallText,
     build_call_text_from_input,
@@ -42,7 +42,7 @@ def fetch(host: str) -> dict[str, str]:
 def decide(tool_input: Any, rule: DecisionRule = RULE, folder: str = FOLDER) -> str:
     text = call_text_in_working_folder(build_call_text_from_input(tool_input, "command"), folder)
     assert isinstance(text, CallText)
-    moment = CallMoment("", "Bash", tool_input, NOW, folder=folder)
+    moment = TimedCall("", "Bash", tool_input, NOW, folder=folder)
     needs = tool_rules.find_history_needed_by_rules([rule], "Bash", text, None)
     text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
     return tool_rules.decide_by_tool_rules([rule], "Bash", text, None).decision
@@ -122,7 +122,7 @@ def test_nothing_is_allowed_for_being_new(verdict: str) -> None:
 @pytest.mark.django_db
 def test_very_many_hosts_are_looked_up_in_one_statement(django_assert_num_queries: Any) -> None:
     hosts = frozenset(f"h{number}.example" for number in range(2_000))
-    moment = CallMoment("", "Bash", {}, NOW, folder=FOLDER)
+    moment = TimedCall("", "Bash", {}, NOW, folder=FOLDER)
     with django_assert_num_queries(1):
         assert history_queries.load_call_history(HistoryNeeds(hosts=hosts), moment).known_hosts == frozenset()
 

@@ -16,9 +16,9 @@ from coordinator.errors import UnprocessableRequest
 from coordinator.models import Event, ToolRule
 from coordinator.policy.rules import history_queries, tool_rules
 from coordinator.policy.rules.call_history import (
-    CallMoment,
     HistoryNeeds,
     Repetition,
+    TimedCall,
     parse_repetition_condition,
 )
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
@@ -40,8 +40,8 @@ ERROR_RULE = DecisionRule(1, "*", ASK, repeats="same error 3 times in 10 minutes
 TEST = {"command": "pytest -q", "description": "Run the tests"}
 
 
-def moment(tool_input: Any, session: str, *, tool: str = "Bash", **more: Any) -> CallMoment:
-    return CallMoment(session, tool, tool_input, NOW, **more)
+def moment(tool_input: Any, session: str, *, tool: str = "Bash", **more: Any) -> TimedCall:
+    return TimedCall(session, tool, tool_input, NOW, **more)
 
 
 def find_session() -> str:

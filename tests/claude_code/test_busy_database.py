@@ -20,7 +20,7 @@ from coordinator.edge.hooks.recorder import HookRecorder
 from coordinator.edge.ingest.write_queue import MakeEvents, WriteResult
 from coordinator.errors import ServiceBusy
 from coordinator.sessions.events import NewEvent, RecordedEvent
-from coordinator.sessions.reports import KnownSession, SessionLocation
+from coordinator.sessions.reports import RecordedHookSession, SessionLocation
 from tests.claude_code.double import Claude
 from tests.claude_code.test_deciding import rules
 from tests.claude_code.test_recording import events
@@ -97,7 +97,9 @@ class Writer:
 
 @pytest.fixture
 def _one_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "reopen_or_create_session", lambda *_which: KnownSession("ses_1", True))
+    monkeypatch.setattr(
+        sessions, "reopen_or_create_session", lambda *_which: RecordedHookSession("ses_1", True)
+    )
 
 
 @pytest.mark.usefixtures("_one_session")
@@ -140,9 +142,9 @@ def test_hooks_of_a_new_session_that_come_together_find_it_once_and_keep_their_o
 ) -> None:
     asked: list[str] = []
 
-    def find(executor_id: str, *_which: Any) -> KnownSession:
+    def find(executor_id: str, *_which: Any) -> RecordedHookSession:
         asked.append(executor_id)
-        return KnownSession("ses_1", True)
+        return RecordedHookSession("ses_1", True)
 
     monkeypatch.setattr(sessions, "reopen_or_create_session", find)
 

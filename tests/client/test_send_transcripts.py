@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.client import send_transcripts
 from coordinator.client.connecting.http_requests import ServerRequestFailed
-from coordinator.client.send_transcripts import FoundFile, TranscriptUploader
+from coordinator.client.send_transcripts import ChangedTranscript, TranscriptUploader
 
 ANSWER = {"events_added": 1, "events_known": 0, "sessions_made": 0, "sessions_added_to": 0}
 
@@ -26,10 +26,10 @@ def sender(tmp_path: Path) -> TranscriptUploader:
     return TranscriptUploader(cast(Any, connection), ["codex"])
 
 
-def write_files(folder: Path, *names: str) -> list[FoundFile]:
+def write_files(folder: Path, *names: str) -> list[ChangedTranscript]:
     for name in names:
         (folder / name).write_text(name)
-    return [FoundFile(name, f"{folder / name}", [1, 1]) for name in names]
+    return [ChangedTranscript(name, f"{folder / name}", [1, 1]) for name in names]
 
 
 def names_in(archive: bytes) -> list[str]:
@@ -43,8 +43,8 @@ def test_a_file_that_cannot_be_read_is_named_and_not_taken_for_sent(
     monkeypatch.setattr(sender, "post_archive", lambda _, archive: sent.append(names_in(archive)) or ANSWER)
     (good,) = write_files(tmp_path, "good.jsonl")
     (tmp_path / "locked.jsonl").mkdir()
-    bad = FoundFile("locked.jsonl", f"{tmp_path}/locked.jsonl", [1, 1])
-    gone = FoundFile("gone.jsonl", f"{tmp_path}/gone.jsonl", [1, 1])
+    bad = ChangedTranscript("locked.jsonl", f"{tmp_path}/locked.jsonl", [1, 1])
+    gone = ChangedTranscript("gone.jsonl", f"{tmp_path}/gone.jsonl", [1, 1])
     sender.send_files("codex", [good, bad, gone])
     assert sent == [["good.jsonl"]]
     assert set(sender.sent) == {good.path, gone.path}

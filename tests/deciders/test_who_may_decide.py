@@ -10,7 +10,7 @@ from django.test import Client
 
 from coordinator.actions import approvals
 from coordinator.actions import deciders as actions
-from coordinator.actions.approvals.always_allow import LastingAnswer
+from coordinator.actions.approvals.always_allow import PermanentApproval
 from coordinator.actions.sessions import tool_calls
 from coordinator.actions.sessions.tool_calls import ApprovalAdditions, compute_offered_rule_digest
 from coordinator.errors import Conflict, Forbidden
@@ -418,7 +418,7 @@ def test_rows_leave_changing_rules_and_grants_to_administrators() -> None:
     assert browser.post("/ui/rules/save/", trial | {"do": "try"}).status_code == 200
     with pytest.raises(Forbidden, match="Only administrators may change rules"):
         approvals.approve_request_permanently(
-            asked().request_id, LastingAnswer(None, "", ()), person=anna, judged=""
+            asked().request_id, PermanentApproval(None, "", ()), person=anna, judged=""
         )
 
 

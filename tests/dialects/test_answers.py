@@ -10,7 +10,7 @@ import pytest
 from coordinator.dialects.dialect_registry import DIALECTS
 from coordinator.dialects.hooks import AgentHook
 from coordinator.policy.requests import questions
-from coordinator.policy.requests.questions import AskedQuestions, GivenAnswer
+from coordinator.policy.requests.questions import AgentQuestions, SubmittedAnswer
 from coordinator.policy.requests.tool_calls import ToolCallRequest
 
 TOOL_INPUT = {"questions": [{"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}]}
@@ -38,8 +38,8 @@ def test_the_model_reads_the_answer_of_a_person(program: str) -> None:
     dialect = DIALECTS[program]
     hook = AgentHook(dialect.worst_call, "s", {"tool_name": "ask_user"}, "2026-01-01T00:00:00Z")
     asked = questions.parse_question_of_tool_call("ask_user", TOOL_INPUT)
-    assert isinstance(asked, AskedQuestions)
-    stored = questions.validate_answers(asked, [GivenAnswer((1,), "not too dark")])
+    assert isinstance(asked, AgentQuestions)
+    stored = questions.validate_answers(asked, [SubmittedAnswer((1,), "not too dark")])
     reply = dialect.reply_with_person_verdict(
         hook, call_of(program, hook.name, "ask_user", TOOL_INPUT), settled({"answers": stored})
     )

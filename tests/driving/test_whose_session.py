@@ -19,7 +19,7 @@ from coordinator.errors import BadRequest, Forbidden, NotFound
 from coordinator.identity.keys import LOCAL_PROGRAM, KeyIdentity
 from coordinator.models import Blueprint, DrivenSession, LivingExecutor, Session
 from coordinator.sessions.events import NewEvent, RecordedEvent
-from coordinator.sessions.reports import KnownSession, SessionLocation
+from coordinator.sessions.reports import RecordedHookSession, SessionLocation
 from tests.driving.recorded import OFFERS, PERSISTENT, numbered
 from tests.driving.test_taking import driving, tell
 from tests.runs.fleet import Fleet
@@ -34,7 +34,7 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-def heard(fleet: Fleet, by: KeyIdentity, driven: str | None = None) -> KnownSession:
+def heard(fleet: Fleet, by: KeyIdentity, driven: str | None = None) -> RecordedHookSession:
     where = SessionLocation("/home/dev", profile="claude-code", by=by, driven=driven)
     return reported_sessions.find_or_create_reported_session(OWN, where, fleet.tick())
 
@@ -101,10 +101,10 @@ class Joined:
         self.locations: list[SessionLocation] = []
         self.written: list[str] = []
 
-    def found(self, _executor_id: str, where: SessionLocation, _now: datetime) -> KnownSession:
+    def found(self, _executor_id: str, where: SessionLocation, _now: datetime) -> RecordedHookSession:
         self.locations.append(where)
         again = len(self.locations) > 1
-        return KnownSession("ses_driven" if again else "ses_begun", complete=True, driven=again)
+        return RecordedHookSession("ses_driven" if again else "ses_begun", complete=True, driven=again)
 
     async def perform_in_transaction(self, work: Any, **_how: Any) -> Any:
         return work()

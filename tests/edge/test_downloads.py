@@ -14,7 +14,7 @@ import pytest
 from coordinator.edge.http import bridge as bridge_module
 from coordinator.edge.http import downloads as module
 from coordinator.edge.http.bridge import DjangoBridge
-from coordinator.edge.http.downloads import LANES_EACH, WAITING_EACH, DownloadPool, ReadingPace
+from coordinator.edge.http.downloads import LANES_EACH, WAITING_EACH, DownloadPool, DownloadReaderSpeed
 from coordinator.errors import TooManyRequests
 from tests.edge.test_bridge import Client, Streamed, scope_of, streaming, whole
 from tests.live.connections import connect, make_session, message, post
@@ -69,7 +69,7 @@ def test_a_download_that_begins_as_the_server_stops_is_told_to_come_back() -> No
 
 
 def test_a_reader_below_the_slowest_pace_is_too_slow_only_after_the_grace() -> None:
-    pace = ReadingPace()
+    pace = DownloadReaderSpeed()
     pace.record_chunk_time(module.GRACE, 0)
     assert not pace.is_reader_too_slow
     pace.record_chunk_time(1, 1000)

@@ -25,7 +25,7 @@ from coordinator.mcp.gateway.cached_results import (
     extract_cachable_result,
 )
 from coordinator.mcp.gateway.call_limits import CallLimits
-from coordinator.mcp.gateway.servers import KnownTool, UpstreamServer, load_upstream_server
+from coordinator.mcp.gateway.servers import ListedTool, UpstreamServer, load_upstream_server
 from coordinator.models import CachedResult, McpCallLimit, McpServer, McpTool, McpUpstream
 from tests.gateway import reading_server, signed_in_server
 from tests.gateway.agents import AGENT, OTHER_KEY, Wire, furnish, grant, rule, text_of
@@ -41,7 +41,7 @@ from tests.served import Served
 SERVER = UpstreamServer(
     "files",
     None,
-    tools={"read": KnownTool("a", "a", False, is_read_only=True), "write": KnownTool("b", "b", False)},
+    tools={"read": ListedTool("a", "a", False, is_read_only=True), "write": ListedTool("b", "b", False)},
     limits={"": CallLimits(cache_seconds=60), "off": CallLimits(cache_seconds=0)},
     edition="first",
 )
@@ -86,7 +86,7 @@ def test_the_same_call_has_the_same_key_whatever_the_order_of_its_arguments() ->
         {"edition": "second"},
         {"headers": (("Authorization", "other"),)},
         {"limits": {"": CallLimits(cache_seconds=60, masks_secrets=True)}},
-        {"tools": {"read": KnownTool("c", "c", False, is_read_only=True)}},
+        {"tools": {"read": ListedTool("c", "c", False, is_read_only=True)}},
     ],
 )
 def test_a_change_of_the_server_its_tool_or_its_limits_makes_another_key(changes: dict[str, Any]) -> None:

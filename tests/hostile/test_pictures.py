@@ -17,7 +17,7 @@ from PIL import Image
 from coordinator.actions.chat import chat
 from coordinator.chat import attachments, thumbnails
 from coordinator.models import ChatAttachment, ChatMessage
-from coordinator.sandbox import JobFailed, Limits, Sandbox
+from coordinator.sandbox import JobFailed, ProcessLimits, Sandbox
 from tests.chat.rows import ANNA, add_agent, png, upload
 from tests.people import signed_in
 
@@ -100,7 +100,7 @@ def test_a_bomb_has_a_small_picture_or_none_and_pages_go_on(client: Client, bomb
 
 
 def test_what_took_too_long_is_tried_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = Sandbox("tests.sandbox.jobs", Limits(0.1, 1, 512 * 1024 * 1024, fork_each=True))
+    box = Sandbox("tests.sandbox.jobs", ProcessLimits(0.1, 1, 512 * 1024 * 1024, fork_each=True))
     tried = []
     monkeypatch.setattr(
         thumbnails._sandbox,

@@ -10,7 +10,7 @@ import pytest
 
 from coordinator.importing.column_conversion import ModelColumn
 from coordinator.operations.moving import rows
-from coordinator.operations.moving.rows import OddValueReport
+from coordinator.operations.moving.rows import UnsupportedValueReport
 from coordinator.operations.moving.tables import MovedTable, TargetColumn
 
 KINDS = {
@@ -46,7 +46,7 @@ GOOD = ("'a'", "1", "1", "0.5", "'2026-02-23 12:00:00.5'", "x'00ff'")
 
 def test_a_plain_row_arrives_as_it_is() -> None:
     at = datetime(2026, 2, 23, 12, 0, 0, 500_000, tzinfo=UTC)
-    odds = OddValueReport(mend=False)
+    odds = UnsupportedValueReport(mend=False)
     row = rows.convert_sqlite_row_for_postgres(table(), stored(*GOOD), odds)
     assert row == ("a", 1, True, 0.5, at, b"\0\xff")
     assert rows.row_digest(row) == rows.row_digest(("a", 1, True, 0.5, at, b"\0\xff"))
@@ -70,10 +70,10 @@ def test_a_plain_row_arrives_as_it_is() -> None:
 )
 def test_an_odd_value_is_named_and_mended_on_demand(place: int, value: str, said: str, mended: Any) -> None:
     raw = stored(*GOOD[:place], value, *GOOD[place + 1 :])
-    odds = OddValueReport(mend=False)
+    odds = UnsupportedValueReport(mend=False)
     assert rows.convert_sqlite_row_for_postgres(table(), raw, odds) is None
     assert odds.refused == [f"things {raw[0]!r}: {said}"]
-    odds = OddValueReport(mend=True)
+    odds = UnsupportedValueReport(mend=True)
     row = rows.convert_sqlite_row_for_postgres(table(), raw, odds)
     if mended is ...:
         assert (row, odds.refused_count) == (None, 1)

@@ -1199,8 +1199,8 @@ MUTANTS = (
     Mutant(
         "server requests: a brake is passed over",
         "coordinator/edge/gateway/server_requests.py",
-        "            if brake is not None:\n                return RequestRefusal",
-        "            if False:\n                return RequestRefusal",
+        "            if brake is not None:\n                return ServerRequestRefusal",
+        "            if False:\n                return ServerRequestRefusal",
         (f"{SERVER_REQUESTS}::test_nothing_is_asked_of_the_client_once_a_brake_is_on",),
     ),
     Mutant(
@@ -2261,8 +2261,8 @@ MUTANTS = (
     Mutant(
         "beside: what policy asks about reaches the client",
         "coordinator/edge/gateway/server_requests.py",
-        "        if ruling is not None:\n            refusal = RequestRefusal(request, f",
-        "        if False:\n            refusal = RequestRefusal(request, f",
+        "        if ruling is not None:\n            refusal = ServerRequestRefusal(request, f",
+        "        if False:\n            refusal = ServerRequestRefusal(request, f",
         ("tests/gateway/test_beside.py::test_what_a_server_asks_of_its_client_is_judged",),
     ),
     Mutant(
@@ -2578,8 +2578,8 @@ MUTANTS = (
     Mutant(
         "headline: shows less than the command",
         "coordinator/calls/call_headlines.py",
-        'return CallAct("Run", subject, rest, name if subject == value else "")',
-        'return CallAct("Run", subject, rest, name)',
+        'return CallHeadline("Run", subject, rest, name if subject == value else "")',
+        'return CallHeadline("Run", subject, rest, name)',
         ("tests/calls/test_acts.py::test_a_subject_counts_as_the_whole_value_only_to_the_letter",),
     ),
     Mutant(

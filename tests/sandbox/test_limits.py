@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.sandbox import Limits, LimitsExceeded, Overloaded, Sandbox, system_calls
+from coordinator.sandbox import LimitsExceeded, Overloaded, ProcessLimits, Sandbox, system_calls
 from tests.patience import PATIENCE
 
 MEMORY = 512 * 1024 * 1024
 
 
 def sandbox(*, fork_each: bool) -> Sandbox:
-    return Sandbox("tests.sandbox.jobs", Limits(0.3, 2, MEMORY, fork_each=fork_each), most_waiting=4)
+    return Sandbox("tests.sandbox.jobs", ProcessLimits(0.3, 2, MEMORY, fork_each=fork_each), most_waiting=4)
 
 
 @pytest.fixture(params=[False, True], ids=["one process", "a process for each job"])
@@ -116,7 +116,7 @@ def test_jobs_beyond_those_that_may_wait_are_refused_at_once(box):
 
 def test_a_sandbox_that_cannot_be_started_refuses_its_jobs():
     with pytest.raises(Overloaded):
-        Sandbox("tests.sandbox.missing", Limits(1, 1, MEMORY)).run_sandbox_job("echo")
+        Sandbox("tests.sandbox.missing", ProcessLimits(1, 1, MEMORY)).run_sandbox_job("echo")
 
 
 def test_the_child_ends_when_its_server_is_gone():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.lib import private_files
-from coordinator.lib.private_files import NotPrivate
+from coordinator.lib.private_files import PathNotPrivate
 from tests.served import READY_WITHIN, ROOT
 
 NOBODY = 65534
@@ -120,7 +120,7 @@ def test_what_belongs_to_another_user_is_refused_by_name(tmp_path: Path, what: s
 def test_a_folder_above_that_another_user_owns_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, NOBODY, NOBODY)
     try:
-        with pytest.raises(NotPrivate, match="belongs to nobody"):
+        with pytest.raises(PathNotPrivate, match="belongs to nobody"):
             private_files.make_folder_private(tmp_path / "data")
     finally:
         os.chown(tmp_path, 0, 0)
@@ -133,7 +133,7 @@ def test_a_link_that_another_user_made_is_not_followed(tmp_path: Path) -> None:
     real.chmod(0o755)
     link.symlink_to(real)
     os.lchown(link, NOBODY, NOBODY)
-    with pytest.raises(NotPrivate, match="is a link that nobody made"):
+    with pytest.raises(PathNotPrivate, match="is a link that nobody made"):
         private_files.make_folder_private(link)
     assert mode(real) == 0o755
 
@@ -150,7 +150,7 @@ def test_a_link_of_our_own_is_followed_and_its_goal_closed(tmp_path: Path) -> No
 def test_a_disk_that_knows_no_modes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tmp_path.chmod(0o777)
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
-    with pytest.raises(NotPrivate, match="has no permissions"):
+    with pytest.raises(PathNotPrivate, match="has no permissions"):
         private_files.make_folder_private(tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_a_group_of_ones_own_may_write_above_and_one_with_others_may_not(
     monkeypatch.setattr(private_files, "list_group_user_ids", lambda _gid: {os.geteuid()})
     private_files.make_folder_private(tmp_path / "data")
     monkeypatch.setattr(private_files, "list_group_user_ids", lambda _gid: {os.geteuid(), NOBODY})
-    with pytest.raises(NotPrivate, match="writable for nobody, by its group"):
+    with pytest.raises(PathNotPrivate, match="writable for nobody, by its group"):
         private_files.make_folder_private(tmp_path / "data")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.actions.sessions.events import record_events
-from coordinator.dialects.otlp_common import ReadingNotes
+from coordinator.dialects.otlp_common import OmittedRecordCounts
 from coordinator.dialects.otlp_logs import convert_otlp_logs_to_reports
 from coordinator.dialects.otlp_traces import convert_otlp_traces_to_reports
 from coordinator.edge.ingest.otlp import JSON, PROTOBUF, assign_events_to_sessions, encode_partial_success
@@ -34,9 +34,9 @@ CHAT = {
 TALK = {"gen_ai__conversation__id": "talk-1"}
 
 
-def take(request: Any, kind: str = "traces") -> ReadingNotes:
+def take(request: Any, kind: str = "traces") -> OmittedRecordCounts:
     """Take an export as the endpoint does; return what was left out of it."""
-    notes = ReadingNotes()
+    notes = OmittedRecordCounts()
     reader = convert_otlp_traces_to_reports if kind == "traces" else convert_otlp_logs_to_reports
     record_events(assign_events_to_sessions(reader(request, NOW, notes), LOCAL_PROGRAM, NOW), NOW)
     return notes

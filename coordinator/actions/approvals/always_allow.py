@@ -27,7 +27,7 @@ from coordinator.policy.suggestions.rules_for_requests import OF_TWO
 
 
 @dataclass(frozen=True, slots=True)
-class LastingAnswer:
+class PermanentApproval:
     """What shall stand: all `rules` (None: as they are), made from the version `seen_rules`, and edits of grants."""
 
     rules: Sequence[DecisionRule] | None = None
@@ -36,7 +36,7 @@ class LastingAnswer:
 
 
 def approve_request_permanently(
-    request_id: str, answer: LastingAnswer, *, person: Person, judged: str, now: datetime | None = None
+    request_id: str, answer: PermanentApproval, *, person: Person, judged: str, now: datetime | None = None
 ) -> PermissionRequest:
     """Save the rules and the grant, and approve the request that was judged.
 
@@ -54,7 +54,7 @@ def approve_request_permanently(
 
 
 def save_policy_and_approve_request(
-    request_id: str, answer: LastingAnswer, person: Person, judged: str, now: datetime | None
+    request_id: str, answer: PermanentApproval, person: Person, judged: str, now: datetime | None
 ) -> PermissionRequest:
     deciders.lock_decision_rights()  # before the request, as deciding does
     if not who_decides.can_user_edit_policy(person):

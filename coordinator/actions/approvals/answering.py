@@ -20,12 +20,12 @@ from coordinator.policy.requests.questions import (
     OPTION,
     SEALED_TEXT,
     AgentOption,
-    AskedOptions,
-    AskedPlan,
-    AskedQuestions,
-    GivenAnswer,
+    AgentQuestions,
+    OptionsQuestion,
     PlanMode,
+    PlanReview,
     Question,
+    SubmittedAnswer,
 )
 from coordinator.secrets.masking import mask_secrets
 from coordinator.secrets.sealing import seal_for_purpose, unseal_for_purpose
@@ -41,7 +41,7 @@ ANSWERED_BY_ONE = (
 class RequestAnswer:
     """What a person says to a question: one answer for each part, how an agent goes on with its plan, or its option."""
 
-    answers: Sequence[GivenAnswer] = ()
+    answers: Sequence[SubmittedAnswer] = ()
     mode: str = ""
     option: str = ""
 
@@ -57,7 +57,7 @@ def answer_request(
     """
     row = PermissionRequest.objects.with_context().filter(request_id=request_id).first()
     question = question_requests.parse_question_of_request(row) if row is not None else None
-    chosen = find_agent_option(question, answer.option) if isinstance(question, AskedOptions) else None
+    chosen = find_agent_option(question, answer.option) if isinstance(question, OptionsQuestion) else None
     return decide_request(
         request_id,
         person=person,
@@ -76,12 +76,12 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
         raise BadRequest("This request is not a question. Approve or deny it.")
     if rules.required_approver_count(row) > 1:
         raise BadRequest(ANSWERED_BY_ONE)
-    if isinstance(asked_question, AskedPlan):
+    if isinstance(asked_question, PlanReview):
         return {MODE: check_plan_mode(asked_question, answer.mode)}
-    if isinstance(asked_question, AskedOptions):
+    if isinstance(asked_question, OptionsQuestion):
         chosen = find_agent_option(asked_question, answer.option)
         return {OPTION: chosen.option_id, "name": chosen.name}
-    if isinstance(asked_question, AskedQuestions):
+    if isinstance(asked_question, AgentQuestions):
         stored = questions.validate_answers(asked_question, answer.answers)
         if rules.request_subject(row).tool_name == questions.ELICITATION:
             stored = [
@@ -92,14 +92,14 @@ def build_stored_answer(answer: RequestAnswer, row: PermissionRequest) -> dict[s
     return {ANSWERED: []}  # an address that the person opened
 
 
-def find_agent_option(options: AskedOptions, option_id: str) -> AgentOption:
+def find_agent_option(options: OptionsQuestion, option_id: str) -> AgentOption:
     chosen = next((option for option in options.options if option.option_id == option_id), None)
     if chosen is None:
         raise UnprocessableRequest("Choose one of the options that the agent offers.")
     return chosen
 
 
-def check_plan_mode(plan: AskedPlan, mode: str) -> str:
+def check_plan_mode(plan: PlanReview, mode: str) -> str:
     if not plan.modes:
         return ""
     if mode not in plan.modes:

@@ -36,7 +36,7 @@ from coordinator.policy.requests.questions import (
     ANSWERED,
     ELICITATION,
     OPTION,
-    AskedQuestions,
+    AgentQuestions,
     build_form_content,
     parse_elicitation,
 )
@@ -271,7 +271,7 @@ def build_elicitation_response(
 ) -> Outcome:
     """Return the answer to a form, filled in from its own fields: the stored ones may be masked."""
     elicited = parse_elicitation(dict(form))
-    if not allowed or not isinstance(elicited, AskedQuestions):
+    if not allowed or not isinstance(elicited, AgentQuestions):
         return {"action": "decline"}
     try:
         content = build_form_content(elicited, decrypt_stored_answers(added.get(ANSWERED)))

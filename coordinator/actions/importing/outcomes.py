@@ -10,7 +10,7 @@ from typing import Any
 MOST_LINES = 10_000  # of one kind and table; the file beside the report has all
 
 
-class LimitedLines(list[str]):
+class CappedReportLines(list[str]):
     """The first some thousand lines of a kind; `total` counts all."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class TableOutcome:
     replaced: int = 0
     aside: int = 0
     masked: int = 0
-    conflicts: LimitedLines = field(default_factory=LimitedLines)
-    left_out: LimitedLines = field(default_factory=LimitedLines)
+    conflicts: CappedReportLines = field(default_factory=CappedReportLines)
+    left_out: CappedReportLines = field(default_factory=CappedReportLines)
     changed: Counter[str] = field(default_factory=Counter)
     unreadable: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -43,8 +43,8 @@ from coordinator.policy.requests.question_requests import seal_address
 from coordinator.policy.requests.questions import (
     ANSWERED,
     ELICITATION,
-    AskedAddress,
-    AskedQuestions,
+    AddressRequest,
+    AgentQuestions,
     build_form_content,
     parse_elicitation,
     remove_secret_answer_texts,
@@ -192,12 +192,12 @@ def find_elicitation_result(
 
 def build_accepted_elicitation_result(params: Mapping[str, Any], stored: Any) -> ElicitationResult:
     elicited = parse_elicitation(dict(params))
-    if isinstance(elicited, AskedAddress):
+    if isinstance(elicited, AddressRequest):
         return {"action": ACCEPT}
     try:
         content = (
             build_form_content(elicited, decrypt_stored_answers(stored))
-            if isinstance(elicited, AskedQuestions)
+            if isinstance(elicited, AgentQuestions)
             else None
         )
     except ValueError:  # the installation's secret key has changed

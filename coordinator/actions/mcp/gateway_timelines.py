@@ -1,7 +1,7 @@
 """The session in whose timeline an agent's calls through the MCP gateway stand: the one that runs, else one of ours.
 
 In an agent's own session its hooks tell of the same calls. The two are one call there: what the gateway tells of it
-carries the id that the agent gave it. Where the agent's program names its session or its call itself (a CallClaim),
+carries the id that the agent gave it. Where the agent's program names its session or its call itself (a AgentCallIds),
 that is believed as far as nothing is decided by it: it chooses among the running sessions of the caller's own agent,
 and among the calls there that have the same tool and arguments.
 """
@@ -17,7 +17,7 @@ from coordinator.actions.sessions import events, inactivity, origins, reported_s
 from coordinator.identity import ownership
 from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
-from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, CallClaim
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, AgentCallIds
 from coordinator.mcp.servers import names
 from coordinator.models import Event, EventContext, PermissionContext, Session
 from coordinator.models.gateway import BY_GATEWAY
@@ -63,7 +63,7 @@ def resolve_timeline_session(
     caller: KeyIdentity,
     now: datetime,
     *,
-    claim: CallClaim = NO_CLAIM,
+    claim: AgentCallIds = NO_CLAIM,
 ) -> TimelineSession:
     """Return the session: the one that the client names, or claims, the agent's only running one, or one for `own`.
 
@@ -215,7 +215,7 @@ def find_session_named_by_client(named: str, caller: KeyIdentity) -> str | None:
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def find_session_claimed_by_agent(claim: CallClaim, agent_id: str, caller: KeyIdentity) -> str | None:
+def find_session_claimed_by_agent(claim: AgentCallIds, agent_id: str, caller: KeyIdentity) -> str | None:
     """Return the running session of the agent in which its program says that it makes the call; None for no one.
 
     Only one that runs: no claim takes a call out of the session whose budgets it would count for without it.

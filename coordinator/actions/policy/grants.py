@@ -55,7 +55,7 @@ class AppliedEdit:
     beneath: list[dict[str, Any]] = field(default_factory=list)
 
 
-class StaleEdit(Conflict):
+class StaleGrantEdit(Conflict):
     """A save on slots that somebody else changed meanwhile. `clashes` pairs each edit with the rows there now."""
 
     def __init__(self, clashes: Sequence[tuple[GrantEdit, list[Grant]]]) -> None:
@@ -122,7 +122,7 @@ def find_grant_slot(row: Grant) -> Slot:
 def apply_grant_edits(edits: Sequence[GrantEdit], *, actor: Actor, now: datetime) -> list[AppliedEdit]:
     """Apply all edits or none; return the slots that changed.
 
-    Raises UnprocessableRequest for what may not be stored, NotFound for unknown servers or agents, StaleEdit
+    Raises UnprocessableRequest for what may not be stored, NotFound for unknown servers or agents, StaleGrantEdit
     for slots that are not as they were seen, Forbidden for an API key.
     """
     require_grant_editor(actor)
@@ -197,7 +197,7 @@ def require_current_grant_versions(
         and edit.seen_version != compute_grants_version(current_grants.get(edit.grant_slot, []))
     ]
     if clashes:
-        raise StaleEdit(clashes)
+        raise StaleGrantEdit(clashes)
 
 
 def apply_grant_edit(edit: GrantEdit, rows: list[Grant], actor: Actor, now: datetime) -> AppliedEdit | None:
@@ -306,7 +306,7 @@ def record_refused_grant_edits(
 def revoke_grant(
     grant_id: int, *, actor: Actor, now: datetime, reason: str | None = None, seen_version: str | None = None
 ) -> Grant:
-    """End one grant now. Raises NotFound, Conflict if it has already ended, StaleEdit, Forbidden."""
+    """End one grant now. Raises NotFound, Conflict if it has already ended, StaleGrantEdit, Forbidden."""
     require_grant_editor(actor)
     with transaction.atomic():
         row = lock_grant(grant_id, seen_version, now)
@@ -329,7 +329,7 @@ def prolong_grant(
 ) -> list[AppliedEdit]:
     """Replace one grant by the same with another end (None: no end). An expired one is renewed.
 
-    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleEdit, Forbidden, and
+    `seen` is the version of the slot. Raises NotFound, UnprocessableRequest, StaleGrantEdit, Forbidden, and
     Conflict where another grant of the slot decides now, or denies or asks beside it: that one must not end,
     or be covered, by the way.
     """
@@ -366,7 +366,7 @@ def lock_grant(grant_id: int, seen_version: str | None, now: datetime | None = N
         raise NotFound("This grant no longer exists.")
     rows = load_slot_grants(row)
     if seen_version is not None and seen_version != compute_grants_version(rows):
-        raise StaleEdit([(build_grant_edit(row, INHERIT, None, None), rows)])
+        raise StaleGrantEdit([(build_grant_edit(row, INHERIT, None, None), rows)])
     if now is not None and not is_grant_current(row, now):
         raise Conflict("This grant has already ended.")
     return row

@@ -33,7 +33,7 @@ WHERE e.tool_name IS NOT NULL AND e.id IN ({{ids}}) AND (e.event_type <> 'post_t
 ) IS NULL) ORDER BY e.id"""  # constants  # noqa: S608
 
 
-class TouchingCall(NamedTuple):
+class FileTouchingCall(NamedTuple):
     """One half of a call, as far as it says what was touched; `named_path` is the input's beginning, as stored."""
 
     event_id: int
@@ -61,7 +61,7 @@ def record_file_touches(events: Sequence[int]) -> None:
         return
     with full_text.without_table_scans():
         touched_files = [
-            TouchingCall(*row)
+            FileTouchingCall(*row)
             for row in fetch_query_rows(_CALLS.format(ids=build_sql_placeholders(events)), events)
         ]
     # Another program's id that is no text can be named nowhere else.
@@ -85,7 +85,7 @@ def record_file_touches(events: Sequence[int]) -> None:
         )
 
 
-def find_call_starts_near_ends(calls: Sequence[TouchingCall]) -> set[tuple[str, str, int]]:
+def find_call_starts_near_ends(calls: Sequence[FileTouchingCall]) -> set[tuple[str, str, int]]:
     """Return the beginnings near the ends that have no id: session, tool and event."""
     ends = [call.event_id for call in calls if call.is_call_end_without_id]
     if not ends:
@@ -98,7 +98,7 @@ def find_call_starts_near_ends(calls: Sequence[TouchingCall]) -> set[tuple[str, 
     )
 
 
-def is_call_start_already_recorded(call: TouchingCall, begun: set[tuple[str, str, int]]) -> bool:
+def is_call_start_already_recorded(call: FileTouchingCall, begun: set[tuple[str, str, int]]) -> bool:
     """Say whether an end without an id has its beginning among the events before it."""
     before = range(call.event_id - 1, call.event_id - REACH - 1, -1)
     return call.is_call_end_without_id and any((call.session_id, call.tool, pk) in begun for pk in before)

@@ -157,7 +157,7 @@ def build_event_rows(item: NewEvent, now: datetime) -> Row | UnprocessableReques
         if text is not None and not is_storable_text(text):
             return UnprocessableRequest([build_event_text_error(name, text)])
     try:
-        return mask_event_rows(item, now, create_masker() or PlainEncoder())
+        return mask_event_rows(item, now, create_masker() or UnmaskedEventEncoder())
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError) as problem:
         return UnprocessableRequest(f"The event cannot be written as JSON: {problem}")
 
@@ -168,7 +168,7 @@ def build_event_text_error(name: str, text: str) -> dict[str, Any]:
     return {"type": "value_error", "loc": ["body", name], "msg": message, "input": escaped_text}
 
 
-class PlainEncoder:
+class UnmaskedEventEncoder:
     """Used instead of a masker when masking is switched off."""
 
     count = 0
@@ -182,7 +182,7 @@ class PlainEncoder:
         )
 
 
-def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | PlainEncoder) -> Row:
+def mask_event_rows(item: NewEvent, now: datetime, mask: SecretMasker | UnmaskedEventEncoder) -> Row:
     event = list(_event_fields(item))
     if item.tool_output is None and (item.result_text is not None or item.result_data is not None):
         event[_OUTPUT] = {"result_text": item.result_text, "result_data": item.result_data}

@@ -24,7 +24,7 @@ from coordinator.runs.statuses import ACTIVE, run_statuses_sql
 from coordinator.secrets.masking import mask_secrets
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, MessagePiece, SessionLocation
+from coordinator.sessions.reports import MODEL_REQUEST, MessagePiece, RecordedHookSession, SessionLocation
 
 # Its session says nothing else for so long: the sender of a message that was not finished is taken for dead.
 UNFINISHED_FOR = timedelta(minutes=15)
@@ -35,7 +35,7 @@ LONGEST_BEFORE = timedelta(days=1)
 
 def find_or_create_reported_session(
     executor_id: str, location: SessionLocation, now: datetime, status: SessionStatus = SessionStatus.RUNNING
-) -> KnownSession:
+) -> RecordedHookSession:
     """Return the session with this executor's id that the key may write into; made, with `status`, if there is none.
 
     Where the id is that of another agent's session, the caller gets one of its own and learns nothing of the
@@ -43,7 +43,7 @@ def find_or_create_reported_session(
     """
     driven = find_driven_session_id(executor_id, location)
     if driven is not None:
-        return KnownSession(driven, complete=True, driven=True)
+        return RecordedHookSession(driven, complete=True, driven=True)
     session, is_new = find_writable_session(executor_id, location.by), False
     if session is None or find_missing_session_columns(
         session, location
@@ -52,7 +52,9 @@ def find_or_create_reported_session(
             if session is None:
                 session, is_new = create_reported_session(executor_id, location, now, status)
             fill_missing_session_columns(session, location)
-    return KnownSession(session.session_id, bool(session.hostname and session.project_dir), is_new=is_new)
+    return RecordedHookSession(
+        session.session_id, bool(session.hostname and session.project_dir), is_new=is_new
+    )
 
 
 # In plain SQL: many hooks ask it, and making the statement anew takes longer than the database does.
@@ -81,7 +83,9 @@ def find_driven_session_id(executor_id: str, location: SessionLocation) -> str |
     return next((session_id for session_id in ids if session_id not in closed), None)
 
 
-def reopen_or_create_session(executor_id: str, location: SessionLocation, now: datetime) -> KnownSession:
+def reopen_or_create_session(
+    executor_id: str, location: SessionLocation, now: datetime
+) -> RecordedHookSession:
     """Return the session of somebody who speaks just now, as `find_or_create_reported_session`; one that silence had
     ended runs again.
     """
@@ -93,7 +97,7 @@ def reopen_or_create_session(executor_id: str, location: SessionLocation, now: d
 
 def find_or_create_telemetry_session(
     executor_id: str, location: SessionLocation, first: datetime, last: datetime, now: datetime
-) -> KnownSession:
+) -> RecordedHookSession:
     """Find or create the session whose telemetry reports what happened from `first` to `last`.
 
     One that is made began with the first; one that its telemetry had ended (`session_stop`) runs again where something

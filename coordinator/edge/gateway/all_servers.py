@@ -86,7 +86,7 @@ class ServerTaggedStream(ResponseStream):
         await super().send_event(tag_server_event(raw, self.server) if self.server else raw)
 
 
-class AllServers:
+class CombinedServersEndpoint:
     """What answers at `/mcp`. One a process."""
 
     def __init__(

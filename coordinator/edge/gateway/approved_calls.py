@@ -26,7 +26,7 @@ from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessionLost
 from coordinator.edge.gateway.upstreams import (
-    StreamLeftOpen,
+    UnfinishedStream,
     UpstreamSessionForgotten,
     send_final_response_to_client,
 )
@@ -167,7 +167,7 @@ class ApprovedCallRunner:
                 response, event = await self.send_call_within_deadline(exchange, body, line)
         except (UpstreamFailed, CallNotSent) as failure:
             problem = failure
-        if isinstance(problem, StreamLeftOpen) and line is not None:
+        if isinstance(problem, UnfinishedStream) and line is not None:
             await self.record_call_outcome(
                 functools.partial(gateway_calls.mark_call_answered_by_server, record.call_id)
             )

@@ -25,7 +25,7 @@ from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.pending_calls import PendingCall, PendingCalls
 from coordinator.edge.gateway.records import CallRecord, CallRecords
 from coordinator.edge.gateway.upstream_calls import UpstreamSender
-from coordinator.edge.gateway.upstreams import StreamLeftOpen, send_final_response_to_client
+from coordinator.edge.gateway.upstreams import UnfinishedStream, send_final_response_to_client
 from coordinator.edge.hooks.notes import PendingNotes
 from coordinator.edge.http.bodies import SLOW_TO_DECODE
 from coordinator.edge.http.messages import ClientDisconnected, build_database_unavailable_error
@@ -392,7 +392,7 @@ class ToolCallHandler:
                 response, event, status = await self._sending.send_upstream_call(
                     exchange, exchange.message.raw, exchange.line, recheck
                 )
-        except StreamLeftOpen:
+        except UnfinishedStream:
             await exchange.line.end_event_stream()
             self._records.end_call_record(record, "ok", None, HEARD_ELSEWHERE)
             return

@@ -60,7 +60,7 @@ FAILED = "The question could not be kept open."
 ANSWERED_HERE = "Answered in Signalbox."
 
 
-class OpenCard(Protocol):
+class OpenPermissionRequest(Protocol):
     """What is put before people."""
 
     @property
@@ -68,7 +68,7 @@ class OpenCard(Protocol):
         """The id of its request."""
 
 
-Card = TypeVar("Card", bound=OpenCard | None)
+Card = TypeVar("Card", bound=OpenPermissionRequest | None)
 
 
 class ElicitationHandler:

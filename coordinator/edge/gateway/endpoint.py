@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from coordinator.actions.mcp.gateway_sessions import GatewayClient
 from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import RequestUse
-from coordinator.edge.gateway.all_servers import CANCELLED, AllServers, ServerTaggedStream
+from coordinator.edge.gateway.all_servers import CANCELLED, CombinedServersEndpoint, ServerTaggedStream
 from coordinator.edge.gateway.approved_calls import ApprovedCallRunner
 from coordinator.edge.gateway.audited_refusals import RefusalAudit
 from coordinator.edge.gateway.call_limiter import CallLimiter
@@ -180,7 +180,7 @@ class GatewayEndpoint:
             threads=threads,
         )
         self.stored_results = StoredResultReader(self.calls, records, self.registry, self.reads, threads)
-        self.all_servers = AllServers(
+        self.all_servers = CombinedServersEndpoint(
             clients=self.clients,
             links=self.links,
             refusals=self.refusals,

@@ -27,7 +27,7 @@ from coordinator.mcp.gateway.collections import CollectionTools
 from coordinator.mcp.gateway.policy import GatewayCaller
 from coordinator.mcp.gateway.servers import UpstreamServer
 from coordinator.mcp.protocol import param_headers
-from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, CallClaim
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, AgentCallIds
 from coordinator.mcp.protocol.messages import NAMED_BY, McpMessage
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.sessions.agent_programs import AGENT_TITLES, MCP_CLIENTS
@@ -77,7 +77,7 @@ class Exchange:
     is_sent: bool = False
     resumed: int = 0
     takes_notes: bool = False
-    claim: CallClaim = NO_CLAIM
+    claim: AgentCallIds = NO_CLAIM
     listing_problem: str = ""
     record: CallRecord | None = None
     is_interactive: bool = False

@@ -15,7 +15,7 @@ from coordinator.edge.gateway.listings import AgentToolListings
 from coordinator.edge.gateway.server_requests import ServerRequestGate
 from coordinator.edge.gateway.upstream_sessions import UpstreamSessions
 from coordinator.edge.gateway.upstreams import (
-    StreamLeftOpen,
+    UnfinishedStream,
     UpstreamClient,
     UpstreamSessionForgotten,
     read_upstream_response_body,
@@ -144,7 +144,7 @@ class MessageRelay:
                     transform=transform_response,
                     take_message=requests.intercept_server_message,
                 )
-        except StreamLeftOpen as left_open:
+        except UnfinishedStream as left_open:
             if not left_open.by_server:
                 raise
             await exchange.line.end_event_stream()  # its client asks the server for the rest

@@ -13,7 +13,7 @@ from coordinator.client import sse
 from coordinator.edge.gateway.exchange import Exchange
 from coordinator.edge.gateway.response_stream import ResponseStream
 from coordinator.edge.gateway.upstreams import (
-    StreamLeftOpen,
+    UnfinishedStream,
     UpstreamClient,
     UpstreamSessionForgotten,
     relay_until_response,
@@ -39,7 +39,7 @@ class ResponseResumer:
     async def fetch_remaining_response(
         self,
         exchange: Exchange,
-        left: StreamLeftOpen,
+        left: UnfinishedStream,
         number: Any,
         line: ResponseStream | None,
         **changes: Any,
@@ -47,7 +47,7 @@ class ResponseResumer:
         """Return the response of a call whose stream was left open, as `relay_until_response` does; ends with the
         caller's time.
 
-        Raises the same StreamLeftOpen where the client itself asks for it, and UpstreamFailed.
+        Raises the same UnfinishedStream where the client itself asks for it, and UpstreamFailed.
         """
         if left.by_server and line is not None and can_client_resume(exchange):
             raise left
@@ -70,7 +70,7 @@ class ResponseResumer:
             failures, last_known_id = 0, left.place.last_id
             try:
                 return await relay_until_response(answer, number, line, position=left.place, **changes)
-            except StreamLeftOpen:
+            except UnfinishedStream:
                 if left.place.last_id != last_known_id:
                     pause = FIRST_PAUSE
             finally:

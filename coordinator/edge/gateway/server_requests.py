@@ -68,7 +68,7 @@ NOT_JUDGED = "What policy says of it could not be found out."
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRefusal:
+class ServerRequestRefusal:
     """Why a request of a server does not reach its client. `brake` is the one that stops it."""
 
     request: ServerRequest
@@ -117,7 +117,7 @@ class ServerRequestGate:
         """
         return ServerRequestStream(self, exchange, line, is_servers_own=is_servers_own)
 
-    async def report_refusal_to_server(self, exchange: Exchange, refusal: RequestRefusal) -> None:
+    async def report_refusal_to_server(self, exchange: Exchange, refusal: ServerRequestRefusal) -> None:
         request = refusal.request
         try:
             if request.method == ELICITATION:
@@ -157,7 +157,7 @@ class ServerRequestGate:
         for request, ruling in questions:
             if rebuilt is None or len(questions) > MAX_QUESTIONS_AT_ONCE:
                 reason = TWO_MEANINGS if rebuilt is None else TOO_MANY
-                refusal = RequestRefusal(request, reason, ruling.by)
+                refusal = ServerRequestRefusal(request, reason, ruling.by)
                 await self.record_server_request_or_log(exchange, request, refusal)
             else:
                 refusal = await self.request_server_request_approval(exchange, line, request, ruling)
@@ -166,7 +166,7 @@ class ServerRequestGate:
         assert rebuilt is not None
         return rebuilt
 
-    def build_server_request_refusal_error(self, exchange: Exchange, refusal: RequestRefusal) -> bytes:
+    def build_server_request_refusal_error(self, exchange: Exchange, refusal: ServerRequestRefusal) -> bytes:
         code = BRAKED if refusal.brake else DENIED
         text = refusal.describe_server_request_refusal(exchange.server.name)
         return answers.build_error_response(exchange.message.id, code, text)
@@ -209,13 +209,13 @@ class ServerRequestGate:
         ruling: Ruling,
         *,
         patience: float | None = None,
-    ) -> RequestRefusal | None:
+    ) -> ServerRequestRefusal | None:
         """Have a person decide about a request; return why it may not reach the client, None where it may, once.
 
         `patience`: for how many seconds; without it for as long as the client waits.
         """
         if not can_client_answer_request_kind(exchange, request):
-            refusal = RequestRefusal(request, NOT_OFFERED, ruling.by)
+            refusal = ServerRequestRefusal(request, NOT_OFFERED, ruling.by)
             await self.record_server_request_or_log(exchange, request, refusal)
             return refusal
         reason, brake, record = NOT_JUDGED, None, None
@@ -233,7 +233,7 @@ class ServerRequestGate:
             log.warning("A request of %s could not be asked about: %s", exchange.server.name, problem)
             reason = NOT_JUDGED
         finally:
-            refusal = RequestRefusal(request, reason, ruling.by, brake)
+            refusal = ServerRequestRefusal(request, reason, ruling.by, brake)
             if record is not None:
                 text = refusal.describe_server_request_refusal(exchange.server.name) if reason else None
                 self._records.end_call_record(record, "denied" if reason else "ok", None, text)
@@ -244,28 +244,30 @@ class ServerRequestGate:
 
     async def refuse_local_server_request(
         self, exchange: Exchange, request: ServerRequest, size: int
-    ) -> RequestRefusal | None:
+    ) -> ServerRequestRefusal | None:
         """Return why a request of a server beside its agent may not reach the client; record it, and why."""
         refusal, ruling = await self.find_refusal_or_ask_ruling(exchange, request, size)
         if ruling is not None:
-            refusal = RequestRefusal(request, f"{ruling.reason.rstrip('.')}. {NOT_ASKED_BESIDE}", ruling.by)
+            refusal = ServerRequestRefusal(
+                request, f"{ruling.reason.rstrip('.')}. {NOT_ASKED_BESIDE}", ruling.by
+            )
         await self.record_server_request_or_log(exchange, request, refusal)
         return refusal
 
     async def find_refusal_or_ask_ruling(
         self, exchange: Exchange, request: ServerRequest, size: int
-    ) -> tuple[RequestRefusal | None, Ruling | None]:
+    ) -> tuple[ServerRequestRefusal | None, Ruling | None]:
         """Return why a request may not reach the client; else the ruling by which a person is to be asked, if any."""
         if request.method == UNREADABLE:
-            return RequestRefusal(request, "It cannot be read.", "gateway"), None
+            return ServerRequestRefusal(request, "It cannot be read.", "gateway"), None
         try:
             brake = await self._elicitations.find_brake(exchange)
             if brake is not None:
-                return RequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake), None
+                return ServerRequestRefusal(request, brake.agent_message, f"brake {brake.id}", brake), None
             ruling = await self.apply_policy_to_server_request(exchange, request, size)
         except (SignalboxError, DatabaseError) as problem:
             log.warning("A request of %s could not be judged: %s", exchange.server.name, problem)
-            return RequestRefusal(request, NOT_JUDGED, "gateway"), None
+            return ServerRequestRefusal(request, NOT_JUDGED, "gateway"), None
         return convert_ruling_to_request_refusal(request, ruling)
 
     async def apply_policy_to_server_request(
@@ -302,7 +304,7 @@ class ServerRequestGate:
         return await self._records.find_timeline_session(exchange)
 
     async def record_server_request_or_log(
-        self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
+        self, exchange: Exchange, request: ServerRequest, refusal: ServerRequestRefusal | None
     ) -> None:
         """Put a request that nobody was asked about into its timeline and, where it was refused, into the audit log."""
         try:
@@ -314,7 +316,7 @@ class ServerRequestGate:
             await self.audit_server_refusal_or_log(exchange, refusal)
 
     async def record_server_request(
-        self, exchange: Exchange, request: ServerRequest, refusal: RequestRefusal | None
+        self, exchange: Exchange, request: ServerRequest, refusal: ServerRequestRefusal | None
     ) -> None:
         """Put a request into the timeline: refused ones and passed ones, each once a minute for each session."""
         session_id = await self.find_session(exchange)
@@ -337,7 +339,7 @@ class ServerRequestGate:
         record.claimed, record.began = "", time.perf_counter()  # it is none of its client's calls
         return record
 
-    async def audit_server_refusal_or_log(self, exchange: Exchange, refusal: RequestRefusal) -> None:
+    async def audit_server_refusal_or_log(self, exchange: Exchange, refusal: ServerRequestRefusal) -> None:
         try:
             await self._refusals.audit_server_access_refusal(
                 exchange.admission,
@@ -375,7 +377,7 @@ class ServerRequestStream(OpenQuestions):
             number = parse_cancelled_request_id(data) if self.open_count else None
             return self.cancel_question(number)  # whose client does not know of it
         if self._exchange.person is not None:
-            await self.report_refusal_to_server(RequestRefusal(request, NOBODY_ANSWERS, "gateway"))
+            await self.report_refusal_to_server(ServerRequestRefusal(request, NOBODY_ANSWERS, "gateway"))
             return True
         refusal, ruling = await self._gate.find_refusal_or_ask_ruling(self._exchange, request, len(data))
         if ruling is not None:
@@ -393,24 +395,24 @@ class ServerRequestStream(OpenQuestions):
 
     def find_refusal_by_question_limits(
         self, request: ServerRequest, ruling: Ruling
-    ) -> RequestRefusal | None:
+    ) -> ServerRequestRefusal | None:
         """Return why nobody is asked about a request, None where somebody is."""
         is_too_many = self._count >= MAX_REQUESTS or self.open_count >= MAX_QUESTIONS_AT_ONCE
         if is_too_many or self.is_open(request.number):
-            return RequestRefusal(request, TOO_MANY, ruling.by)
+            return ServerRequestRefusal(request, TOO_MANY, ruling.by)
         if request.number is None or self._line is None or self._exchange.message.is_stateless:
-            return RequestRefusal(request, NOT_OFFERED, ruling.by)
+            return ServerRequestRefusal(request, NOT_OFFERED, ruling.by)
         return None
 
     async def forward_request_when_approved(self, request: ServerRequest, ruling: Ruling) -> None:
         """Pass a request on once a person approved it; else answer its server. A stream that ends refuses it."""
-        refusal: RequestRefusal | None = RequestRefusal(request, CALL_OVER, ruling.by)
+        refusal: ServerRequestRefusal | None = ServerRequestRefusal(request, CALL_OVER, ruling.by)
         try:
             refusal = await self._gate.request_server_request_approval(
                 self._exchange, self._line, request, ruling, patience=self._patience
             )
             if refusal is None and not await self.send_server_request_to_client(request):
-                refusal = RequestRefusal(request, CALL_OVER, ruling.by)
+                refusal = ServerRequestRefusal(request, CALL_OVER, ruling.by)
         finally:
             if refusal is not None:
                 await self.report_refusal_to_server(refusal)
@@ -427,23 +429,23 @@ class ServerRequestStream(OpenQuestions):
             return False
         return True
 
-    async def report_refusal_to_server(self, refusal: RequestRefusal) -> None:
+    async def report_refusal_to_server(self, refusal: ServerRequestRefusal) -> None:
         if self._exchange.client is not None and refusal.request.number is not None:
             await self._gate.report_refusal_to_server(self._exchange, refusal)
 
 
 def convert_ruling_to_request_refusal(
     request: ServerRequest, ruling: Ruling
-) -> tuple[RequestRefusal | None, Ruling | None]:
+) -> tuple[ServerRequestRefusal | None, Ruling | None]:
     """Return the refusal that a ruling is; else the ruling itself, where a person is to be asked."""
     reason = f"{ruling.reason.rstrip('.')}."
     if ruling.decision == DENY:
-        return RequestRefusal(request, reason, ruling.by), None
+        return ServerRequestRefusal(request, reason, ruling.by), None
     if ruling.decision != ASK or request.method == ELICITATION:  # which a person answers anyway
         return None, None
     if request.method in ASKABLE:
         return None, ruling
-    return RequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by), None
+    return ServerRequestRefusal(request, f"{reason} {NOT_ASKED}", ruling.by), None
 
 
 def can_client_answer_request_kind(exchange: Exchange, request: ServerRequest) -> bool:

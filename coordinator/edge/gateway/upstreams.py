@@ -46,7 +46,7 @@ BOTH = ("Accept", "application/json, text/event-stream")
 NOTHING = msgspec.Raw(b"")
 
 
-class StreamLeftOpen(UpstreamFailed):
+class UnfinishedStream(UpstreamFailed):
     """The stream ended before its response, which the server gives to whoever asks for what follows its last event.
 
     `by_server`: the server ended it on purpose (SEP-1699); else the connection broke.
@@ -405,11 +405,11 @@ async def relay_until_response(
     except AnswerInterrupted as problem:
         if not position.last_id:
             raise
-        raise StreamLeftOpen(str(problem), position, by_server=False) from None
+        raise UnfinishedStream(str(problem), position, by_server=False) from None
     failure_text = "ended its answer without a response"
     if not position.last_id:
         raise UpstreamFailed(failure_text, may_have_run=True)
-    raise StreamLeftOpen(failure_text, position, by_server=True)
+    raise UnfinishedStream(failure_text, position, by_server=True)
 
 
 def add_missing_response_id(response: bytes, number: Any) -> bytes:
@@ -450,7 +450,7 @@ async def relay_until_call_response(
                 response, event = await relay_until_response(
                     answer, number, line, within=float(exchange.call_seconds), **changes
                 )
-            except StreamLeftOpen as left_open:
+            except UnfinishedStream as left_open:
                 if follow is None:
                     raise
                 return await follow(left_open, number, line, **changes)

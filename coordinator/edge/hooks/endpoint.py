@@ -46,7 +46,7 @@ from coordinator.policy.limits import brakes
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.requests.tool_calls import Settled, ToolCallRequest
-from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.tool_rules import (
     ALLOW,
     ASK,
@@ -59,7 +59,7 @@ from coordinator.policy.rules.tool_rules import (
     strictest_ruling_for_partial_call,
 )
 from coordinator.sessions.agent_programs import AGENT_TITLES
-from coordinator.sessions.reports import KnownSession, SessionLocation
+from coordinator.sessions.reports import RecordedHookSession, SessionLocation
 
 log = logging.getLogger(__name__)
 
@@ -271,12 +271,12 @@ class HookEndpoint:
         )
         return ruling
 
-    async def find_call_moment(self, request: HookRequest) -> CallMoment:
+    async def find_call_moment(self, request: HookRequest) -> TimedCall:
         """Return the call as its session's events name it. Raises ServiceBusy."""
         hook, call = request.hook, await self.build_hook_tool_call_request(request)
         # A hook that names no call, at which the agent asks its person, comes after the one that reported the call.
         is_recorded = call.call_id is None and hook.name in self.dialect.prompts
-        return CallMoment(
+        return TimedCall(
             call.session_id,
             hook.tool_name,
             wrap_as_object(hook.tool_input),
@@ -396,7 +396,7 @@ class HookEndpoint:
             if ended is not None:
                 await self._recorder.write_hook_events(request.hook, [ended], 0, request.caller)
 
-    async def find_session(self, request: HookRequest) -> KnownSession:
+    async def find_session(self, request: HookRequest) -> RecordedHookSession:
         """Return the hook's session. Raises ServiceBusy where the database does not answer soon."""
         return await self._recorder.find_or_create_hook_session(
             request.hook, request.where, within=DECIDE_WITHIN

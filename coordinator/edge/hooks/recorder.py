@@ -39,7 +39,12 @@ from coordinator.identity.keys import KeyIdentity
 from coordinator.lib import instants
 from coordinator.policy.rules.tool_rules import NO_OPINION, Ruling
 from coordinator.sessions.events import DedupedEvent, NewEvent
-from coordinator.sessions.reports import MODEL_REQUEST, KnownSession, SessionLocation, is_reported_by_runner
+from coordinator.sessions.reports import (
+    MODEL_REQUEST,
+    RecordedHookSession,
+    SessionLocation,
+    is_reported_by_runner,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +58,7 @@ WRITE_WITHIN = 30.0  # seconds for which a hook that is answered already may wai
 class CachedSession(NamedTuple):
     """A session, until when on the loop's clock that holds, and which one its hook says that a runner drives."""
 
-    session: KnownSession
+    session: RecordedHookSession
     until: float
     named: str | None
 
@@ -73,7 +78,7 @@ class HookRecorder:
 
     async def find_or_create_hook_session(
         self, hook: AgentHook, location: SessionLocation, *, within: float = WRITE_WITHIN
-    ) -> KnownSession:
+    ) -> RecordedHookSession:
         """Return our session for the hook's, one open to its key; made on its first hook. Raises ServiceBusy."""
         cached_session = self.get_cached_session(hook, location)
         if cached_session is None:
@@ -83,7 +88,7 @@ class HookRecorder:
             self.cache_hook_session(hook, location, cached_session)
         return cached_session
 
-    def get_cached_session(self, hook: AgentHook, location: SessionLocation) -> KnownSession | None:
+    def get_cached_session(self, hook: AgentHook, location: SessionLocation) -> RecordedHookSession | None:
         """Return the session as an earlier hook found it; None where the database must be asked."""
         known_session = self._known_sessions.get((location.by, hook.session))
         remaining_seconds = (
@@ -100,7 +105,7 @@ class HookRecorder:
         return session
 
     def cache_hook_session(
-        self, hook: AgentHook, location: SessionLocation, known_session: KnownSession
+        self, hook: AgentHook, location: SessionLocation, known_session: RecordedHookSession
     ) -> None:
         key = location.by, hook.session
         if key not in self._known_sessions and len(self._known_sessions) >= MOST_KNOWN:
@@ -185,7 +190,7 @@ class HookRecorder:
         ruling: Ruling,
         *,
         read_back: Look | None,
-        known_session: KnownSession | None,
+        known_session: RecordedHookSession | None,
     ) -> Any:
         """Write a hook whose session is not `known` yet, or whose events depend on what the database holds."""
         key = location.by, hook.session
@@ -213,7 +218,7 @@ class HookRecorder:
                 del self._finding[key]
 
     def build_hook_events_without_database(
-        self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
+        self, hook: AgentHook, known_session: RecordedHookSession, ruling: Ruling
     ) -> list[NewEvent] | None:
         """Return the hook's events, None where what is written depends on what the database holds."""
         dialect = self.dialect
@@ -235,7 +240,7 @@ class HookRecorder:
         *,
         size: int,
         ruling: Ruling,
-        known_session: KnownSession | None,
+        known_session: RecordedHookSession | None,
         read_back: Look | None,
     ) -> Any:
         """Find the hook's session where it is not `known`, and write the hook's events, in one transaction."""
@@ -260,8 +265,8 @@ class HookRecorder:
         location: SessionLocation,
         ruling: Ruling,
         lost: Counter[str] | None,
-        known_session: KnownSession | None,
-    ) -> tuple[KnownSession, list[NewEvent]]:
+        known_session: RecordedHookSession | None,
+    ) -> tuple[RecordedHookSession, list[NewEvent]]:
         """Return the hook's session and its events. Called by the writing thread, in the transaction."""
         begins = hook.name in self.dialect.beginnings
         if known_session is None:
@@ -420,7 +425,7 @@ class HookRecorder:
         )
 
     def build_hook_events_using_database(
-        self, hook: AgentHook, known_session: KnownSession, ruling: Ruling
+        self, hook: AgentHook, known_session: RecordedHookSession, ruling: Ruling
     ) -> list[NewEvent]:
         """Return the hook's events, with what the database holds of its session. Called by the writing thread."""
         dialect, session_id = self.dialect, known_session.session_id
@@ -473,7 +478,7 @@ def raise_for_refused_events(written: WriteResult) -> WriteResult:
     return written
 
 
-def reopen_or_create_hook_session(hook: AgentHook, location: SessionLocation) -> KnownSession:
+def reopen_or_create_hook_session(hook: AgentHook, location: SessionLocation) -> RecordedHookSession:
     """Return our session for the hook's, which speaks just now."""
     at = instants.parse_instant(hook.at) or timezone.now()
     return sessions.reopen_or_create_session(hook.session, location, at)

@@ -32,7 +32,7 @@ from coordinator.edge.http.client_addresses import (
     is_trusted_proxy,
 )
 from coordinator.edge.http.concurrency import ConcurrencyLimit
-from coordinator.edge.http.downloads import GRACE, DownloadPool, ReadingPace
+from coordinator.edge.http.downloads import GRACE, DownloadPool, DownloadReaderSpeed
 from coordinator.errors import SignalboxError
 from coordinator.lib.asgi import Message, Receive, Scope, Send
 from coordinator.lib.fair_queue import CALLER, FairThreadPool, ThreadsClosed
@@ -196,7 +196,7 @@ class WsgiExchange:
     def stream_from_thread(self, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         """Send the answer from this thread; end early, and always close it, when the client is gone."""
 
-        pace, self.begun = ReadingPace(), True
+        pace, self.begun = DownloadReaderSpeed(), True
 
         def push_message(message: Message) -> None:
             if self.disconnected.is_set():

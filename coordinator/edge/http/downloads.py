@@ -77,7 +77,7 @@ class DownloadPool:
         self._lanes.shutdown(wait=False, cancel_futures=True)
 
 
-class ReadingPace:
+class DownloadReaderSpeed:
     """How fast one reader reads, counted only while we wait for it."""
 
     def __init__(self) -> None:

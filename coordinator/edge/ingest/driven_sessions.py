@@ -41,7 +41,7 @@ from coordinator.models import Runner
 from coordinator.policy.requests import agent_options
 from coordinator.policy.requests.questions import is_question_tool
 from coordinator.policy.requests.tool_calls import ToolCallRequest
-from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.call_text import call_text_in_working_folder
 from coordinator.policy.rules.tool_rules import ALLOW, DENY, NO_OPINION, OBSERVE, Ruling, stricter_ruling
 from coordinator.sessions.driven_agent_updates import DrivenAgentUpdate
@@ -299,9 +299,9 @@ class DrivingEndpoint:
         return await self._writer.perform_in_transaction(work, deadline=time.monotonic() + WRITE_WITHIN)
 
 
-async def find_call_moment(call_request: ToolCallRequest) -> CallMoment:
+async def find_call_moment(call_request: ToolCallRequest) -> TimedCall:
     """Return the call as its session's events name it."""
-    return CallMoment(
+    return TimedCall(
         call_request.session_id,
         call_request.tool,
         call_request.tool_input,

@@ -23,7 +23,7 @@ from coordinator.actions.sessions import omissions
 from coordinator.actions.sessions import reported_sessions as sessions
 from coordinator.dialects.otlp_common import (
     MOST_NAME,
-    ReadingNotes,
+    OmittedRecordCounts,
     SessionReport,
     trace_origin,
     trace_session_name,
@@ -44,7 +44,7 @@ from coordinator.lib.threads import EdgeThreads
 from coordinator.runs.statuses import STOP_EVENTS
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.omissions import OmissionKind, TelemetryEmitter
-from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, KnownSession, is_reported_by_runner
+from coordinator.sessions.reports import MODEL_REQUEST, TURN_END, RecordedHookSession, is_reported_by_runner
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ MOST_EVENTS, MOST_SESSIONS = 10_000, 500
 ANSWER_WITHIN = 8.0  # seconds; exporters give up at ten
 PROTOBUF, JSON = b"application/x-protobuf", b"application/json"
 COUNTED = {"logs": "rejectedLogRecords", "traces": "rejectedSpans"}
-READERS: dict[str, Callable[[Any, datetime, ReadingNotes], list[SessionReport]]] = {
+READERS: dict[str, Callable[[Any, datetime, OmittedRecordCounts], list[SessionReport]]] = {
     "logs": convert_otlp_logs_to_reports,
     "traces": convert_otlp_traces_to_reports,
 }
@@ -89,7 +89,7 @@ class TelemetryEndpoint:
             rejection_reason = " ".join(filter(None, (rejection_reason, notes.message)))
         except SignalboxError as refusal:
             if caller is not None and refusal.status in REFUSED_FOR_GOOD:
-                notes = ReadingNotes()
+                notes = OmittedRecordCounts()
                 notes.add_omission(OmissionKind.EXPORT, str(refusal.detail))
                 await self.report_omitted_telemetry(caller, notes)
             await send_telemetry_error(send, form, refusal)
@@ -99,7 +99,7 @@ class TelemetryEndpoint:
         )
 
     async def report_omitted_telemetry(
-        self, caller: KeyIdentity, notes: ReadingNotes, rejected: int = 0, rejection_reason: str = ""
+        self, caller: KeyIdentity, notes: OmittedRecordCounts, rejected: int = 0, rejection_reason: str = ""
     ) -> None:
         """Have people see what is left out. A database that does not take it changes nothing of the answer."""
         if rejected:
@@ -115,7 +115,7 @@ class TelemetryEndpoint:
 
     async def read_telemetry_session_reports(
         self, kind: str, form: bytes, scope: Scope, receive: Receive, reservation: BodyReservation
-    ) -> tuple[list[SessionReport], ReadingNotes]:
+    ) -> tuple[list[SessionReport], OmittedRecordCounts]:
         """Read the request; return also what of it is left out. Raises what it is refused for."""
         if form not in {PROTOBUF, JSON}:
             is_grpc = form.startswith(b"application/grpc")
@@ -171,7 +171,7 @@ def import_otlp_protobuf_module() -> Any:
 
 def parse_telemetry(
     kind: str, form: bytes, body: bytes, now: datetime
-) -> tuple[list[SessionReport], ReadingNotes]:
+) -> tuple[list[SessionReport], OmittedRecordCounts]:
     if form == PROTOBUF:
         request: Any = (
             import_otlp_protobuf_module().decode_otlp_request(kind, body) if kind in READERS else {}
@@ -185,7 +185,7 @@ def parse_telemetry(
             raise BadRequest("The body is not JSON.") from None
         if not isinstance(request, dict):
             raise BadRequest("The body must be a JSON object.")
-    reader, notes = READERS.get(kind), ReadingNotes()
+    reader, notes = READERS.get(kind), OmittedRecordCounts()
     reports = reader(request, now, notes) if reader else []
     if sum(len(report.events) for report in reports) > MOST_EVENTS:
         raise RequestTooLarge(f"An export may hold at most {MOST_EVENTS} records.")
@@ -198,7 +198,7 @@ def assign_events_to_sessions(
     reports: list[SessionReport], key: KeyIdentity, now: datetime
 ) -> list[NewEvent]:
     """Give each event its session, one that this key may write into; made where there is none."""
-    known_sessions: dict[str, KnownSession] = {}
+    known_sessions: dict[str, RecordedHookSession] = {}
     subagents: dict[str, tuple[str, str] | None] = {}
     events: list[NewEvent] = []
     reports = merge_trace_reports_into_session(reports, key, now)

@@ -38,7 +38,7 @@ from coordinator.policy.limits import brakes, budgets
 from coordinator.policy.limits.brakes import ActiveBrake
 from coordinator.policy.limits.budgets import BudgetRow
 from coordinator.policy.rules import history_queries, offline_blocking, tool_rules
-from coordinator.policy.rules.call_history import CallMoment, HistoryNeeds
+from coordinator.policy.rules.call_history import HistoryNeeds, TimedCall
 from coordinator.policy.rules.call_text import CallText, build_call_text_from_input
 from coordinator.policy.rules.tool_rules import (
     ASK,
@@ -52,7 +52,7 @@ from coordinator.policy.rules.tool_rules import (
 
 log = logging.getLogger(__name__)
 
-FindMoment = Callable[[], Awaitable[CallMoment]]
+FindMoment = Callable[[], Awaitable[TimedCall]]
 TOPICS = frozenset({"tool_rules", "mcp_servers", "grants", "brakes", "budgets"})
 RULES_KEPT_FOR = 15.0  # seconds; what the feed may have missed is seen within this time
 READ_WITHIN = 2.0  # seconds a call waits for the rules before it is answered by what is known

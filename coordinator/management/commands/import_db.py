@@ -21,7 +21,7 @@ from coordinator.actions.importing import (
     import_database,
     record_unreadable_database,
 )
-from coordinator.actions.importing.outcomes import LimitedLines
+from coordinator.actions.importing.outcomes import CappedReportLines
 from coordinator.errors import SignalboxError
 from coordinator.importing.blueprint_files import find_agents_folder
 from coordinator.importing.import_files import MOST_BYTES
@@ -146,7 +146,7 @@ class Command(BaseCommand):
             ("changed", changed),
             ("note", outcome.notes),
         ):
-            number = lines.total if isinstance(lines, LimitedLines) else len(lines)
+            number = lines.total if isinstance(lines, CappedReportLines) else len(lines)
             self.print_limited_lines(f"{kind}: {outcome.table}", lines, number, most)
 
     def print_limited_lines(self, label: str, lines: Iterable[str], number: int, most: int | None) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 from django.conf import settings
 
 from coordinator.mcp.gateway.binding import arguments_as_rule_text, qualified_method_name, qualified_tool_name
-from coordinator.mcp.gateway.servers import KnownTool, UpstreamServer
+from coordinator.mcp.gateway.servers import ListedTool, UpstreamServer
 from coordinator.mcp.servers.names import GATEWAY, PREFIX
 from coordinator.policy.grants import access
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.limits import budgets
 from coordinator.policy.requests.questions import ELICITATION
 from coordinator.policy.rules import history_queries, tool_rules
-from coordinator.policy.rules.call_history import CallHistory, CallMoment, HistoryNeeds
+from coordinator.policy.rules.call_history import CallHistory, HistoryNeeds, TimedCall
 from coordinator.policy.rules.call_text import CallText
 from coordinator.policy.rules.tool_rules import ASK, DENY, DecisionRule, Ruling
 
@@ -149,10 +149,10 @@ def gateway_call_history_needs(
 
 def build_timed_gateway_call(
     server: str, tool: str, arguments: Any, *, session_id: str, call_id: str | None, now: datetime
-) -> CallMoment:
+) -> TimedCall:
     """Return a call as the events of its session name it, through the gateway or by its agent's hook."""
     name = qualified_tool_name(server, tool)
-    return CallMoment(
+    return TimedCall(
         session_id,
         name,
         arguments or {},
@@ -183,7 +183,7 @@ def list_possible_programs(rules: Sequence[DecisionRule], caller: GatewayCaller)
     return [caller.program, *sorted({"", *(rule.program for rule in rules)} - {caller.program})]
 
 
-def is_changed_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: KnownTool) -> bool:
+def is_changed_definition_unaccepted(server: UpstreamServer, verdict: Verdict, tool: ListedTool) -> bool:
     """Say whether a changed definition waits for a person. (The grants in memory may know of it a moment later.)"""
     if not tool.is_changed:
         return False
@@ -192,7 +192,7 @@ def is_changed_definition_unaccepted(server: UpstreamServer, verdict: Verdict, t
     )
 
 
-def is_granted_since_definition_change(verdict: Verdict, tool: KnownTool) -> bool:
+def is_granted_since_definition_change(verdict: Verdict, tool: ListedTool) -> bool:
     """Say whether a person granted the tool with its present definition."""
     granted_at = verdict.grant.granted_at if verdict.grant else None
     return isinstance(granted_at, datetime) and tool.changed_at is not None and granted_at >= tool.changed_at
@@ -236,7 +236,7 @@ def judge_gateway_request_from_database(
     at: datetime,
     *,
     is_read: bool = False,
-    moment: CallMoment | None = None,
+    moment: TimedCall | None = None,
 ) -> tuple[Ruling, Verdict]:
     """Decide by what is in the database at this instant; `name` is the tool's, or a method's that `is_read`.
 

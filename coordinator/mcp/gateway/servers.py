@@ -36,7 +36,7 @@ READ_ONLY_HINT = "readOnlyHint"
 
 
 @dataclass(frozen=True, slots=True)
-class KnownTool:
+class ListedTool:
     """A tool as the server last listed it. `accepted` is the digest of the definition that a person accepted.
 
     `param_headers` are those that repeat arguments, as the definition declares them. `shown_instead` is the accepted
@@ -74,7 +74,7 @@ class UpstreamServer:
     target: UpstreamAddress | None
     failure: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    tools: dict[str, KnownTool] = field(default_factory=dict)
+    tools: dict[str, ListedTool] = field(default_factory=dict)
     call_seconds: int = CALL_SECONDS
     for_each_caller: bool = False
     is_stdio: bool = False
@@ -135,7 +135,7 @@ def load_upstream_server(name: str) -> UpstreamServer | None:
     is_cached = any(tool_limits.cache_seconds for tool_limits in limits.values())
     read_only = find_read_only_tools(name) if is_cached else frozenset()
     tools = {
-        tool: KnownTool(
+        tool: ListedTool(
             definition,
             accepted,
             gone_at is not None,

@@ -111,7 +111,7 @@ def unwrap_call_tool_message(message: McpMessage) -> McpMessage:
     return messages.parse_mcp_message(_encode(fields | {"params": msgspec.Raw(_encode(params))}))
 
 
-class FoundTool(msgspec.Struct):
+class SearchableTool(msgspec.Struct):
     """What a search looks at of a tool."""
 
     name: str
@@ -136,7 +136,7 @@ class FoundTool(msgspec.Struct):
         )
 
 
-_found_tool = msgspec.json.Decoder(FoundTool).decode
+_found_tool = msgspec.json.Decoder(SearchableTool).decode
 
 
 def split_words(text: str) -> list[str]:

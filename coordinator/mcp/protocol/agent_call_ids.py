@@ -13,23 +13,23 @@ LONGEST_ID = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class CallClaim:
+class AgentCallIds:
     """What a program says of a call: its agent's session (Codex) and the agent's id for the call; "" for nothing."""
 
     session: str = ""
     call_id: str = ""
 
 
-NO_CLAIM = CallClaim()
+NO_CLAIM = AgentCallIds()
 
 
-def find_agent_call_ids_in_meta(message: dict[str, Any]) -> CallClaim:
+def find_agent_call_ids_in_meta(message: dict[str, Any]) -> AgentCallIds:
     """Return what a message says of the call that it makes."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     if message.get("method") != "tools/call" or not isinstance(meta, dict):
         return NO_CLAIM
-    return CallClaim(
+    return AgentCallIds(
         session=find_first_valid_id_in_meta(meta, "sessionId", "threadId"),
         call_id=find_first_valid_id_in_meta(meta, "claudecode/toolUseId", "callId"),
     )

@@ -18,7 +18,7 @@ from coordinator.client import mcp_methods
 from coordinator.client.mcp_methods import META_CAPABILITIES, META_CLIENT, META_VERSION
 from coordinator.client.message_lines import BYTE_ORDER_MARK
 from coordinator.lib import json_bounds
-from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, CallClaim, find_agent_call_ids_in_meta
+from coordinator.mcp.protocol.agent_call_ids import NO_CLAIM, AgentCallIds, find_agent_call_ids_in_meta
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = (
     -32700,
@@ -78,7 +78,7 @@ class McpMessage:
 
     raw: bytes
     value: dict[str, Any] = field(repr=False)
-    claim: CallClaim = NO_CLAIM
+    claim: AgentCallIds = NO_CLAIM
 
     @property
     def method(self) -> str:

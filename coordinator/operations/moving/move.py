@@ -18,7 +18,7 @@ from coordinator.lib import sizes
 from coordinator.operations import startup
 from coordinator.operations.moving import rows, target
 from coordinator.operations.moving.progress import MoveProgress
-from coordinator.operations.moving.rows import OddValueReport, RowsDigest
+from coordinator.operations.moving.rows import RowsDigest, UnsupportedValueReport
 from coordinator.operations.moving.source import SqliteSource
 from coordinator.operations.moving.tables import MovedTable, count_unknown_table_rows, find_tables_to_move
 
@@ -39,7 +39,7 @@ class DatabaseMove:
         startup.require_database_connection()
         self.source = SqliteSource(path)
         self.say = say
-        self.odds = OddValueReport(mend=mend)
+        self.odds = UnsupportedValueReport(mend=mend)
 
     def check_everything_movable(self) -> None:
         """Look at every row and at the target, and change nothing. Raises CommandError where the move would fail."""

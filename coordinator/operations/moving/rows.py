@@ -18,11 +18,11 @@ _MODULUS = 2**128
 _AS_IS = {"text": str, "integer": int, "bytes": bytes, "number": float}
 
 
-class OddValue(Exception):
+class UnsupportedValue(Exception):
     """A row holds a value that PostgreSQL would not accept. The text names table, key and column, and says why."""
 
 
-class OddValueReport:
+class UnsupportedValueReport:
     """The odd values that were found: how many of each kind, and the first ones by name."""
 
     def __init__(self, *, mend: bool) -> None:
@@ -57,20 +57,20 @@ def decode_sqlite_text(stored: bytes) -> str:
         return text
 
 
-def convert_sqlite_row_for_postgres(table: MovedTable, raw: Row, odds: OddValueReport) -> Row | None:
+def convert_sqlite_row_for_postgres(table: MovedTable, raw: Row, odds: UnsupportedValueReport) -> Row | None:
     """Return SQLite's row as PostgreSQL accepts it; None where it would not: `odds` then counts it."""
     row = []
     for target_column, value in zip(table.target_columns, raw, strict=True):
         try:
             row.append(convert_value_for_target_column(table, target_column, value, odds, raw))
-        except OddValue as odd:
+        except UnsupportedValue as odd:
             odds.add_refused_value(str(odd))
             return None
     return tuple(row)
 
 
 def convert_value_for_target_column(
-    table: MovedTable, target_column: TargetColumn, value: Any, odds: OddValueReport, raw: Row
+    table: MovedTable, target_column: TargetColumn, value: Any, odds: UnsupportedValueReport, raw: Row
 ) -> Any:
     column = target_column.column
     if value is not None and (
@@ -80,32 +80,35 @@ def convert_value_for_target_column(
     if value is None:
         if column.null:
             return None
-        raise OddValue(describe_row_problem(table, raw, f"{column.name} is empty and must not be"))
+        raise UnsupportedValue(describe_row_problem(table, raw, f"{column.name} is empty and must not be"))
     if target_column.length is not None and len(value) > target_column.length:
-        raise OddValue(
+        raise UnsupportedValue(
             describe_row_problem(
                 table, raw, f"{column.name} is longer than {target_column.length} characters"
             )
         )
     if target_column.largest is not None and abs(value) > target_column.largest:
-        raise OddValue(
+        raise UnsupportedValue(
             describe_row_problem(table, raw, f"{column.name} is larger than {target_column.largest}")
         )
     return value
 
 
 def convert_value_to_column_type(
-    table: MovedTable, column: ModelColumn, value: Any, odds: OddValueReport, raw: Row
+    table: MovedTable, column: ModelColumn, value: Any, odds: UnsupportedValueReport, raw: Row
 ) -> Any:
-    """Return the value as one of the column's kind. Raises OddValue where it is not the same, unless that is wanted."""
+    """Return the value as one of the column's kind.
+
+    Raises UnsupportedValue where it is not the same, unless that is wanted.
+    """
     try:
         value, conversion = column_conversion.convert_to_column_value(value, column)
     except UnfitValue as problem:
-        raise OddValue(describe_row_problem(table, raw, str(problem))) from None
+        raise UnsupportedValue(describe_row_problem(table, raw, str(problem))) from None
     if conversion:
         row_problem_text = describe_row_problem(table, raw, f"{column.name} {conversion}")
         if not odds.mend or table.name in EXACT or (value is None and not column.null):
-            raise OddValue(row_problem_text)
+            raise UnsupportedValue(row_problem_text)
         odds.add_mended_value(row_problem_text)
     if column.kind == "moment" and value is not None:
         return datetime.fromisoformat(value).replace(tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import datetime
 from coordinator.policy.grants import managed
 from coordinator.policy.requests.approvals import PermissionSubject
 from coordinator.policy.rules import history_queries, tool_rules
-from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.call_text import (
     CallText,
     build_requested_call_text,
@@ -39,6 +39,6 @@ def judge_requested_call(
     text = call_text_in_working_folder(text, folder)
     needs = tool_rules.find_history_needed_by_rules(rules, tool, text, agent_id, program, servers=servers)
     if needs and isinstance(text, CallText):
-        moment = CallMoment(session_id or "", tool, subject.tool_input, now, folder=folder)
+        moment = TimedCall(session_id or "", tool, subject.tool_input, now, folder=folder)
         text = text.copy_with_call_history(history_queries.load_call_history(needs, moment))
     return tool_rules.decide_by_tool_rules(rules, tool, text, agent_id, program, servers=servers)

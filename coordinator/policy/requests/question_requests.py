@@ -16,12 +16,12 @@ from coordinator.policy.requests.approvals import request_subject
 from coordinator.policy.requests.questions import (
     ELICITATION,
     PLAN_TOOLS,
+    AddressRequest,
     AgentOption,
     Asked,
-    AskedAddress,
-    AskedOptions,
-    AskedPlan,
+    OptionsQuestion,
     PlanMode,
+    PlanReview,
     is_question_tool,
     parse_question_of_tool_call,
 )
@@ -54,9 +54,9 @@ def parse_question_of_request(request: PermissionRequest) -> Asked | None:
     ):
         return None
     question = parse_question_of_tool_call(tool, subject.tool_input)
-    if isinstance(question, AskedAddress):
+    if isinstance(question, AddressRequest):
         return replace(question, link=unseal_elicitation_address(metadata) or question.address)
-    if isinstance(question, AskedPlan):
+    if isinstance(question, PlanReview):
         modes = tuple(PlanMode) if hook in MODE_HOOKS else ()
         asks_again = AGENT_TITLES.get(request.plugin_id, "") if hook in REPEATING_HOOKS else ""
         return replace(question, modes=modes, asks_again=asks_again)
@@ -81,7 +81,7 @@ def unseal_elicitation_address(metadata: Mapping[str, Any]) -> str:
 
 def parse_driven_agent_options(
     metadata: Mapping[str, Any], tool: str, tool_input: Any
-) -> AskedOptions | None:
+) -> OptionsQuestion | None:
     """Return the options of a driven agent's question where one must be chosen by name; those of plans always are."""
     options = parse_agent_answer_options(metadata.get("options"))
     plan = parse_question_of_tool_call(tool, tool_input) if tool in PLAN_TOOLS else None
@@ -96,7 +96,7 @@ def parse_driven_agent_options(
         )
         for option in options
     )
-    return AskedOptions(offered, plan.text if isinstance(plan, AskedPlan) else "")
+    return OptionsQuestion(offered, plan.text if isinstance(plan, PlanReview) else "")
 
 
 def is_question_request(request: PermissionRequest) -> bool:

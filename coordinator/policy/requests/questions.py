@@ -102,7 +102,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedQuestions:
+class AgentQuestions:
     """Questions that one request asks, all answered at once."""
 
     questions: tuple[Question, ...]
@@ -116,7 +116,7 @@ class AskedQuestions:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedAddress:
+class AddressRequest:
     """An MCP server asks the person to open an address."""
 
     address: str
@@ -131,7 +131,7 @@ class AskedAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPlan:
+class PlanReview:
     """A plan that a person approves or sends back. `modes` are those in which the agent can be told to go on.
 
     `asks_again` is the agent, by its title, that asks in its terminal once more after a yes from here.
@@ -154,18 +154,18 @@ class AgentOption:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedOptions:
+class OptionsQuestion:
     """A driven agent asks with options of its own, of which one is chosen by its name; `plan` is what it is about."""
 
     options: tuple[AgentOption, ...]
     plan: str = ""
 
 
-Asked = AskedQuestions | AskedAddress | AskedPlan | AskedOptions
+Asked = AgentQuestions | AddressRequest | PlanReview | OptionsQuestion
 
 
 @dataclass(frozen=True, slots=True)
-class GivenAnswer:
+class SubmittedAnswer:
     """What a person answers to one question: places of choices, and a text."""
 
     chosen: tuple[int, ...] = ()
@@ -189,7 +189,7 @@ def parse_question_of_tool_call(tool: str | None, tool_input: Any) -> Asked | No
 # --- questions of agents ----------------------------------------------------------------------------------
 
 
-def parse_questions(tool_input: Any) -> AskedQuestions | None:
+def parse_questions(tool_input: Any) -> AgentQuestions | None:
     """Return the questions of a call; None where one of them is of no known form, for half of them is not answered."""
     if not isinstance(tool_input, dict):
         return None
@@ -203,16 +203,16 @@ def parse_questions(tool_input: Any) -> AskedQuestions | None:
     readable = tuple(question for question in questions if question is not None)
     if len(readable) < len(questions) or len({question.text for question in readable}) < len(readable):
         return None
-    return AskedQuestions(readable, read_text(tool_input, "title"))
+    return AgentQuestions(readable, read_text(tool_input, "title"))
 
 
-def parse_form_questions(tool_input: Mapping[str, Any]) -> AskedQuestions | None:
+def parse_form_questions(tool_input: Mapping[str, Any]) -> AgentQuestions | None:
     """Return the questions of a form, by which GitHub Copilot CLI asks.
 
     None where a field asks for a secret, for such answers would be kept in the clear.
     """
     form = parse_elicitation({name: tool_input[name] for name in FORM_FIELDS & tool_input.keys()})
-    if not isinstance(form, AskedQuestions) or not form.questions:
+    if not isinstance(form, AgentQuestions) or not form.questions:
         return None
     return None if any(question.is_secret for question in form.questions) else form
 
@@ -276,13 +276,13 @@ def read_number(value: Any) -> float | None:
 # --- plans ------------------------------------------------------------------------------------------------
 
 
-def parse_plan(tool_input: Any) -> AskedPlan | None:
+def parse_plan(tool_input: Any) -> PlanReview | None:
     """Return the plan of a call; one without a text, too, for a person may know it from the agent's screen."""
     if not isinstance(tool_input, dict):
         return None
     text = read_text(tool_input, "plan", "summary", "plan_text")
     path = read_text(tool_input, "planFilePath", "plan_path", "plan_filename")
-    return AskedPlan(text[:MAX_PLAN_CHARACTERS], path)
+    return PlanReview(text[:MAX_PLAN_CHARACTERS], path)
 
 
 # --- forms of MCP servers ---------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ SECRET_FIELD_NAMES = frozenset(
 )
 
 
-def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
+def parse_elicitation(params: Any) -> AgentQuestions | AddressRequest | None:
     """Return what an `elicitation/create` asks.
 
     None where its schema is none that MCP allows, or more than a person reads.
@@ -314,7 +314,7 @@ def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
         return None
     if params.get("mode") == "url":
         address = read_text(params, "url")
-        return AskedAddress(address, message, asker) if is_openable_browser_url(address) else None
+        return AddressRequest(address, message, asker) if is_openable_browser_url(address) else None
     schema = params.get("requestedSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict) or len(properties) > MAX_QUESTIONS:
@@ -326,7 +326,7 @@ def parse_elicitation(params: Any) -> AskedQuestions | AskedAddress | None:
     required_names = required if isinstance(required, list) else []
     fields = [parse_form_field(name, field, name in required_names) for name, field in properties.items()]
     readable = tuple(field for field in fields if field is not None)
-    return AskedQuestions(readable, message, asker) if len(readable) == len(fields) else None
+    return AgentQuestions(readable, message, asker) if len(readable) == len(fields) else None
 
 
 def is_openable_browser_url(address: str) -> bool:
@@ -468,7 +468,7 @@ def parse_enumerated_choices(field: Mapping[str, Any]) -> tuple[Choice, ...] | N
 # --- answers ----------------------------------------------------------------------------------------------
 
 
-def validate_answers(questions: AskedQuestions, answers: Sequence[GivenAnswer]) -> list[dict[str, Any]]:
+def validate_answers(questions: AgentQuestions, answers: Sequence[SubmittedAnswer]) -> list[dict[str, Any]]:
     """Return the answers as a decision stores them, one for each question.
 
     `chosen` are places of choices, `labels` those choices' words, `text` is what the person typed. Raises
@@ -482,7 +482,7 @@ def validate_answers(questions: AskedQuestions, answers: Sequence[GivenAnswer]) 
     ]
 
 
-def validate_answer(question: Question, answer: GivenAnswer) -> dict[str, Any]:
+def validate_answer(question: Question, answer: SubmittedAnswer) -> dict[str, Any]:
     chosen = tuple(dict.fromkeys(answer.chosen))
     text = answer.text.replace("\r\n", "\n").strip()
     if any(not 0 <= place < len(question.choices) for place in chosen):
@@ -558,7 +558,7 @@ def parse_number(text: str) -> float | None:
 
 
 def match_stored_answers_to_questions(
-    questions: AskedQuestions, stored: Any
+    questions: AgentQuestions, stored: Any
 ) -> list[tuple[Question, tuple[Choice, ...], str]] | None:
     """Return each question with the choices and the text of its stored answer; None where they do not fit.
 
@@ -591,7 +591,7 @@ def remove_secret_answer_texts(added: Mapping[str, Any]) -> dict[str, Any]:
     return {**added, ANSWERED: answers}
 
 
-def build_claude_code_answer_fields(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
+def build_claude_code_answer_fields(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the fields that Claude Code's tool takes with its input: answers, and notes on chosen ones."""
     stored_answers = match_stored_answers_to_questions(questions, stored)
     if stored_answers is None:
@@ -618,7 +618,7 @@ def join_claude_labels(labels: Sequence[str]) -> str:
     )
 
 
-def describe_answers_for_agent(questions: AskedQuestions, stored: Any) -> str | None:
+def describe_answers_for_agent(questions: AgentQuestions, stored: Any) -> str | None:
     """Return the answers in words, for an agent that takes no other form."""
     answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
@@ -630,7 +630,7 @@ def describe_answers_for_agent(questions: AskedQuestions, stored: Any) -> str | 
     return "\n".join(lines)
 
 
-def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]] | None:
+def build_answer_lists(questions: AgentQuestions, stored: Any) -> list[list[str]] | None:
     """Return the labels and texts of each question's answer, as OpenCode and Codex take them."""
     answers = match_stored_answers_to_questions(questions, stored)
     if answers is None:
@@ -638,7 +638,7 @@ def build_answer_lists(questions: AskedQuestions, stored: Any) -> list[list[str]
     return [[*(choice.label for choice in chosen), *([text] if text else [])] for _, chosen, text in answers]
 
 
-def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any] | None:
+def build_form_content(questions: AgentQuestions, stored: Any) -> dict[str, Any] | None:
     """Return the content that an MCP server is sent: each field that was answered, in its own type."""
     form_content = match_stored_answers_to_questions(questions, stored)
     if form_content is None:
@@ -662,12 +662,12 @@ def build_form_content(questions: AskedQuestions, stored: Any) -> dict[str, Any]
 def question_or_plan_in_one_line(tool: str | None, tool_input: Any) -> str:
     """Return what a call asks a person in one line: the question, or the first line of the plan."""
     question = parse_question_of_tool_call(tool, tool_input)
-    if isinstance(question, AskedPlan):
+    if isinstance(question, PlanReview):
         lines = (line.strip().lstrip("#").strip() for line in question.text.splitlines())
         return next((line for line in lines if line), "A plan")
-    if isinstance(question, AskedAddress):
+    if isinstance(question, AddressRequest):
         return question.message or question.address
-    if not isinstance(question, AskedQuestions):
+    if not isinstance(question, AgentQuestions):
         return ""
     first = question.questions[0].text if question.questions else ""
     more = f" (and {len(question.questions) - 1} more)" if len(question.questions) > 1 else ""
@@ -676,10 +676,10 @@ def question_or_plan_in_one_line(tool: str | None, tool_input: Any) -> str:
 
 def describe_how_agent_asks(question: Asked) -> str:
     """Return what an agent does that asks this: "asks a question", "has a plan"."""
-    if isinstance(question, AskedPlan):
+    if isinstance(question, PlanReview):
         return "has a plan"
-    if isinstance(question, AskedOptions):
+    if isinstance(question, OptionsQuestion):
         return "has a plan" if question.plan else "asks which way to go"
-    if isinstance(question, AskedAddress) or len(question.questions) == 1:
+    if isinstance(question, AddressRequest) or len(question.questions) == 1:
         return "asks a question"
     return f"asks {len(question.questions)} questions" if question.questions else "asks for a confirmation"

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.calls.call_headlines import CallAct, build_call_headline, shorten_headline_subject
+from coordinator.calls.call_headlines import CallHeadline, build_call_headline, shorten_headline_subject
 from coordinator.models import PermissionRequest
 from coordinator.policy.grants.access_requests import parse_access_request
 from coordinator.policy.requests import approvals, question_requests
 from coordinator.policy.requests.gateway_requests import gateway_request_tool_and_server
 from coordinator.policy.requests.questions import (
+    AgentQuestions,
     Asked,
-    AskedOptions,
-    AskedPlan,
-    AskedQuestions,
+    OptionsQuestion,
+    PlanReview,
     is_question_tool,
 )
 
-RequestAct = CallAct
+RequestAct = CallHeadline
 # What a server wants of the agent's own program. No tool is named so in calls: their names hold no slash there.
 SERVER_ACTS = {"sampling/createMessage": "ask the agent's model", "roots/list": "see the agent's folders"}
 LONGEST_TARGET = 80  # characters of a target behind the headline of a call
@@ -25,19 +25,19 @@ LONGEST_TARGET = 80  # characters of a target behind the headline of a call
 
 def build_question_headline(question: Asked) -> RequestAct:
     """Return the headline of a question or a plan."""
-    if isinstance(question, AskedPlan) or (isinstance(question, AskedOptions) and question.plan):
-        return CallAct("Review a plan")
-    count = len(question.questions) if isinstance(question, AskedQuestions) else 1
+    if isinstance(question, PlanReview) or (isinstance(question, OptionsQuestion) and question.plan):
+        return CallHeadline("Review a plan")
+    count = len(question.questions) if isinstance(question, AgentQuestions) else 1
     if count == 0:
-        return CallAct("Answer a confirmation")
-    return CallAct("Answer a question" if count == 1 else f"Answer {count} questions")
+        return CallHeadline("Answer a confirmation")
+    return CallHeadline("Answer a question" if count == 1 else f"Answer {count} questions")
 
 
 def build_gateway_request_headline(gist: str, tool: str) -> RequestAct:
     method, _, server = gist.partition(" of ")
     if method in SERVER_ACTS and tool.endswith(f"__{method}"):
-        return CallAct("Let", shorten_headline_subject(server), SERVER_ACTS[method])
-    return CallAct("Call", shorten_headline_subject(gist))
+        return CallHeadline("Let", shorten_headline_subject(server), SERVER_ACTS[method])
+    return CallHeadline("Call", shorten_headline_subject(gist))
 
 
 def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
@@ -52,7 +52,7 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
     if (gist := gateway_request_tool_and_server(request)) is not None:
         return build_gateway_request_headline(gist, tool)
     if parse_access_request(request) is not None:
-        return CallAct(
+        return CallHeadline(
             "Grant",
             shorten_headline_subject(request.plugin_id),
             f"access to {shorten_headline_subject(target)}",
@@ -60,9 +60,9 @@ def build_permission_request_headline(request: PermissionRequest) -> RequestAct:
     if context is None or not tool:
         kind = shorten_headline_subject(request.permission_type)
         return (
-            CallAct("Allow", shorten_headline_subject(target), f"({kind})")
+            CallHeadline("Allow", shorten_headline_subject(target), f"({kind})")
             if target
-            else CallAct("Allow", kind)
+            else CallHeadline("Allow", kind)
         )
     act = build_call_headline(tool, approvals.loaded_tool_input_of_request(request), context.folder)
     if act.whole_field or not target or target in act.text or len(target) > LONGEST_TARGET:

@@ -69,7 +69,7 @@ class HistoryNeeds:
 
 
 @dataclass(frozen=True, slots=True)
-class CallMoment:
+class TimedCall:
     """A call of a session, as its events name it, and when it is made.
 
     `call_id` and `event_id` are of the call itself, where it may be recorded already. `is_recorded` says that it is

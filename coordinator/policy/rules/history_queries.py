@@ -23,9 +23,9 @@ from coordinator.policy.rules.call_history import (
     MARKED_RESULT,
     SAME_CALL,
     CallHistory,
-    CallMoment,
     HistoryNeeds,
     Repetition,
+    TimedCall,
     remove_insignificant_input_fields,
 )
 from coordinator.secrets.masking import mask_secrets
@@ -51,7 +51,7 @@ class SessionEvent(NamedTuple):
     has_equal_input: bool
 
 
-def load_call_history(needs: HistoryNeeds, moment: CallMoment) -> CallHistory:
+def load_call_history(needs: HistoryNeeds, moment: TimedCall) -> CallHistory:
     """Return which of the repetitions are reached with this call, and which of the hosts are known."""
     reached = frozenset(one for one in needs.repetitions if count_repetitions(one, moment) >= one.times)
     return CallHistory(
@@ -59,7 +59,7 @@ def load_call_history(needs: HistoryNeeds, moment: CallMoment) -> CallHistory:
     )
 
 
-def count_repetitions(repetition: Repetition, moment: CallMoment) -> int:
+def count_repetitions(repetition: Repetition, moment: TimedCall) -> int:
     """Return how often the call was made, this time included, or how often its session met its last error."""
     if repetition.kind == MARKED_RESULT:
         return count_recent_suspicious_results(moment, repetition.minutes)
@@ -67,7 +67,7 @@ def count_repetitions(repetition: Repetition, moment: CallMoment) -> int:
     return count(moment, repetition.minutes, repetition.times)
 
 
-def count_same_calls(moment: CallMoment, minutes: int, most: int) -> int:
+def count_same_calls(moment: TimedCall, minutes: int, most: int) -> int:
     """Return how often the session made this call, this time included; no more than `most`.
 
     The same call is one of the same tool with the same input, whatever its description and time limit.
@@ -88,7 +88,7 @@ def count_same_calls(moment: CallMoment, minutes: int, most: int) -> int:
     return max(count, 1)
 
 
-def count_recent_suspicious_results(moment: CallMoment, minutes: int) -> int:
+def count_recent_suspicious_results(moment: TimedCall, minutes: int) -> int:
     """Return 1 where the session got a marked result in the minutes before the moment, else 0."""
     if not is_storable_text(moment.session_id):
         return 0
@@ -99,7 +99,7 @@ def count_recent_suspicious_results(moment: CallMoment, minutes: int) -> int:
     return int(marked.exists())
 
 
-def count_same_errors(moment: CallMoment, minutes: int, most: int) -> int:
+def count_same_errors(moment: TimedCall, minutes: int, most: int) -> int:
     """Return how often calls of the session failed with the error of the last call that ended; 0 where that did not."""
     key, count = None, 0
     for row in load_recent_session_events(moment, minutes, "post_tool"):
@@ -141,7 +141,7 @@ def normalize_stored_input_for_comparison(stored: str | None) -> str:
 
 
 def load_recent_session_events(
-    moment: CallMoment, minutes: int, event_type: str, tools: Sequence[str] = (), tool_input: str = ""
+    moment: TimedCall, minutes: int, event_type: str, tools: Sequence[str] = (), tool_input: str = ""
 ) -> list[SessionEvent]:
     """Return the session's events of one type in the minutes before the moment, newest first.
 
@@ -173,7 +173,7 @@ def load_recent_session_events(
         return [SessionEvent(*row) for row in cursor.fetchall()]
 
 
-def find_hosts_approved_in_project(hosts: frozenset[str], moment: CallMoment) -> frozenset[str]:
+def find_hosts_approved_in_project(hosts: frozenset[str], moment: TimedCall) -> frozenset[str]:
     """Return those of the hosts that a person approved a call to in the session's project, before a recorded moment."""
     folder = find_project_folder(moment.session_id, moment.folder)
     known_rows = KnownHost.objects.filter(folder=folder, host__in=sorted(hosts)[:MOST_HOSTS])

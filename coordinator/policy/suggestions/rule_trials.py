@@ -16,7 +16,7 @@ from coordinator.policy.grants import access, managed
 from coordinator.policy.grants.access import Verdict
 from coordinator.policy.grants.edits import GrantEdit, preview_policy_after_edits
 from coordinator.policy.rules import history_queries, tool_rules
-from coordinator.policy.rules.call_history import CallMoment
+from coordinator.policy.rules.call_history import TimedCall
 from coordinator.policy.rules.call_text import CallText
 from coordinator.policy.rules.tool_rules import ALLOW, ASK, DENY, OBSERVE, DecisionRule, Ruling
 from coordinator.policy.suggestions.history import (
@@ -86,7 +86,7 @@ class RecordedCallJudge:
         )
         if not needs:
             return about
-        moment = CallMoment(
+        moment = TimedCall(
             call.session_id,
             call.tool,
             about.tool_input,

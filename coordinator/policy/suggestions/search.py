@@ -82,7 +82,7 @@ CLOSES = (
 
 
 @dataclass(slots=True)
-class CallGroup:
+class SimilarCallGroup:
     """Calls of one kind: how many, the terms that cover them, who made them, by which programs."""
 
     calls: int = 0
@@ -91,7 +91,7 @@ class CallGroup:
     programs: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def deserialize_call_group(cls, values: Any) -> CallGroup:
+    def deserialize_call_group(cls, values: Any) -> SimilarCallGroup:
         calls, terms, agents, programs = values
         return cls(calls, CallTerms.deserialize_call_terms(terms), agents, programs)
 
@@ -360,7 +360,7 @@ class SuggestionSearch:
     refused_calls: int = 0
     overlooked: list[str] = field(default_factory=list)
     openable: int = 0
-    groups: dict[str, CallGroup] = field(default_factory=dict)
+    groups: dict[str, SimilarCallGroup] = field(default_factory=dict)
     tried: list[RuleSuggestion] = field(default_factory=list)
 
     @classmethod
@@ -374,7 +374,7 @@ class SuggestionSearch:
         *plain, groups, tried = values
         search = cls(*plain)
         search.groups = {
-            key: CallGroup.deserialize_call_group(suggestion_values)
+            key: SimilarCallGroup.deserialize_call_group(suggestion_values)
             for key, suggestion_values in groups.items()
         }
         search.tried = [RuleSuggestion(*one) for one in tried]
@@ -466,7 +466,7 @@ class SuggestionSearch:
         if key is None:
             self.varied += 1
             return
-        self.groups.setdefault(key, CallGroup()).add_call_to_group(call, terms)
+        self.groups.setdefault(key, SimilarCallGroup()).add_call_to_group(call, terms)
 
     def drop_rare_call_groups(self) -> None:
         common_groups = sorted(self.groups.items(), key=lambda item: item[1].calls, reverse=True)
@@ -628,7 +628,7 @@ def join_group_key_parts(*parts: str) -> str:
 
 
 def build_suggestions_from_call_groups(
-    groups: dict[str, CallGroup], refusals: Iterable[tuple[str, str]], judge: RecordedCallJudge
+    groups: dict[str, SimilarCallGroup], refusals: Iterable[tuple[str, str]], judge: RecordedCallJudge
 ) -> list[RuleSuggestion]:
     """Return what follows from the largest groups, without what fits a refused call."""
     refused: dict[str, list[str]] = {}
@@ -654,7 +654,7 @@ def build_suggestions_from_call_groups(
 
 
 def rebuild_suggestion_without_call(
-    key: str, group: CallGroup, suggestion: RuleSuggestion, tool: str, about: str
+    key: str, group: SimilarCallGroup, suggestion: RuleSuggestion, tool: str, about: str
 ) -> RuleSuggestion | None:
     """Return a suggestion without the commands or files of a call that a person refused; None where that fails."""
     if not isinstance(about, CallText):
@@ -685,7 +685,7 @@ def is_suggested_rule_valid(suggestion: RuleSuggestion) -> bool:
     return True
 
 
-def build_group_suggestion(key: str, group: CallGroup, is_strict: bool) -> RuleSuggestion | None:
+def build_group_suggestion(key: str, group: SimilarCallGroup, is_strict: bool) -> RuleSuggestion | None:
     """Return what a group suggests; None where its calls are too varied.
 
     `is_strict`: unregistered servers are denied already (policy.managed).

@@ -16,7 +16,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from coordinator.actions import approvals
 from coordinator.actions.approvals import NewPermissionRequest
 from coordinator.actions.policy import grants
-from coordinator.actions.policy.grants import StaleEdit
+from coordinator.actions.policy.grants import StaleGrantEdit
 from coordinator.errors import SignalboxError, UnprocessableRequest
 from coordinator.identity.actors import person_actor
 from coordinator.identity.declarations import require_http_methods, require_POST, require_safe
@@ -147,7 +147,7 @@ def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     try:
         edits = access_sheet.unpack_grant_edits(request.POST.get("edits", ""))
         done = grants.apply_grant_edits(edits, actor=person_actor(request.user), now=now)
-    except StaleEdit as stale:
+    except StaleGrantEdit as stale:
         grants.record_refused_grant_edits(edits, stale, actor=person_actor(request.user), now=now)
         context = {"clashes": stale.clashes, "back": find_return_url(request), "count": len(stale.clashes)}
         return render(request, "mcp/clash.html", context, status=409)

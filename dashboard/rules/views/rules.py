@@ -43,7 +43,7 @@ from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.stored_choices import KeptChoiceField, KeptMultipleChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, StoredMultipleChoiceField, offer_choices
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.sentences import SentencePart, describe_rule
@@ -72,9 +72,9 @@ def build_terms_field() -> forms.CharField:
 class ToolRuleForm(forms.Form):
     tool = forms.CharField(max_length=500, required=False)
     pattern = forms.CharField(max_length=policy.LONGEST_PATTERN, required=False)
-    program = KeptChoiceField(required=False)
-    verdict = KeptChoiceField(initial=RuleVerdict.DENY)
-    agents = KeptMultipleChoiceField(
+    program = StoredChoiceField(required=False)
+    verdict = StoredChoiceField(initial=RuleVerdict.DENY)
+    agents = StoredMultipleChoiceField(
         required=False, initial=[EVERY_AGENT], widget=forms.SelectMultiple(attrs={"size": 3})
     )
     # Says that the list of agents was there: without it, that none is named is not a choice.
@@ -85,7 +85,7 @@ class ToolRuleForm(forms.Form):
     runs = build_terms_field()
     touches = build_terms_field()
     reaches = build_terms_field()
-    unreadable = KeptChoiceField(required=False)
+    unreadable = StoredChoiceField(required=False)
     ready_made = forms.CharField(max_length=100, required=False, widget=forms.HiddenInput)
     is_off = forms.BooleanField(required=False)
     repeats = forms.CharField(max_length=LONGEST_REPETITION, required=False)
