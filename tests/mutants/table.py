@@ -2261,8 +2261,8 @@ MUTANTS = (
     Mutant(
         "beside: what policy asks about reaches the client",
         "coordinator/edge/gateway/server_requests.py",
-        "        if ruling is not None:\n            refusal = ServerRequestRefusal(request, f",
-        "        if False:\n            refusal = ServerRequestRefusal(request, f",
+        "        if ruling is not None:\n            refusal = ServerRequestRefusal(\n",
+        "        if False:\n            refusal = ServerRequestRefusal(\n",
         ("tests/gateway/test_beside.py::test_what_a_server_asks_of_its_client_is_judged",),
     ),
     Mutant(
