@@ -21,12 +21,17 @@ class DashboardConfig(AppConfig):
         with_allowance = import_module("dashboard.rendering.allowance").with_allowance
         for entry in rail.ENTRIES:
             if entry.badge:
-                fragments.register_topic_summary(entry.badge.topic, partial(rail.badge_fragments, entry))
-        register("chat_messages", with_allowance(import_module("dashboard.chat.messages").message_fragments))
+                fragments.register_topic_summary(
+                    entry.badge.topic, partial(rail.build_rail_badge_fragments, entry)
+                )
+        register(
+            "chat_messages",
+            with_allowance(import_module("dashboard.chat.messages").build_chat_message_fragments),
+        )
         rows = import_module("dashboard.sessions.rows")
-        register("sessions", with_allowance(rows.row_fragments))
-        register("session_titles", rows.title_fragments)
-        register("permission_requests", rows.waiting_fragments)
+        register("sessions", with_allowance(rows.build_session_row_fragments))
+        register("session_titles", rows.build_session_title_fragments)
+        register("permission_requests", rows.build_waiting_request_count_fragments)
         fragments.register_live_view(rows.VIEW)
         fragments.register_live_view(import_module("dashboard.timeline.updates").VIEW)
 

@@ -23,7 +23,7 @@ from coordinator.models.agent_names import agent_labels_by_id
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 
 EXPIRIES = {"": "never", "1": "in a day", "30": "in 30 days", "90": "in 90 days", "365": "in a year"}
 
@@ -45,7 +45,7 @@ class ApiKeyForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer_choices(self, "agent_id", [("", "none"), *agents])
+        set_choices_and_keep_saved_values(self, "agent_id", [("", "none"), *agents])
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

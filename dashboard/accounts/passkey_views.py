@@ -30,12 +30,17 @@ from dashboard.accounts.views import BACKEND, find_next_url, render_sign_in_page
 from dashboard.frame.form_refusals import show_refusal_as_message
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
+from dashboard.frame.proofs import (
+    NEW,
+    allow_post_without_browser_proof,
+    build_sign_in_attempt,
+    client_address,
+)
 
 Begin = Callable[[str, str, datetime], dict[str, object]]
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @allow_anonymous_access
@@ -44,7 +49,7 @@ def start_passkey_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     return answer_with_passkey_options(request, request.POST.get(NEW, ""), passkeys.begin_passkey_sign_in)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @allow_anonymous_access
@@ -69,7 +74,7 @@ def sign_in_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     return set_sign_in_device_cookie(redirect(goal), request, user)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @require_sign_in

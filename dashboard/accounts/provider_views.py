@@ -32,7 +32,7 @@ from dashboard.accounts.views import BACKEND, find_next_url
 from dashboard.frame import sign_in_ways
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_without_proof, client_address
+from dashboard.frame.proofs import NEW, allow_post_without_browser_proof, client_address
 
 NO_SCRIPT = "Confirming needs JavaScript and this browser's storage. Allow both, then try again."
 
@@ -51,7 +51,7 @@ def require_sign_in_provider(
     return check_provider_configured
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @require_sign_in_provider
@@ -66,7 +66,7 @@ def start_provider_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     )
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @require_sign_in
@@ -114,7 +114,7 @@ def disconnect_from_provider(request: HtmxHttpRequest) -> HttpResponse:
     return redirect("accounts:account")
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
 @require_sign_in_provider

@@ -41,7 +41,12 @@ from dashboard.frame import devices, sign_in_ways
 from dashboard.frame.forms import FirstAdminForm, FirstPasswordForm, OwnPasswordForm, SignInForm
 from dashboard.frame.guards import require_sign_in
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_without_proof, build_sign_in_attempt, client_address
+from dashboard.frame.proofs import (
+    NEW,
+    allow_post_without_browser_proof,
+    build_sign_in_attempt,
+    client_address,
+)
 from dashboard.frame.themes import COOKIE, COOKIE_AGE, THEMES
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -56,7 +61,7 @@ def find_next_url(request: HttpRequest, fallback: str) -> str:
     return wanted_url if is_own_url else resolve_url(fallback)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters("password")
 @never_cache
@@ -161,12 +166,12 @@ def confirm_password_view(_request: HtmxHttpRequest) -> HttpResponse:
     return HttpResponse(status=204)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @never_cache
 @allow_anonymous_access
 def sign_out_person(request: HtmxHttpRequest) -> HttpResponse:
-    devices.remove_session_device(request)
+    devices.remove_push_device_of_session(request)
     address = sign_in_ways.build_provider_sign_out_url(request)
     logout(request)
     messages.success(request, "You are signed out.")
@@ -239,7 +244,7 @@ def change_own_password(request: HtmxHttpRequest) -> HttpResponse:
     return set_sign_in_device_cookie(redirect("accounts:account"), request, request.user)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
 @allow_anonymous_access
 def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
@@ -250,7 +255,7 @@ def save_theme_in_cookie(request: HtmxHttpRequest) -> HttpResponse:
     return response
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache

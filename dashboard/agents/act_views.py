@@ -19,7 +19,7 @@ from dashboard.agents.forms import AgentForm, NewAgentForm, SwitchPasswordForm
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 
 MAX_NAME_CHARACTERS = 300
 
@@ -135,7 +135,7 @@ def reason_from_post_data(request: HtmxHttpRequest) -> str | None:
 
 @sensitive_post_parameters("password")
 @require_POST
-@declare_form_page("agents:detail")
+@declare_page_of_form_view("agents:detail")
 @require_approver
 def switch_agent_power_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     on = request.POST.get("on") == "yes"
@@ -177,7 +177,7 @@ def set_agent_switch_password(request: HtmxHttpRequest, agent_id: str) -> HttpRe
 
 
 @require_POST
-@declare_form_page("agents:detail")
+@declare_page_of_form_view("agents:detail")
 @require_admin
 def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "").strip()
@@ -188,7 +188,7 @@ def assign_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpRes
 
 
 @require_POST
-@declare_form_page("agents:detail")
+@declare_page_of_form_view("agents:detail")
 @require_admin
 def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     plugin_id = request.POST.get("plugin", "")
@@ -199,7 +199,7 @@ def withdraw_agent_plugin_view(request: HtmxHttpRequest, agent_id: str) -> HttpR
 
 
 @require_POST
-@declare_form_page("agents:detail")
+@declare_page_of_form_view("agents:detail")
 @require_admin
 def link_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "").strip()[:MAX_NAME_CHARACTERS]
@@ -210,7 +210,7 @@ def link_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpRespons
 
 
 @require_POST
-@declare_form_page("agents:detail")
+@declare_page_of_form_view("agents:detail")
 @require_admin
 def unlink_agent_name_view(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     name = request.POST.get("name", "").replace("\0", "")

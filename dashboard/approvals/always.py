@@ -65,7 +65,7 @@ class AlwaysAllowOffer:
         return AGENT_TITLES.get(self.call.program, self.call.program)
 
     @property
-    def offered_call_text(self) -> str:
+    def call_text_or_rule_terms(self) -> str:
         """Return what the call must be: the lines of the rule where it is wider than the call's own text."""
         rule = self.answer.rule
         if rule is None or not self.answer.wider:
@@ -82,23 +82,23 @@ def build_always_allow_offer(
     row: PermissionRequest, whose: int, now: datetime, *, wide: bool
 ) -> tuple[AlwaysAllowOffer, bool]:
     """Return what is offered, and whether there is a wider one beside the narrowest. Raises Conflict."""
-    call = build_recorded_call(row)
+    call = recorded_call_from_request(row)
     permanent_answers = rules_for_requests.suggest_rules_or_grants_for_request(row, call, now)
     answer = permanent_answers[1] if wide and len(permanent_answers) > 1 else permanent_answers[0]
     if answer.rule is not None and answer.rules is not None:
-        answer = set_rule_reason(answer, f"Always allowed from request {row.request_id}")
+        answer = answer_with_rule_reason(answer, f"Always allowed from request {row.request_id}")
     offer = AlwaysAllowOffer(
         answer,
         call,
         list_unchecked_input_fields(row, call),
-        build_answer_trial(answer),
-        sign_standing_answer(answer, row, whose),
-        *find_compared_calls(answer, call),
+        build_trial_of_permanent_answer(answer),
+        sign_permanent_answer(answer, row, whose),
+        *find_allowed_and_nearest_calls(answer, call),
     )
     return offer, len(permanent_answers) > 1
 
 
-def find_compared_calls(
+def find_allowed_and_nearest_calls(
     answer: PermanentAnswer, call: RecordedCall
 ) -> tuple[list[RecordedCall], list[RecordedCall]]:
     """Return recorded calls that a rule would allow, and the nearest that it would not, among the newest ones."""
@@ -123,7 +123,7 @@ def list_unchecked_input_fields(row: PermissionRequest, call: RecordedCall) -> l
     return [name for name in tool_input if name != call.field and name not in uncovered_fields]
 
 
-def build_recorded_call(row: PermissionRequest) -> RecordedCall:
+def recorded_call_from_request(row: PermissionRequest) -> RecordedCall:
     """Return the call with the text that rules look at."""
     context = approvals.request_context(row)
     tool_input = context.tool_input if context else None
@@ -142,7 +142,7 @@ def build_recorded_call(row: PermissionRequest) -> RecordedCall:
     )
 
 
-def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
+def answer_with_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
     old = answer.rule
     assert old is not None
     assert answer.rules is not None
@@ -150,24 +150,25 @@ def set_rule_reason(answer: PermanentAnswer, reason: str) -> PermanentAnswer:
     return replace(answer, rule=new, rules=tuple(new if rule == old else rule for rule in answer.rules))
 
 
-def build_answer_trial(answer: PermanentAnswer) -> RulesOnTrial:
+def build_trial_of_permanent_answer(answer: PermanentAnswer) -> RulesOnTrial:
     if answer.rules is None:
-        return question.build_trial_of_edits(answer.edits)
+        return question.build_trial_of_grant_edits(answer.edits)
     return question.build_trial_of_rules(answer.rules, answer.edits)
 
 
-def sign_standing_answer(answer: PermanentAnswer, row: PermissionRequest, whose: int) -> str:
+def sign_permanent_answer(answer: PermanentAnswer, row: PermissionRequest, whose: int) -> str:
     version = tool_rules.tool_rules_version(tool_rules.load_saved_tool_rules())
     rule_number = answer.rule.number if answer.rule else 0
     rule = [getattr(answer.rule, name) for name in DecisionRule.__slots__] if answer.rule else None
     edits = [
-        [edit.agent_id, edit.server_id, edit.tool_name, find_grant_version(edit)] for edit in answer.edits
+        [edit.agent_id, edit.server_id, edit.tool_name, version_of_edited_grant_slot(edit)]
+        for edit in answer.edits
     ]
     values = [row.request_id, judged_card_digest(row), version, rule_number, rule, edits]
     return carried.sign_values_for_person(whose, PURPOSE, values)
 
 
-def find_grant_version(edit: GrantEdit) -> str:
+def version_of_edited_grant_slot(edit: GrantEdit) -> str:
     return grants.compute_grants_version(
         grants.load_grant_slots([edit.agent_id], [edit.server_id]).get(edit.grant_slot, [])
     )
@@ -188,7 +189,7 @@ def parse_accepted_offer(row: PermissionRequest, whose: int, text: str, now: dat
     Raises UnprocessableRequest for what is not from here, Conflict for other rules.
     """
     try:
-        name, judged, version, rule_number, values, slots = carried.read_values_for_person(
+        name, judged, version, rule_number, values, slots = carried.unsign_values_for_person(
             whose, PURPOSE, text
         )
         rule = None if values is None else build_rule_from_values(values)

@@ -69,7 +69,7 @@ class InboxArrangement:
         )
 
     @property
-    def own_query_string(self) -> str:
+    def query_string_without_all_requests(self) -> str:
         """Return the query string of the same for what this person may decide alone."""
         return replace(self, all="").query_string
 
@@ -90,7 +90,7 @@ def choose_or_default(choices: tuple[tuple[str, str], ...], value: str, otherwis
 
 def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     """Return what the address says or, where it says nothing, what this person chose last."""
-    if names_arrangement(request.GET):
+    if query_sets_inbox_arrangement(request.GET):
         return InboxArrangement.from_query(request.GET)
     arrangement = InboxArrangement.from_query(
         QueryDict(request.COOKIES.get(inbox_cookie_name(request.user), "")[:LONGEST_KEPT])
@@ -98,7 +98,7 @@ def load_inbox_arrangement(request: HttpRequest) -> InboxArrangement:
     return replace(arrangement, all="1" if request.GET.get("all") else "")
 
 
-def names_arrangement(query: QueryDict) -> bool:
+def query_sets_inbox_arrangement(query: QueryDict) -> bool:
     return any(field.name in query for field in fields(InboxArrangement) if field.name != "all")
 
 
@@ -107,8 +107,11 @@ def save_arrangement_cookie(
 ) -> HttpResponse:
     """Have this person's browser keep the arrangement that the address names."""
     cookie_options: dict[str, Any] = {"samesite": "Lax", "secure": request.is_secure(), "httponly": True}
-    name, cookie_value = inbox_cookie_name(request.user), arrangement.own_query_string[:LONGEST_KEPT]
-    if names_arrangement(request.GET) and request.COOKIES.get(name) != cookie_value:
+    name, cookie_value = (
+        inbox_cookie_name(request.user),
+        arrangement.query_string_without_all_requests[:LONGEST_KEPT],
+    )
+    if query_sets_inbox_arrangement(request.GET) and request.COOKIES.get(name) != cookie_value:
         response.set_cookie(name, cookie_value, COOKIE_AGE, path=request.path, **cookie_options)
     return response
 

@@ -34,7 +34,7 @@ class RequestBackground:
         """Return those of the reasons that say more than to look twice."""
         return marks.select_danger_grade_reasons(self.kept, self.reasons)
 
-    def mark_part_spans(self, part: DisplayPart) -> DisplayPart:
+    def highlight_danger_in_part(self, part: DisplayPart) -> DisplayPart:
         """Return a part of the call with the pieces that bear a mark."""
         if not self.reasons:
             return part
@@ -69,7 +69,7 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
     """Return a glance for each group of requests that ask for the same call: of its first, which is drawn."""
     firsts = [group[0] for group in groups]
     request_ids = {row.request_id for group in groups for row in group}
-    previous_answers = load_previous_answers(
+    previous_answers = describe_previous_answers_by_call(
         {approvals.request_call_digest(row) for row in firsts}, request_ids
     )
     danger_marks = marks.load_danger_marks()
@@ -78,15 +78,15 @@ def build_request_backgrounds(groups: Sequence[Sequence[PermissionRequest]]) -> 
             steps,
             previous_answers.get(approvals.request_call_digest(row), ""),
             tuple(marks.find_request_review_reasons(row, danger_marks)),
-            describe_rule_outcome(row),
+            describe_rule_ruling_of_request(row),
             approvals.request_subject(row).tool_name or "",
             danger_marks,
         )
-        for row, steps in zip(firsts, load_recent_steps(firsts), strict=True)
+        for row, steps in zip(firsts, load_session_steps_before_requests(firsts), strict=True)
     ]
 
 
-def describe_rule_outcome(row: PermissionRequest) -> str:
+def describe_rule_ruling_of_request(row: PermissionRequest) -> str:
     """Return what the rules said of the call when it was asked about; nothing where they were not asked."""
     metadata = row.metadata if isinstance(row.metadata, dict) else {}
     rule = metadata.get("rule")
@@ -95,16 +95,16 @@ def describe_rule_outcome(row: PermissionRequest) -> str:
     return "No rule matches this call. The agent itself asks for permission." if "hook" in metadata else ""
 
 
-def load_recent_steps(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
+def load_session_steps_before_requests(rows: Sequence[PermissionRequest]) -> list[RecentActivity]:
     """Return what each request's session did before; nothing where it names none."""
     contexts = [approvals.request_context(row) for row in rows]
     known_contexts = [context for context in contexts if context is not None and context.session_id]
-    newest = 0 if all(one.event_id for one in known_contexts) else next_event_id()
+    newest = 0 if all(one.event_id for one in known_contexts) else id_above_all_events()
     activity = recent.load_activity_before_events(
         [(str(one.session_id), one.event_id or newest) for one in known_contexts]
     )
     steps_by_context = {
-        one.pk: drop_requested_call(one, steps_before)
+        one.pk: drop_requested_call_from_activity(one, steps_before)
         for one, steps_before in zip(known_contexts, activity, strict=True)
     }
     return [
@@ -113,18 +113,18 @@ def load_recent_steps(rows: Sequence[PermissionRequest]) -> list[RecentActivity]
     ]
 
 
-def next_event_id() -> int:
+def id_above_all_events() -> int:
     """Return an id above all events."""
     return (Event.objects.aggregate(last=Max("id"))["last"] or 0) + 1
 
 
-def drop_requested_call(context: PermissionContext, activity: RecentActivity) -> RecentActivity:
+def drop_requested_call_from_activity(context: PermissionContext, activity: RecentActivity) -> RecentActivity:
     """Leave out the call that is asked for, where the request does not say which event it is."""
     asked_last = not context.event_id and activity.steps and activity.steps[-1].tool == context.tool_name
     return replace(activity, steps=activity.steps[:-1]) if asked_last else activity
 
 
-def load_previous_answers(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
+def describe_previous_answers_by_call(calls: set[str], shown_ids: set[str]) -> dict[str, str]:
     """Return, by the digest of a call, how it was answered before, in words; those that are shown do not count."""
     counted: dict[str, Counter[str]] = {}
     rows = PermissionContext.objects.filter(

@@ -46,7 +46,7 @@ from dashboard.approvals.questions import (
 )
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import MOST_ON_A_CARD
-from dashboard.looks.inputs import build_judged_parts
+from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.looks.parts import DisplayPart
 
 LONGEST_IN_VIEW = 600  # characters of a call that a card shows without a press
@@ -69,14 +69,14 @@ OLD_SCOPE = (
 )
 
 
-def requester_location(row: PermissionRequest) -> dict[str, str | None]:
+def requester_folder_and_host_texts(row: PermissionRequest) -> dict[str, str | None]:
     """Return what the words above say of where a call runs."""
     requester = request_requester(row)
     in_folder = ", in this folder" if requester.folder else ""
     return {"folder": requester.folder, "host": requester.host, "in_folder": in_folder}
 
 
-def load_request_agents(rows: Iterable[PermissionRequest]) -> dict[str, LinkedAgent]:
+def load_linked_agents_by_request(rows: Iterable[PermissionRequest]) -> dict[str, LinkedAgent]:
     """Return the agent that each request's agent name is linked to, by the request's id."""
     contexts = ((row.request_id, approvals.request_context(row)) for row in rows)
     names = {request_id: context.agent_id for request_id, context in contexts if context is not None}
@@ -127,7 +127,7 @@ class CardMember:
         return approvals.permission_request_gist(self.row)
 
     @cached_property
-    def session_event_url(self) -> str:
+    def url_of_call_in_session(self) -> str:
         """Return where its session shows the call; nothing where no page can have that session's name."""
         context = approvals.request_context(self.row)
         if context is None or not context.session_id:
@@ -140,7 +140,7 @@ class CardMember:
         return f"{url}?event={event}#event-{event}" if event else url
 
     @property
-    def until_label(self) -> str:
+    def expiry_label(self) -> str:
         """Return what its `expires_at` says: when asking ends or, once decided, until when the approval holds."""
         return "Deadline" if self.row.status in approvals.UNDECIDED else "Valid until"
 
@@ -172,15 +172,15 @@ class CardMember:
         return self.is_awaiting_retry and context is not None and context.held_at is None
 
     @property
-    def run_once_deadline(self) -> datetime | None:
+    def single_use_approval_deadline(self) -> datetime | None:
         """Return until when the same call may run by this approval, where nobody waits who would run it now."""
         return None if self.agent_waits_until else approvals.single_use_valid_until(self.row, self.now)
 
     @property
-    def has_extra_facts(self) -> bool:
+    def has_further_request_details(self) -> bool:
         """Say whether there is more to tell of one that waits than who asks, since when and until when."""
         return bool(
-            self.assigned_to
+            self.assignee_name
             or self.snoozed_until
             or self.is_awaiting_retry
             or self.required_approver_count > 1
@@ -191,20 +191,20 @@ class CardMember:
         return approvals.decision_wait_time(self.row)
 
     @cached_property
-    def shown_digest(self) -> str:
+    def displayed_request_digest(self) -> str:
         """Return the digest of what the card shows of it, which the card's form sends back."""
         return judged_card_digest(self.row)
 
     @property
-    def assigned_to(self) -> str:
+    def assignee_name(self) -> str:
         """Return whose turn it is; nobody's where nobody has said so."""
         assignment = getattr(self.row, "assignment", None)
         return assignment.person if assignment is not None else ""
 
     @property
-    def edited_parts(self) -> list[DisplayPart]:
+    def edited_input_parts(self) -> list[DisplayPart]:
         """Return the input that was approved in place of the one asked for."""
-        return build_judged_parts(approvals.approved_edited_input(self.row))
+        return build_exact_input_parts_for_approver(approvals.approved_edited_input(self.row))
 
     @property
     def answer_lines(self) -> list[AnswerLine]:
@@ -220,7 +220,7 @@ class CardMember:
         return is_decided and self.row.approved_by == viewer
 
     @property
-    def decision_note(self) -> str:
+    def viewer_decision_note(self) -> str:
         """Return what there is to add to a verdict of whoever looks: an edit, a turn's end, for whom they decided."""
         context = approvals.request_context(self.row)
         note = ", with an edited input" if approvals.has_edited_input(self.row) else ""
@@ -228,7 +228,7 @@ class CardMember:
         return f"{note} ({context.decided_for})" if context is not None and context.decided_for else note
 
     @property
-    def coverage_label(self) -> str:
+    def approval_coverage_label(self) -> str:
         """Return what its approval covers, in words; empty where there is none."""
         scope, context = approvals.approval_scope(self.row), approvals.request_context(self.row)
         if scope is None:
@@ -238,7 +238,7 @@ class CardMember:
         beginning = "The edited" if approvals.has_edited_input(self.row) else "The same"
         covers_labels = {str(covers_value): covers_label for covers_value, covers_label in COVERS.items()}
         return (
-            covers_labels[scope].format(which=beginning, **requester_location(self.row))
+            covers_labels[scope].format(which=beginning, **requester_folder_and_host_texts(self.row))
             if scope in covers_labels
             else scope
         )
@@ -263,13 +263,15 @@ class CardMember:
     def has_your_approval(self) -> bool:
         """Say whether whoever looks has approved it already, so that it waits for one more person."""
         return bool(
-            self.rights and self.request_state.waiting and self.rights.has_approved(self.counted_votes)
+            self.rights
+            and self.request_state.waiting
+            and self.rights.has_person_voted_to_approve(self.counted_votes)
         )
 
     @cached_property
     def refusal_reason(self) -> str:
         """Say why whoever looks may not decide it; nothing where their role says so already."""
-        return self.rights.explain_refusal(self.row) if self.rights else ""
+        return self.rights.explain_why_person_cannot_decide(self.row) if self.rights else ""
 
     @cached_property
     def awaited_deciders(self) -> str:
@@ -315,17 +317,20 @@ class ApprovalCard:
     def choice_value(self) -> str:
         """Return what choosing the card means: each request that this person may decide, as it is shown."""
         return json.dumps(
-            [f"{member.shown_digest}:{member.row.request_id}" for member in self.decidable_members]
+            [
+                f"{member.displayed_request_digest}:{member.row.request_id}"
+                for member in self.decidable_members
+            ]
         )
 
     @cached_property
-    def all_request_ids(self) -> str:
+    def waiting_request_ids_as_json(self) -> str:
         """Return all who wait in the same form, without what is shown of them: nothing of it is decided."""
         waiting = [*(member.row.request_id for member in self.waiting_members), *self.rest]
         return json.dumps([f":{request_id}" for request_id in waiting[:MOST_ARRANGED]])
 
     @property
-    def undrawn_count(self) -> int:
+    def count_of_requests_not_drawn(self) -> int:
         """Return how many more wait for the same than are drawn."""
         return len(self.rest)
 
@@ -336,7 +341,7 @@ class ApprovalCard:
     @property
     def waiting_count(self) -> int:
         """Return how many wait for it, drawn or not."""
-        return len(self.waiting_members) + self.undrawn_count
+        return len(self.waiting_members) + self.count_of_requests_not_drawn
 
     @cached_property
     def decidable_members(self) -> list[CardMember]:
@@ -359,7 +364,7 @@ class ApprovalCard:
         )
 
     @property
-    def danger_warning(self) -> str:
+    def dangerous_approval_question(self) -> str:
         """Return what is asked once more before it is approved; nothing where no mark says danger."""
         danger_marks = sorted(self.glance.danger_marks) if self.glance else []
         return (
@@ -394,7 +399,7 @@ class ApprovalCard:
         ]
 
     @property
-    def approval_problems(self) -> list[str]:
+    def reasons_nobody_can_approve(self) -> list[str]:
         """Return, for administrators, why nobody can approve it as rows of Who decides stand."""
         problems = (
             member.rights.explain_missing_approvers(member.row)
@@ -409,50 +414,54 @@ class ApprovalCard:
         return self.members[0].act
 
     @cached_property
-    def act_subject(self) -> DisplayPart:
+    def headline_subject_part(self) -> DisplayPart:
         """Return what the headline is about, with the pieces shown that make it dangerous."""
-        [part] = self.mark_parts([DisplayPart("text", self.act.subject, exact=True)])
+        [part] = self.highlight_danger_in_parts([DisplayPart("text", self.act.subject, exact=True)])
         return part
 
     @cached_property
     def input_parts(self) -> list[DisplayPart]:
         """Return the call's input, with the pieces shown that make it dangerous."""
-        return self.mark_parts(build_judged_parts(approvals.request_subject(self.first_request).tool_input))
+        return self.highlight_danger_in_parts(
+            build_exact_input_parts_for_approver(approvals.request_subject(self.first_request).tool_input)
+        )
 
     @cached_property
-    def further_parts(self) -> list[DisplayPart]:
+    def input_parts_beyond_headline(self) -> list[DisplayPart]:
         """Return what the headline does not show of the call's input already, whole and to the letter."""
         tool_input = approvals.request_subject(self.first_request).tool_input
         if not self.act.whole_field or not isinstance(tool_input, Mapping):
             return self.input_parts
         further = {name: value for name, value in tool_input.items() if name != self.act.whole_field}
-        return self.mark_parts(build_judged_parts(further or None))
+        return self.highlight_danger_in_parts(build_exact_input_parts_for_approver(further or None))
 
-    def mark_parts(self, parts: Iterable[DisplayPart]) -> list[DisplayPart]:
-        return [self.glance.mark_part_spans(part) if self.glance else part for part in parts]
+    def highlight_danger_in_parts(self, parts: Iterable[DisplayPart]) -> list[DisplayPart]:
+        return [self.glance.highlight_danger_in_part(part) if self.glance else part for part in parts]
 
     @cached_property
     def is_long(self) -> bool:
         """Say whether the exact input is folded away: it must be opened and read before it is approved."""
         lines = sum(
-            len(part.value) if part.kind == "facts" else part.line_count for part in self.further_parts
+            len(part.value) if part.kind == "facts" else part.line_count
+            for part in self.input_parts_beyond_headline
         )
-        length = sum(len(text) for part in self.further_parts for text in part.drawn_texts)
+        length = sum(len(text) for part in self.input_parts_beyond_headline for text in part.drawn_texts)
         return lines > MOST_LINES_IN_VIEW or length > LONGEST_IN_VIEW
 
     @property
-    def further_line_count(self) -> int:
+    def line_count_beyond_headline(self) -> int:
         return sum(
-            len(part.value) if part.kind == "facts" else part.line_count for part in self.further_parts
+            len(part.value) if part.kind == "facts" else part.line_count
+            for part in self.input_parts_beyond_headline
         )
 
     @cached_property
     def danger_excerpts(self) -> DangerExcerpts:
         """Return the marked lines of a long input, which stay in view while it is folded."""
-        return build_danger_excerpts(self.further_parts)
+        return build_danger_excerpts(self.input_parts_beyond_headline)
 
     @property
-    def needs_target(self) -> bool:
+    def is_target_missing_in_headline(self) -> bool:
         """Say whether what it is asked for must be shown beside the headline."""
         target = self.first_request.target_resource
         return target is not None and target != "" and not self.act.contains_full_text(target)
@@ -462,7 +471,7 @@ class ApprovalCard:
         """Say whether a list that shows the gist alone would leave out much of what is asked."""
         gist_length = len(self.members[0].requested_call_gist)
         return (
-            any(part.is_tall for part in self.input_parts)
+            any(part.is_block_scrollable for part in self.input_parts)
             or self.input_text_length > gist_length + MOST_UNSHOWN
         )
 
@@ -492,7 +501,7 @@ class ApprovalCard:
         return any(map(has_lookalike_characters, texts))
 
     @cached_property
-    def runs_hidden_text(self) -> bool:
+    def decodes_or_runs_masked_text(self) -> bool:
         """Say whether something that a mask hides is decoded or run."""
         subject = approvals.request_subject(self.first_request)
         return can_run_hidden_value([subject.target_resource, subject.tool_input])
@@ -507,7 +516,7 @@ class ApprovalCard:
         """Return what an approval can cover for each of those who wait, and how the card says it."""
         requesters = [request_requester(member.row) for member in self.waiting_members]
         return [
-            (scope.value, CHOICES[scope].format(**requester_location(self.first_request)))
+            (scope.value, CHOICES[scope].format(**requester_folder_and_host_texts(self.first_request)))
             for scope in Scope
             if all(scope in requester.possible_scopes for requester in requesters)
         ]
@@ -553,7 +562,7 @@ def build_approval_cards(
     snoozed: Mapping[str, datetime] = MappingProxyType({}),
 ) -> list[ApprovalCard]:
     """Return one card for each group of requests that ask for the same thing, as it is to who has these `rights`."""
-    drawn = [split_drawn_group(group, now) for group in groups]
+    drawn = [split_group_at_form_limit(group, now) for group in groups]
     groups = [group for group, _ in drawn]
     wishes = {(group[0].plugin_id, group[0].permission_type) for group in groups}
     grantable = (
@@ -565,7 +574,7 @@ def build_approval_cards(
         find_request_session_id(row) for group in groups for row in group
     )
     voted = load_votes_by_request(row for group in groups for row in group)
-    agents = load_request_agents(row for group in groups for row in group)
+    agents = load_linked_agents_by_request(row for group in groups for row in group)
     folders = find_gateway_session_folders(group[0] for group in groups)
     has_brakes = bool(brakes.load_active_brakes())
 
@@ -590,7 +599,7 @@ def build_approval_cards(
     ]
 
 
-def split_drawn_group(
+def split_group_at_form_limit(
     group: Sequence[PermissionRequest], now: datetime
 ) -> tuple[Sequence[PermissionRequest], Sequence[str]]:
     """Return what one card draws of a group, so many as wait that one form can decide them, and the ids of the rest."""

@@ -30,16 +30,18 @@ class DangerExcerpts:
 
 
 def build_danger_excerpts(parts: Iterable[DisplayPart]) -> DangerExcerpts:
-    excerpts = [excerpt for part in parts for excerpt in iterate_part_excerpts(part)]
+    excerpts = [excerpt for part in parts for excerpt in iterate_danger_excerpts_of_part(part)]
     return DangerExcerpts(tuple(excerpts[:MOST_EXCERPTS]), len(excerpts[MOST_EXCERPTS:]))
 
 
-def iterate_part_excerpts(part: DisplayPart) -> Iterator[Excerpt]:
+def iterate_danger_excerpts_of_part(part: DisplayPart) -> Iterator[Excerpt]:
     """Yield the marked lines of a part; of a text by the number of the line."""
     if not isinstance(part.value, str):
         for name, line in part.value:
             if spans := part.line_spans.get(line):
-                yield build_excerpt(name.strip() if part.kind == "facts" else part.label, line, spans[0])
+                yield build_excerpt_around_span(
+                    name.strip() if part.kind == "facts" else part.label, line, spans[0]
+                )
         return
     last_line = 0
     for start, end in part.spans:
@@ -50,10 +52,12 @@ def iterate_part_excerpts(part: DisplayPart) -> Iterator[Excerpt]:
         last_line = number
         line_end = part.value.find("\n", start)
         line = part.value[line_start : len(part.value) if line_end < 0 else line_end]
-        yield build_excerpt(f"line {number}", line, (start - line_start, min(end - line_start, len(line))))
+        yield build_excerpt_around_span(
+            f"line {number}", line, (start - line_start, min(end - line_start, len(line)))
+        )
 
 
-def build_excerpt(label: str, line: str, span: tuple[int, int]) -> Excerpt:
+def build_excerpt_around_span(label: str, line: str, span: tuple[int, int]) -> Excerpt:
     """Return the part of a line that holds a marked piece, which itself may be cut at its end."""
     start = max(0, span[0] - LONGEST_BEFORE_MARK)
     text = line[start : start + LONGEST_EXCERPT]

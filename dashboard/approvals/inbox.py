@@ -167,9 +167,11 @@ def load_inbox_page(
     come to the page since stands below them.
     """
     everything, snoozed, fitting, unread = arrange_waiting_requests(now, arrangement, rights)
-    page = Paginator(group_equal_calls(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(number)
+    page = Paginator(group_requests_by_equal_call(fitting, arrangement.group), CARDS_ON_A_PAGE).get_page(
+        number
+    )
     left_out = {waiting_request.name for waiting_request in everything} - {one.name for one in fitting}
-    rows = load_page_requests(page, [name for name in shown_ids if name not in left_out])
+    rows = load_requests_of_inbox_page(page, [name for name in shown_ids if name not in left_out])
     return InboxPage(
         build_card_groups(
             rows,
@@ -184,9 +186,9 @@ def load_inbox_page(
         min(snoozed.values(), default=None),
         arrangement,
         rights,
-        count_filter_choices(everything, arrangement),
+        count_requests_by_filter_choice(everything, arrangement),
         unread,
-        0 if rights is None else len(rights.approved_request_ids),
+        0 if rights is None else len(rights.request_ids_awaiting_second_approval),
     )
 
 
@@ -210,7 +212,7 @@ def load_next_request(
     The one that is `shown_id` stays, whatever has become of it.
     """
     fitting = arrange_waiting_requests(now, arrangement, rights).fitting
-    groups = group_equal_calls(fitting, "same")
+    groups = group_requests_by_equal_call(fitting, "same")
     ids = [[waiting_request.name for waiting_request in group] for group in groups]
     following = next((place + 1 for place, names in enumerate(ids) if after in names), 0)
     names = next((names for names in ids if shown_id in names), None)
@@ -223,7 +225,7 @@ def load_next_request(
     return NextRequest(cards[0] if cards else None, len(groups))
 
 
-def load_group_digests(
+def load_request_digests_of_group(
     key: str, now: datetime, arrangement: InboxArrangement, rights: DecisionRights
 ) -> dict[str, str]:
     """Return a group's waiting requests on all pages, in their order and no more than may be decided at once.
@@ -234,7 +236,8 @@ def load_group_digests(
     ids = [
         waiting_request.name
         for waiting_request in fitting
-        if hash_group_name(find_group_name(waiting_request, arrangement.group), arrangement.group) == key
+        if hash_group_name(group_name_of_request(waiting_request, arrangement.group), arrangement.group)
+        == key
     ]
     rows = PermissionRequest.objects.with_context().filter(request_id__in=ids[:MOST_AT_ONCE])
     digests = {row.request_id: judged_card_digest(row) for row in rows.iterator(IN_HAND)}
@@ -245,14 +248,14 @@ def arrange_waiting_requests(
     now: datetime, arrangement: InboxArrangement, rights: DecisionRights | None
 ) -> ArrangedRequests:
     everything = load_waiting_requests(
-        now, None if arrangement.all or rights is None else rights.find_decidable_requests()
+        now, None if arrangement.all or rights is None else rights.find_decidable_request_ids()
     )
     person = rights.person.get_username() if rights is not None else ""
     snoozed = load_snoozed_until(person, now)
     fitting, unread = filter_waiting_requests(everything, arrangement, snoozed, person), 0
     if arrangement.marked:
         unread = max(0, len(fitting) - MOST_READ)
-        fitting = keep_marked_requests(fitting[:MOST_READ])
+        fitting = filter_requests_with_danger_marks(fitting[:MOST_READ])
     # Questions come first in every order: their agents do nothing else meanwhile.
     ordered = sorted(
         sort_waiting_requests(fitting, arrangement.sort), key=lambda one: not is_question_tool(one.tool)
@@ -312,7 +315,7 @@ def matches_assignment(request: WaitingRequest, assignment: str, person: str) ->
     return not assignment or request.taken_by == (person if assignment == "me" else "")
 
 
-def keep_marked_requests(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
+def filter_requests_with_danger_marks(waiting: Sequence[WaitingRequest]) -> list[WaitingRequest]:
     """Keep those that bear a mark of danger."""
     danger_marks = marks.load_danger_marks()
     rows = PermissionRequest.objects.with_context().filter(
@@ -331,11 +334,11 @@ def sort_waiting_requests(waiting: Sequence[WaitingRequest], sort: str) -> list[
         return list(reversed(waiting))
     if sort == "deadline":
         return sorted(waiting, key=lambda one: (one.deadline, one.pk))
-    by_session = take_turns_by_owner(waiting, lambda one: (one.asked_by, one.session))
-    return take_turns_by_owner(by_session, lambda one: one.asked_by)
+    by_session = interleave_requests_by_owner(waiting, lambda one: (one.asked_by, one.session))
+    return interleave_requests_by_owner(by_session, lambda one: one.asked_by)
 
 
-def take_turns_by_owner(
+def interleave_requests_by_owner(
     waiting: Iterable[WaitingRequest], whose: Callable[[WaitingRequest], Hashable]
 ) -> list[WaitingRequest]:
     """Return the same with owners taking turns, each in the order in which its own stand."""
@@ -347,21 +350,23 @@ def take_turns_by_owner(
     return [one for _, one in sorted(ordered, key=lambda pair: (pair[0], pair[1].pk))]
 
 
-def group_equal_calls(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
+def group_requests_by_equal_call(waiting: Iterable[WaitingRequest], group: str) -> list[list[WaitingRequest]]:
     """Return the requests for the same call together where the first of them stands, group by group."""
     lanes: dict[str, dict[str, list[WaitingRequest]]] = {}
     for waiting_request in waiting:
-        lanes.setdefault(find_group_name(waiting_request, group), {}).setdefault(
+        lanes.setdefault(group_name_of_request(waiting_request, group), {}).setdefault(
             waiting_request.call, []
         ).append(waiting_request)
     return [alike for lane in lanes.values() for alike in lane.values()]
 
 
-def find_group_name(request: WaitingRequest, group: str) -> str:
+def group_name_of_request(request: WaitingRequest, group: str) -> str:
     return "" if group == "same" else getattr(request, group) or ""
 
 
-def load_page_requests(page: Page[list[WaitingRequest]], shown_ids: Sequence[str]) -> list[PermissionRequest]:
+def load_requests_of_inbox_page(
+    page: Page[list[WaitingRequest]], shown_ids: Sequence[str]
+) -> list[PermissionRequest]:
     ids = [waiting_request.pk for alike in page.object_list for waiting_request in alike]
     permission_requests = PermissionRequest.objects.with_context_and_assignment().filter(
         Q(pk__in=ids) | Q(request_id__in=shown_ids)
@@ -381,10 +386,10 @@ def build_card_groups(
 ) -> list[CardGroup]:
     by_lane: dict[str, list[PermissionRequest]] = {}
     for row in rows:
-        by_lane.setdefault(find_group_name(convert_to_waiting_request(row), group), []).append(row)
+        by_lane.setdefault(group_name_of_request(waiting_request_for_grouping(row), group), []).append(row)
     groups = [(name, alike) for name, some in by_lane.items() for alike in group_requests_by_card(some)]
     cards = draw([alike for _, alike in groups])
-    numbers = Counter(find_group_name(waiting_request, group) for waiting_request in fitting)
+    numbers = Counter(group_name_of_request(waiting_request, group) for waiting_request in fitting)
     called = titles.load_session_titles(by_lane) if group == "session" else {}
     lanes: list[CardGroup] = []
     for (name, _), card in zip(groups, cards, strict=True):
@@ -396,7 +401,7 @@ def build_card_groups(
     return lanes
 
 
-def convert_to_waiting_request(row: PermissionRequest) -> WaitingRequest:
+def waiting_request_for_grouping(row: PermissionRequest) -> WaitingRequest:
     """Return a request as far as its group goes."""
     context = approvals.request_context(row)
     asker = (context.requested_by, context.session_id, context.agent_id, context.tool_name) if context else ()
@@ -406,7 +411,7 @@ def convert_to_waiting_request(row: PermissionRequest) -> WaitingRequest:
     )
 
 
-def count_filter_choices(
+def count_requests_by_filter_choice(
     waiting: Sequence[WaitingRequest], chosen: InboxArrangement
 ) -> dict[str, list[tuple[str, str]]]:
     """Return what each filter offers, with how many requests have it: the commonest, and what is chosen."""

@@ -81,7 +81,7 @@ class QuestionField:
         return "number" if self.question.kind == questions.QuestionKind.NUMBER else self.question.input_type
 
     @property
-    def initial_places(self) -> list[int]:
+    def default_choice_indexes(self) -> list[int]:
         """Return which choices are chosen at first: those that the asker calls the default."""
         initial = self.question.initial
         initial_values = initial if isinstance(initial, list) else [] if initial is None else [initial]
@@ -110,7 +110,7 @@ class QuestionDisplay:
         return isinstance(self.asked, PlanReview)
 
     @property
-    def is_address(self) -> bool:
+    def is_address_to_open(self) -> bool:
         return isinstance(self.asked, AddressRequest)
 
     @property
@@ -204,32 +204,35 @@ class AnswerForm(forms.Form):
         pairs = (judged.partition(":") for judged in cleaned_data.get("judged", []))
         cleaned_data["seen"] = {name: digest for digest, _, name in pairs}
         cleaned_data["answer"] = RequestAnswer(
-            [read_given_answer(self.data, place) for place in range(count_answer_fields(self.data))],
+            [
+                parse_submitted_answer(self.data, place)
+                for place in range(parse_question_count_of_form(self.data))
+            ],
             cleaned_data.get("mode", ""),
             cleaned_data.get("option", ""),
         )
         return cleaned_data
 
 
-def count_answer_fields(data: Mapping[str, Any]) -> int:
+def parse_question_count_of_form(data: Mapping[str, Any]) -> int:
     """Return how many questions the form says that it asks; their fields may be empty, and then are not sent."""
     count = str(data.get("questions", "0"))
     return min(int(count), MAX_QUESTIONS) if count.isascii() and count.isdigit() and len(count) < 4 else 0
 
 
-def read_given_answer(data: Any, index: int) -> SubmittedAnswer:
+def parse_submitted_answer(data: Any, index: int) -> SubmittedAnswer:
     values = data.getlist(f"answer-{index}")[:MAX_CHOICES]
     chosen = tuple(int(value) for value in values if value.isascii() and value.isdigit() and len(value) < 4)
     text = data.get(f"answer-{index}-text", "")[: questions.MAX_FIELD_CHARACTERS + 1]
     if (zone := data.get(f"answer-{index}-zone")) is not None:
-        text = add_time_zone(text, zone.strip())
+        text = append_time_zone_to_time(text, zone.strip())
     return SubmittedAnswer(chosen, text if is_storable_text(text) else "")
 
 
-def add_time_zone(text: str, zone: str) -> str:
+def append_time_zone_to_time(text: str, zone: str) -> str:
     """Return a time as a browser sends it with its zone, by name or as an offset; any other text as it is."""
     local_time = parse_time(text)
-    tzinfo = find_zone_by_name(zone) or parse_offset(zone)
+    tzinfo = find_zone_by_name(zone) or parse_utc_offset(zone)
     if local_time is None or local_time.tzinfo or tzinfo is None:
         return text
     return local_time.replace(tzinfo=tzinfo).isoformat()
@@ -242,7 +245,7 @@ def parse_time(text: Any) -> datetime | None:
         return None
 
 
-def parse_offset(text: str) -> tzinfo | None:
+def parse_utc_offset(text: str) -> tzinfo | None:
     try:
         return datetime.strptime(text, "%z").tzinfo
     except ValueError:
@@ -280,7 +283,7 @@ def answer_one_request(
     )
 
 
-def question_text(row: PermissionRequest) -> str:
+def first_question_of_request(row: PermissionRequest) -> str:
     """Return the first thing that a request asks, in one line; nothing where it is no question."""
     return questions.question_or_plan_in_one_line(
         request_subject(row).tool_name, request_subject(row).tool_input

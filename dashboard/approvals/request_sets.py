@@ -32,7 +32,7 @@ class ChosenRequest:
         return self.card.members[0] if self.card else None
 
     @property
-    def mark_reasons(self) -> Sequence[str]:
+    def reasons_of_danger_marks(self) -> Sequence[str]:
         return self.card.glance.reasons if self.card and self.card.glance else ()
 
     @property
@@ -63,4 +63,4 @@ def explain_undecidable_request(member: CardMember, seen_version: str) -> str:
     """Return why a request is not decided with the others; nothing where it is."""
     if not member.request_state.waiting:
         return member.state_description[:1].upper() + member.state_description[1:]
-    return member.refusal_reason or (CHANGED if seen_version != member.shown_digest else "")
+    return member.refusal_reason or (CHANGED if seen_version != member.displayed_request_digest else "")

@@ -24,7 +24,7 @@ class DecisionRights:
     book: DeciderBook
 
     @classmethod
-    def for_person(cls, person: User | AnonymousUser, now: datetime) -> Self:
+    def load_rights_of_person(cls, person: User | AnonymousUser, now: datetime) -> Self:
         return cls(person, deciders.load_decider_book(now))
 
     @property
@@ -32,22 +32,24 @@ class DecisionRights:
         """Say whether there are rows, so that not every approver may decide everything, and this person is one."""
         return bool(self.book.rules) and has_role(self.person, APPROVER)
 
-    def find_decidable_requests(self) -> list[int] | None:
+    def find_decidable_request_ids(self) -> list[int] | None:
         """Return which waiting requests the inbox shows by default, by id; None for all."""
         if not has_role(self.person, APPROVER):
             return None
-        return deciders.decidable_request_ids(self.person, self.book, self.approved_request_ids)
+        return deciders.decidable_request_ids(
+            self.person, self.book, self.request_ids_awaiting_second_approval
+        )
 
     @cached_property
-    def approved_request_ids(self) -> list[int]:
+    def request_ids_awaiting_second_approval(self) -> list[int]:
         """Return which waiting requests this person has approved and that wait for one more person, by id."""
         return deciders.approved_waiting_request_ids(self.person, self.book)
 
-    def has_approved(self, votes: Iterable[PermissionVote]) -> bool:
+    def has_person_voted_to_approve(self, votes: Iterable[PermissionVote]) -> bool:
         """Say whether one of the votes is this person's."""
         return any(vote.voter == self.person.get_username() for vote in votes)
 
-    def explain_refusal(self, row: PermissionRequest) -> str:
+    def explain_why_person_cannot_decide(self, row: PermissionRequest) -> str:
         """Say to the person why they may not decide; nothing where they may, or only read at all."""
         refusal = self.book.explain_cannot_decide(self.person, row)
         return "" if refusal == NO_ROLE else refusal

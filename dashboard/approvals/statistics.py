@@ -120,39 +120,39 @@ def compute_approval_statistics(now: datetime, days: int, zone: ZoneInfo | None 
                 local = row.created_at.astimezone(zone or settings.LOCAL_ZONE)
                 waits_by_hour.setdefault(local.hour, []).append(wait)
     waits.sort()
-    columns, tallest = build_median_columns(waits_by_day, now, days)
+    columns, tallest = build_daily_decision_time_columns(waits_by_day, now, days)
     return ApprovalStatistics(
         days=days,
         asked=request_counts.total(),
         decided=len(waits),
         approved=approved,
         median=median_duration(waits),
-        slowest_tenth=find_slowest_tenth(waits),
+        slowest_tenth=ninetieth_percentile_duration(waits),
         expired=sum(number for (_, status), number in request_counts.items() if status == Status.EXPIRED),
         expired_unseen=expired_unseen,
-        ages=build_age_bars(
+        ages=build_waiting_request_age_bars(
             PermissionRequest.objects.awaiting_decision(now).values_list("created_at", flat=True), now
         ),
-        plugins=build_plugin_bars(request_counts),
+        plugins=build_request_bars_by_plugin(request_counts),
         columns=columns,
         tallest=tallest,
-        hours=build_hour_chart(waits_by_hour),
+        hours=build_decision_time_chart_by_hour(waits_by_hour),
     )
 
 
-def find_slowest_tenth(in_order: Sequence[timedelta]) -> timedelta | None:
+def ninetieth_percentile_duration(in_order: Sequence[timedelta]) -> timedelta | None:
     """Return what one in ten of the spans, which are in order, is longer than; None of none."""
     return in_order[(len(in_order) * 9) // 10] if in_order else None
 
 
-def build_hour_chart(waits_by_hour: Mapping[int, list[timedelta]]) -> HourChart | None:
+def build_decision_time_chart_by_hour(waits_by_hour: Mapping[int, list[timedelta]]) -> HourChart | None:
     """Return the time to decision by hour of the day; None where nothing was decided."""
     rows = [
         HourWaits(
             hour,
             len(waits),
             median_duration(waits) or timedelta(0),
-            find_slowest_tenth(sorted(waits)) or timedelta(0),
+            ninetieth_percentile_duration(sorted(waits)) or timedelta(0),
         )
         for hour, waits in sorted(waits_by_hour.items())
     ]
@@ -189,7 +189,7 @@ def expired_unseen_by_approvers(row: PermissionRequest) -> bool:
     return context is not None and context.requested_by != "unknown" and context.seen_at is None
 
 
-def build_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
+def build_waiting_request_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
     counts: Counter[str] = Counter()
     for moment in created:
         if isinstance(moment, datetime):
@@ -198,27 +198,29 @@ def build_age_bars(created: Iterable[object], now: datetime) -> list[CountBar]:
     return [CountBar(label, counts[label], 100 * counts[label] / most if most else 0) for label, _ in AGES]
 
 
-def build_plugin_bars(request_counts: Mapping[tuple[str, str], int]) -> list[CountBar]:
+def build_request_bars_by_plugin(request_counts: Mapping[tuple[str, str], int]) -> list[CountBar]:
     totals: Counter[str] = Counter()
     outcomes: Counter[tuple[str, str]] = Counter()
     for (plugin, status), number in request_counts.items():
         totals[plugin] += number
-        outcomes[plugin, normalize_outcome(status)] += number
+        outcomes[plugin, outcome_of_request_status(status)] += number
     most = max(totals.values(), default=1)
     return [
-        build_plugin_bar(plugin, number, most, outcomes)
+        build_outcome_bar_of_plugin(plugin, number, most, outcomes)
         for plugin, number in totals.most_common(MOST_PLUGINS)
     ]
 
 
-def normalize_outcome(status: str) -> str:
+def outcome_of_request_status(status: str) -> str:
     """Return the outcome a status counts as; foreign words count as what they most likely mean: still open."""
     if status == Status.AUTO_APPROVED:
         return Status.APPROVED
     return status if status in OUTCOMES else Status.PENDING
 
 
-def build_plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tuple[str, str]]) -> CountBar:
+def build_outcome_bar_of_plugin(
+    plugin: str, number: int, most: int, outcomes: Counter[tuple[str, str]]
+) -> CountBar:
     parts, start = [], 0.0
     for outcome in OUTCOMES:
         width = 100 * outcomes[plugin, outcome] / most
@@ -228,7 +230,7 @@ def build_plugin_bar(plugin: str, number: int, most: int, outcomes: Counter[tupl
     return CountBar(plugin, number, 100 * number / most, tuple(parts))
 
 
-def build_median_columns(
+def build_daily_decision_time_columns(
     waits_by_day: Mapping[date, Sequence[timedelta]], now: datetime, days: int
 ) -> tuple[Sequence[DayColumn], timedelta | None]:
     """Return a column for each day here, its height the median of its decisions, and the tallest one's median."""

@@ -20,7 +20,7 @@ from coordinator.transparency import proofs, state
 from dashboard.audit.filters import AuditFilter
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.choices import list_recent_values
+from dashboard.lists.choices import list_recent_column_values
 from dashboard.lists.exports import build_csv_response, build_ndjson_response
 from dashboard.lists.keyset import load_keyset_page
 
@@ -62,7 +62,9 @@ def list_audit_entries(request: HtmxHttpRequest) -> HttpResponse:
         "changed": proofs.find_audit_rows_differing_from_log(page.rows),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "events": state.list_audit_event_types(),
-        "results": list_recent_values(AuditLog.objects.all(), "result", chosen=request.GET.get("result")),
+        "results": list_recent_column_values(
+            AuditLog.objects.all(), "result", chosen=request.GET.get("result")
+        ),
         "export": request.GET.urlencode(),
         "state": state.load_log_state(timezone.now()),
     }
@@ -81,7 +83,7 @@ def show_audit_entry(request: HtmxHttpRequest, entry_id: int) -> HttpResponse:
     context = {
         "row": row,
         "differences": list_audit_field_changes(row.metadata),
-        "rest": remaining_audit_metadata(row.metadata),
+        "rest": audit_metadata_without_changes(row.metadata),
         "same_trace": list(same[:50]) if row.trace_id else [],
         "in_log": proofs.find_log_entry_status(row),
     }
@@ -125,7 +127,7 @@ def find_permission_request_url(row: AuditLog) -> str:
     return reverse("approvals:detail", args=[row.target_id]) if is_known_request else ""
 
 
-def remaining_audit_metadata(metadata: Any) -> Any:
+def audit_metadata_without_changes(metadata: Any) -> Any:
     if not isinstance(metadata, dict):
         return metadata
     return {name: value for name, value in metadata.items() if name not in ("before", "after")}

@@ -12,7 +12,7 @@ from dashboard.frame.known_names import (
     HIDDEN_WHILE_EMPTY,
     MOST_OFFERED,
     NamedReachForm,
-    list_offered_agents,
+    list_suggested_agent_names,
 )
 
 
@@ -38,4 +38,4 @@ class BrakeForm(NamedReachForm):
     def known_agents_and_hosts(self) -> list[str]:
         """Return the agents and hosts that are known, for the field's list."""
         hosts = Session.objects.exclude(hostname=None).order_by("hostname").values_list("hostname", flat=True)
-        return sorted(list_offered_agents() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})
+        return sorted(list_suggested_agent_names() | {str(host) for host in hosts.distinct()[:MOST_OFFERED]})

@@ -13,9 +13,9 @@ from dashboard.frame.known_names import (
     HIDDEN_WHILE_EMPTY,
     MOST_OFFERED,
     NamedReachForm,
-    list_offered_agents,
+    list_suggested_agent_names,
 )
-from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 
 LATELY_USED_ROWS = 1_000  # of sessions by day, whose hosts, folders and models are offered
 
@@ -37,7 +37,7 @@ class BudgetAmountForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        offer_choices(self, "at_limit", AtLimit.choices)
+        set_choices_and_keep_saved_values(self, "at_limit", AtLimit.choices)
 
 
 class BudgetForm(NamedReachForm, BudgetAmountForm):
@@ -62,7 +62,7 @@ class BudgetForm(NamedReachForm, BudgetAmountForm):
     def known_names(self) -> list[str]:
         """Return the names that are known, for the field's list; hosts, folders and models of lately."""
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        names = list_offered_agents().union(people[:MOST_OFFERED])
+        names = list_suggested_agent_names().union(people[:MOST_OFFERED])
         lately = UsageDay.objects.order_by("-day", "-id")[:LATELY_USED_ROWS]
         for used_names in lately.values_list("hostname", "project_dir", "model"):
             names.update(place for place in used_names if place)

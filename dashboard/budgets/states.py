@@ -45,7 +45,7 @@ def load_budget_states(budget: BudgetRow, now: datetime) -> list[BudgetState]:
     ]
 
 
-def find_budget_warnings(session: Session, now: datetime) -> Sequence[BudgetState]:
+def find_budget_warnings_of_session(session: Session, now: datetime) -> Sequence[BudgetState]:
     """Return the budgets of which what this session counts for has used 80 percent or more."""
     in_force = budgets.load_active_budgets()
     if not in_force:

@@ -16,7 +16,7 @@ from coordinator.identity.declarations import require_http_methods, require_POST
 from coordinator.models import Budget, Session
 from coordinator.policy.limits.budgets import convert_budget_row
 from dashboard.budgets.forms import BudgetAmountForm, BudgetForm
-from dashboard.budgets.states import find_budget_warnings, list_current_budget_states
+from dashboard.budgets.states import find_budget_warnings_of_session, list_current_budget_states
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
@@ -107,7 +107,10 @@ def delete_budget_view(request: HtmxHttpRequest, budget_id: int) -> HttpResponse
 def show_session_budget_warnings(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """The line on a session's page, fetched again when a budget changes or is nearly used."""
     session = get_object_or_404(Session, pk=session_id)
-    context = {"session": session, "budget_warnings": find_budget_warnings(session, timezone.now())}
+    context = {
+        "session": session,
+        "budget_warnings": find_budget_warnings_of_session(session, timezone.now()),
+    }
     return render(request, "budgets/_of_session.html", context)
 
 

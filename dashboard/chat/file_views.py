@@ -36,8 +36,8 @@ def show_chat_attachment(request: HtmxHttpRequest, attachment_id: str) -> HttpRe
         raise Http404(str(problem.detail)) from None
     except (ServiceBusy, StoredDataCorrupt) as problem:
         if request.headers.get("Sec-Fetch-Dest") == "image":  # in a page: its reader wants a word, too
-            return build_picture_response(NOT_NOW, problem.status)
-        return errors.show_unreadable_attachment(request, problem)
+            return build_webp_response_from_file(NOT_NOW, problem.status)
+        return errors.show_attachment_read_error(request, problem)
 
 
 @require_safe
@@ -54,10 +54,10 @@ def show_chat_thumbnail(_request: HtmxHttpRequest, attachment_id: str) -> HttpRe
     try:
         path = thumbnails.find_cached_thumbnail(row)
     except NotFound:
-        return build_picture_response(NO_PREVIEW, 404)
+        return build_webp_response_from_file(NO_PREVIEW, 404)
     except (ServiceBusy, StoredDataCorrupt) as problem:
-        return build_picture_response(NOT_NOW, problem.status)
-    return set_picture_headers(
+        return build_webp_response_from_file(NOT_NOW, problem.status)
+    return set_webp_response_headers(
         FileResponse(path.open("rb")) if path else StreamingHttpResponse(stream_new_thumbnail(row))
     )
 
@@ -71,11 +71,11 @@ def stream_new_thumbnail(row: ChatAttachment) -> Iterator[bytes]:
         yield NOT_NOW.read_bytes()
 
 
-def build_picture_response(path: Path, status: int) -> HttpResponseBase:
-    return set_picture_headers(HttpResponse(path.read_bytes(), status=status))
+def build_webp_response_from_file(path: Path, status: int) -> HttpResponseBase:
+    return set_webp_response_headers(HttpResponse(path.read_bytes(), status=status))
 
 
-def set_picture_headers(response: HttpResponseBase) -> HttpResponseBase:
+def set_webp_response_headers(response: HttpResponseBase) -> HttpResponseBase:
     response.headers["Content-Type"] = "image/webp"
     response.headers["Content-Security-Policy"] = POLICY
     return response

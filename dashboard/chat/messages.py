@@ -168,7 +168,7 @@ class ChatMessageView:
 def build_chat_block(block: Any, files: Mapping[str, AttachmentFacts]) -> ChatBlock:
     if not isinstance(block, dict):
         return ChatBlock("json", text=pretty_json(block), title="A block of unknown form")
-    facts = find_block_file(block, files)
+    facts = find_attachment_of_block(block, files)
     if facts is not None:
         return ChatBlock(facts.kind, file=facts)
     return build_text_block(block) or build_link_block(block) or build_unknown_block(block)
@@ -206,12 +206,14 @@ def build_tool_result_block(block: Mapping[str, Any]) -> ChatBlock:
     return ChatBlock("json", text=pretty_json(block if output_value is None else output_value), title=title)
 
 
-def find_block_file(block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]) -> AttachmentFacts | None:
+def find_attachment_of_block(
+    block: Mapping[str, Any], files: Mapping[str, AttachmentFacts]
+) -> AttachmentFacts | None:
     """Return the file a block refers to, or None where it refers to none of ours.
 
     Its row says what it is. A block that names a file which is gone is a file to download, whatever it says.
     """
-    pk = find_attachment_id(block)
+    pk = attachment_id_named_by_block(block)
     if not pk:
         return None
     row = files.get(pk)
@@ -221,14 +223,14 @@ def find_block_file(block: Mapping[str, Any], files: Mapping[str, AttachmentFact
         pk,
         name,
         row.mime_type if row else attachments.UNKNOWN,
-        read_stored_size(row.size_bytes) if row else parse_positive_number(block.get("size_bytes")),
-        parse_positive_number(block.get("width")),
-        parse_positive_number(block.get("height")),
+        attachment_size_or_none(row.size_bytes) if row else positive_integer_or_none(block.get("size_bytes")),
+        positive_integer_or_none(block.get("width")),
+        positive_integer_or_none(block.get("height")),
         alt or name,
     )
 
 
-def find_attachment_id(block: Any) -> str:
+def attachment_id_named_by_block(block: Any) -> str:
     """Return the id of the attachment that a block names, or nothing."""
     if not isinstance(block, dict):
         return ""
@@ -239,11 +241,11 @@ def find_attachment_id(block: Any) -> str:
     return match[1] if match else ""
 
 
-def parse_positive_number(value: Any) -> int | None:
+def positive_integer_or_none(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 < value < 10**9 else None
 
 
-def read_stored_size(stored: Any) -> int | None:
+def attachment_size_or_none(stored: Any) -> int | None:
     """Return a row's size; None where another program stored no number."""
     return stored if isinstance(stored, int) else None
 
@@ -281,7 +283,7 @@ def load_message_versions(messages: Sequence[ChatMessage]) -> dict[str, MessageV
 
 def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, AttachmentFacts]]:
     """Return the files of each message: those attached to it, and those of other messages that its blocks name."""
-    attachment_ids = {message.pk: list_named_attachment_ids(message) for message in messages}
+    attachment_ids = {message.pk: list_attachment_ids_in_blocks(message) for message in messages}
     attachment_condition = Q(message__in=list(attachment_ids)) | Q(
         pk__in=set().union(*attachment_ids.values())
     )
@@ -293,17 +295,17 @@ def load_message_files(messages: Sequence[ChatMessage]) -> dict[str, dict[str, A
         for message_id, ids in attachment_ids.items():
             if message_id == owner or pk in ids:
                 facts_by_message[message_id][pk] = AttachmentFacts(
-                    pk, filename, mime_type, read_stored_size(size), alt=filename
+                    pk, filename, mime_type, attachment_size_or_none(size), alt=filename
                 )
     return facts_by_message
 
 
-def list_named_attachment_ids(message: ChatMessage) -> set[str]:
+def list_attachment_ids_in_blocks(message: ChatMessage) -> set[str]:
     content = message.content if isinstance(message.content, list) else ()
-    return {pk for block in content if (pk := find_attachment_id(block))}
+    return {pk for block in content if (pk := attachment_id_named_by_block(block))}
 
 
-def message_fragments(change: FeedChange) -> Sequence[PageFragment]:
+def build_chat_message_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return what a changed message does to pages that show its thread."""
     quoted = escape_css_string(change.key)
     if change.op == "delete":

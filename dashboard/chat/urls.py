@@ -11,7 +11,7 @@ app_name = "chat"
 # Ids are anything that another program wrote, slashes too: what is longer comes first.
 urlpatterns = [
     path("", chat.list_chats, name="list"),
-    path("open/", chat.open_chat, name="open"),
+    path("open/", chat.redirect_to_chat_thread, name="open"),
     path("agents/", chat.list_chat_agents, name="agents"),
     path("search/", chat.search_chat_messages_view, name="search"),
     path("files/<text:attachment_id>/thumbnail/", chat_files.show_chat_thumbnail, name="thumbnail"),
@@ -19,7 +19,7 @@ urlpatterns = [
     path("messages/<text:message_id>/delete/", chat.delete_chat_message_view, name="delete-message"),
     path("with/<text:agent_id>/say/", chat.send_chat_message, name="say"),
     path("with/<text:agent_id>/read/", chat.mark_chat_read, name="read"),
-    path("with/<text:agent_id>/delivery/", chat.show_delivery, name="delivery"),
+    path("with/<text:agent_id>/delivery/", chat.show_delivery_of_newest_message, name="delivery"),
     path("with/<text:agent_id>/presence/", chat.show_agent_presence, name="presence"),
     path("with/<text:agent_id>/clear/", chat.delete_chat_thread_view, name="clear"),
     path("with/<text:agent_id>/export.<str:form>", chat_files.export_chat_thread, name="export"),

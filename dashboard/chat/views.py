@@ -37,7 +37,7 @@ def list_chats(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_safe
 @require_viewer
-def open_chat(request: HtmxHttpRequest) -> HttpResponse:
+def redirect_to_chat_thread(request: HtmxHttpRequest) -> HttpResponse:
     """Lead to the thread of the agent that a form names."""
     return redirect("chat:thread", find_chat_agent_or_404(request.GET.get("agent", "")).pk)
 
@@ -111,7 +111,7 @@ def show_agent_presence(request: HtmxHttpRequest, agent_id: str) -> HttpResponse
 
 @require_safe
 @require_viewer
-def show_delivery(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
+def show_delivery_of_newest_message(request: HtmxHttpRequest, agent_id: str) -> HttpResponse:
     """Answer with how far people's newest message is on its way to the agent."""
     agent = find_chat_agent_or_404(agent_id)
     context = {"agent": agent, "delivery": chat.find_newest_message_delivery(agent.pk)}

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from coordinator.client.connection import replace_localhost_name
 
 
-def build_program_address(request: HttpRequest) -> str:
+def server_address_for_programs(request: HttpRequest) -> str:
     """Return where programs reach us: not under people's own host name, which only browsers find."""
     address = request.build_absolute_uri("/").rstrip("/")
     if settings.OWN_HOST and urlsplit(address).hostname == settings.OWN_HOST:

@@ -63,7 +63,7 @@ class SenderRow:
     problem_count: int
 
     @property
-    def program_title(self) -> str:
+    def agent_program_title(self) -> str:
         return AGENT_TITLES.get(self.row.program, self.row.program)
 
     @property
@@ -86,7 +86,7 @@ class Machine:
 
     @property
     def program_titles(self) -> list[str]:
-        return sorted({sender.program_title for sender in self.senders})
+        return sorted({sender.agent_program_title for sender in self.senders})
 
     @property
     def session_count(self) -> int:
@@ -116,23 +116,23 @@ class ProblemRow:
     row: TranscriptProblem
 
     @property
-    def program_title(self) -> str:
+    def agent_program_title(self) -> str:
         program = self.row.transcript_sender.program
         return AGENT_TITLES.get(program, program)
 
     @property
-    def found_at(self) -> datetime:
+    def problem_detected_at(self) -> datetime:
         return instants.instant_from_microseconds(self.row.found_at_us)
 
 
-def list_hostnames() -> QuerySet[TranscriptSender, str]:
+def list_transcript_sender_hostnames() -> QuerySet[TranscriptSender, str]:
     """Return the machines, the one that was heard of last first."""
     heard_at = Max(Greatest(Coalesce("received_at_us", 0), Coalesce("reported_at_us", 0)))
     hostnames = TranscriptSender.objects.values("hostname").annotate(heard_at=heard_at)
     return hostnames.order_by("-heard_at", "hostname").values_list("hostname", flat=True)
 
 
-def load_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:
+def load_transcript_sending_machines(hostnames: Iterable[str], now: datetime) -> list[Machine]:
     """Return these machines in the same order, without those of which nothing is known."""
     machines = {hostname: Machine(hostname) for hostname in hostnames}
     senders = TranscriptSender.objects.filter(hostname__in=list(machines)).annotate(
@@ -156,7 +156,7 @@ def list_machine_problems(hostname: str) -> QuerySet[TranscriptProblem]:
     return problems.select_related("transcript_sender").order_by("-found_at_us", "-id")
 
 
-def list_advice(reasons: Iterable[str]) -> list[tuple[str, str]]:
+def list_advice_for_problem_reasons(reasons: Iterable[str]) -> list[tuple[str, str]]:
     """Return what to do about these reasons, each advice once, with its label."""
     advice: dict[str, str] = {}
     for reason in reasons:

@@ -78,12 +78,12 @@ def build_agent_setup(name: str, url: str) -> AgentSetup | None:
         managed=build_managed_settings(agent, HookInvocation(("signalbox",), url)) if is_claude else None,
         managed_http=render_claude_settings(url, managed=True) if is_claude else None,
         plugin=f"~/{agent.home}/{agent.plugin}" if agent.plugin else None,
-        gateway=build_gateway_block(agent, HookInvocation(("signalbox",), url, A_KEY, gateway=True)),
+        gateway=build_gateway_config_block(agent, HookInvocation(("signalbox",), url, A_KEY, gateway=True)),
         from_projects=agent.from_projects,
     )
 
 
-def build_mcp_client_blocks(url: str) -> list[ConfigBlock]:
+def build_mcp_client_config_blocks(url: str) -> list[ConfigBlock]:
     """Return what gives any other MCP client the gateway: over HTTP with a key, and as a program."""
     http = {"type": "http", "url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {A_KEY}"}}
     stdio = {"command": "signalbox", "args": ["mcp"], "env": {URL_VARIABLE: url, KEY_VARIABLE: A_KEY}}
@@ -93,7 +93,7 @@ def build_mcp_client_blocks(url: str) -> list[ConfigBlock]:
     ]
 
 
-def build_gateway_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
+def build_gateway_config_block(agent: ConnectableAgent, call: HookInvocation) -> ConfigBlock | None:
     """Return what gives an agent the gateway, as `signalbox connect` writes it."""
     if agent.mcp is not None and agent.mcp_file is not None:
         wanted_entry, settings_file = agent.mcp(call), agent.mcp_file

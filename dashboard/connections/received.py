@@ -48,15 +48,15 @@ class FirstReport:
     title: str
 
 
-def list_agents_sessions() -> QuerySet[Session]:
+def list_sessions_without_probes() -> QuerySet[Session]:
     """Return the sessions but those that `signalbox connect` and the doctor make to try a connection."""
     trials = Q(executor_session_id__startswith=TRIAL_SESSION_PREFIX)
     return Session.objects.exclude(trials & Q(executor_session_id__isnull=False))
 
 
-def load_first_report(key_name: str) -> FirstReport:
+def load_first_report_of_key(key_name: str) -> FirstReport:
     """Return how far the key of this name has come. A name that no key has is one whose code is not used yet."""
-    session = list_agents_sessions().filter(writers__writer=key_name).order_by("created_at").first()
+    session = list_sessions_without_probes().filter(writers__writer=key_name).order_by("created_at").first()
     return FirstReport(
         key_name,
         is_connected=ApiKey.objects.filter(name=key_name).exists(),

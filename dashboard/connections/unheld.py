@@ -159,7 +159,7 @@ def list_hook_bypasses(name: str) -> tuple[HookBypass, ...]:
     return UNHELD.get(name, ())
 
 
-def list_agents_not_examined() -> list[str]:
+def list_agents_without_bypass_check() -> list[str]:
     """Return the titles of the agents of which nobody has looked."""
     return [agent.title for name, agent in CONNECTABLE_AGENTS.items() if name not in UNHELD]
 
@@ -170,7 +170,9 @@ def format_bypasses_as_markdown() -> str:
     for name, ways in UNHELD.items():
         title = CONNECTABLE_AGENTS[name].title
         lines += [f"| {title} | {way.what} | {way.how} | {way.helps or 'nothing known'} |" for way in ways]
-    return "\n".join([*lines, "", f"{EVERY_AGENT} Not looked into: {', '.join(list_agents_not_examined())}."])
+    return "\n".join(
+        [*lines, "", f"{EVERY_AGENT} Not looked into: {', '.join(list_agents_without_bypass_check())}."]
+    )
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ from coordinator.models import Agent
 from coordinator.operations.doctor import StepResult
 from coordinator.operations.doctor.claude_code import TRIAL_AGENT, check_claude_code_connection
 from dashboard.connections import addresses, imports, pasting, unheld, what_works
-from dashboard.connections.omissions import list_recent_omissions
-from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report
+from dashboard.connections.omissions import list_recent_telemetry_omissions
+from dashboard.connections.received import FirstReport, list_latest_agent_sessions, load_first_report_of_key
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 
 TRIAL_KEY_LASTS = timedelta(minutes=2)
 MAX_KEY_NAME_CHARACTERS = 100
@@ -48,7 +48,7 @@ class ConnectMachineForm(forms.Form):
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer_choices(self, "agent_id", [("", "a new agent with this name"), *agents])
+        set_choices_and_keep_saved_values(self, "agent_id", [("", "a new agent with this name"), *agents])
 
 
 @require_GET
@@ -76,7 +76,7 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
         else:
-            report = load_first_report(row.key_name)
+            report = load_first_report_of_key(row.key_name)
             return render_connections_page(request, ConnectMachineForm(), code=code, report=report)
     return render_connections_page(request, form, status=422)
 
@@ -84,10 +84,10 @@ def create_connect_code_view(request: HtmxHttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 @require_admin
-def show_first_event(request: HtmxHttpRequest) -> HttpResponse:
+def show_first_report_of_key(request: HtmxHttpRequest) -> HttpResponse:
     """Answer how far the key with the name `key` has come, for the page that shows its code."""
     key_name = request.GET.get("key", "")[:MAX_KEY_NAME_CHARACTERS]
-    return render(request, "connections/_first_event.html", {"report": load_first_report(key_name)})
+    return render(request, "connections/_first_event.html", {"report": load_first_report_of_key(key_name)})
 
 
 @require_POST
@@ -105,7 +105,9 @@ def test_connection(request: HtmxHttpRequest) -> HttpResponse:
         expires_at=now + TRIAL_KEY_LASTS,
     )
     try:
-        findings = list(check_claude_code_connection(addresses.build_program_address(request), raw, actor=by))
+        findings = list(
+            check_claude_code_connection(addresses.server_address_for_programs(request), raw, actor=by)
+        )
     finally:
         keys.invalidate_api_key(row.pk, actor=by, now=timezone.now(), reason="the test has ended")
     return render_connections_page(request, ConnectMachineForm(), findings=findings)
@@ -120,23 +122,24 @@ def render_connections_page(
     findings: list[StepResult] | None = None,
     status: int = 200,
 ) -> HttpResponse:
+    url = addresses.server_address_for_programs(request)
     context = {
         "tabs": pasting.list_connectable_agents(),
         "form": form,
         "code": code,
-        "code_command": f"signalbox connect --url {addresses.build_program_address(request)} --key-file <(echo {code})",
+        "code_command": f"signalbox connect --url {url} --key-file <(echo {code})",
         "report": report,
         "minutes": connecting.LASTS // timedelta(minutes=1),
         "findings": findings,
-        "address": addresses.build_program_address(request),
+        "address": addresses.server_address_for_programs(request),
         "heard": list_latest_agent_sessions(),
-        "machines": imports.load_machines(
-            imports.list_hostnames()[: imports.LATEST_MACHINES], timezone.now()
+        "machines": imports.load_transcript_sending_machines(
+            imports.list_transcript_sender_hostnames()[: imports.LATEST_MACHINES], timezone.now()
         ),
-        "omissions": list_recent_omissions(timezone.now()),
+        "omissions": list_recent_telemetry_omissions(timezone.now()),
         "columns": what_works.COLUMNS,
-        "depth": what_works.list_support_rows(),
-        "any_client": pasting.build_mcp_client_blocks(addresses.build_program_address(request)),
+        "depth": what_works.list_agent_support_rows(),
+        "any_client": pasting.build_mcp_client_config_blocks(addresses.server_address_for_programs(request)),
     }
     return render(request, "connections/home.html", context, status=status)
 
@@ -149,12 +152,12 @@ def render_connections_page(
 @require_viewer
 def show_imports(request: HtmxHttpRequest) -> HttpResponse:
     """List the machines that send transcripts."""
-    page: Any = Paginator(imports.list_hostnames(), imports.MACHINES_ON_PAGE).get_page(
+    page: Any = Paginator(imports.list_transcript_sender_hostnames(), imports.MACHINES_ON_PAGE).get_page(
         request.GET.get("page")
     )
     context = {
         "page": page,
-        "machines": imports.load_machines(page.object_list, timezone.now()),
+        "machines": imports.load_transcript_sending_machines(page.object_list, timezone.now()),
     }
     return render(request, "connections/imports.html", context)
 
@@ -165,7 +168,7 @@ def show_imports(request: HtmxHttpRequest) -> HttpResponse:
 def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
     """Show what came from the machine `host`, and what could not be read."""
     hostname = request.GET.get("host", "")
-    machines = imports.load_machines([hostname], timezone.now())
+    machines = imports.load_transcript_sending_machines([hostname], timezone.now())
     if not machines:
         raise Http404
     page: Any = Paginator(imports.list_machine_problems(hostname), imports.PROBLEMS_ON_PAGE).get_page(
@@ -176,7 +179,7 @@ def show_machine_imports(request: HtmxHttpRequest) -> HttpResponse:
         "machine": machines[0],
         "page": page,
         "problems": problems,
-        "advice": imports.list_advice(problem.row.reason for problem in problems),
+        "advice": imports.list_advice_for_problem_reasons(problem.row.reason for problem in problems),
     }
     return render(request, "connections/machine.html", context)
 
@@ -221,7 +224,7 @@ def render_agent_connection_page(
     key: str | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    address = addresses.build_program_address(request)
+    address = addresses.server_address_for_programs(request)
     program = pasting.build_agent_setup(name, address)
     if program is None:
         raise Http404
@@ -232,7 +235,7 @@ def render_agent_connection_page(
         "exports": pasting.build_shell_exports(address, key) if key else None,
         "headless": pasting.HEADLESS,
         "address": address,
-        "depth": what_works.build_support_row(name),
+        "depth": what_works.build_agent_support_row(name),
         "unheld": unheld.list_hook_bypasses(name),
         "every_agent": unheld.EVERY_AGENT,
     }

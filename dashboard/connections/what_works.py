@@ -173,36 +173,38 @@ TESTS: dict[str, dict[str, str | tuple[str, str]]] = {
 }
 
 
-def list_support_rows() -> list[SupportRow]:
+def list_agent_support_rows() -> list[SupportRow]:
     """Return a row for each agent that can be connected."""
     return [
-        support_row for name in CONNECTABLE_AGENTS if (support_row := build_support_row(name)) is not None
+        support_row
+        for name in CONNECTABLE_AGENTS
+        if (support_row := build_agent_support_row(name)) is not None
     ]
 
 
-def build_support_row(name: str) -> SupportRow | None:
+def build_agent_support_row(name: str) -> SupportRow | None:
     """Return an agent's row, or None for one that cannot be connected."""
     agent = CONNECTABLE_AGENTS.get(name)
     if agent is None:
         return None
-    cells = [(column, build_support_cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]
+    cells = [(column, build_agent_support_cell(TESTS.get(name, {}).get(column))) for column in COLUMNS]
     return SupportRow(name, agent.title, agent.was_run, cells)
 
 
-def build_support_cell(test: str | tuple[str, str] | None) -> SupportCell:
+def build_agent_support_cell(test: str | tuple[str, str] | None) -> SupportCell:
     if test is None:
         return SupportCell(NO)
     return SupportCell("yes", test) if isinstance(test, str) else SupportCell(*test)
 
 
-def format_support_as_markdown(tests_at: str | None = None) -> str:
+def format_agent_support_as_markdown(tests_at: str | None = None) -> str:
     """Return the table in Markdown.
 
     tests_at: where the tests lie, seen from the document ("../"). Each entry then links to its test; without it the
     entries are plain words.
     """
     lines = [f"| Agent | {' | '.join(COLUMNS)} |", f"|---|{':---:|' * len(COLUMNS)}"]
-    for support_row in list_support_rows():
+    for support_row in list_agent_support_rows():
         title = support_row.title if support_row.was_run else f"{support_row.title} \\*"
         cells = (
             f'[{c.word}]({tests_at}{c.test.partition("::")[0]} "{c.test_name}")'
@@ -216,5 +218,5 @@ def format_support_as_markdown(tests_at: str | None = None) -> str:
 
 if __name__ == "__main__":
     sys.stdout.write(
-        f"README.md:\n{format_support_as_markdown()}\n\n.docs/agents.md:\n{format_support_as_markdown('../')}\n"
+        f"README.md:\n{format_agent_support_as_markdown()}\n\n.docs/agents.md:\n{format_agent_support_as_markdown('../')}\n"
     )

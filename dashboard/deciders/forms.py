@@ -15,7 +15,7 @@ from coordinator.lib import instants
 from coordinator.policy.deciders import rules as deciding_rules
 from coordinator.policy.deciders.decider_book import DeciderBook
 from coordinator.policy.deciders.rules import TERMS, DecidingRuleRow
-from dashboard.frame.stored_choices import StoredTypedMultipleChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredTypedMultipleChoiceField, set_choices_and_keep_saved_values
 
 Choices = Sequence[tuple[int, str]]
 
@@ -45,8 +45,8 @@ class DecidingRuleForm(forms.Form):
 
     def __init__(self, *args: Any, known_groups: Choices, known_people: Choices, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        offer_choices(self, "groups", known_groups)
-        offer_choices(self, "people", known_people)
+        set_choices_and_keep_saved_values(self, "groups", known_groups)
+        set_choices_and_keep_saved_values(self, "people", known_people)
 
     @property
     def is_empty_row(self) -> bool:
@@ -78,7 +78,7 @@ def list_decider_choices(book: DeciderBook) -> dict[str, Choices]:
     }
 
 
-def build_rule_forms(book: DeciderBook) -> Any:
+def build_deciding_rule_forms(book: DeciderBook) -> Any:
     """Return the forms of the saved rows."""
     names = (*TERMS, "groups", "people", "needed")
     initial = [{name: convert_tuple_to_list(getattr(rule, name)) for name in names} for rule in book.rules]
@@ -89,11 +89,13 @@ def convert_tuple_to_list(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def build_posted_rule_forms(data: Any, book: DeciderBook) -> Any:
-    return RowForms(data, initial=build_rule_forms(book).initial, form_kwargs=list_decider_choices(book))
+def build_posted_deciding_rule_forms(data: Any, book: DeciderBook) -> Any:
+    return RowForms(
+        data, initial=build_deciding_rule_forms(book).initial, form_kwargs=list_decider_choices(book)
+    )
 
 
-def read_deciding_rules(forms_: Any) -> list[DecidingRuleRow]:
+def deciding_rules_from_forms(forms_: Any) -> list[DecidingRuleRow]:
     """Return the rows in their order; one in which nothing stands is the empty one at the end."""
     form_rows = [
         form.cleaned_data for form in forms_.ordered_forms if form.cleaned_data and not form.is_empty_row

@@ -48,12 +48,15 @@ def show_deciders(request: HtmxHttpRequest) -> HttpResponse:
 def save_deciding_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the rows; what cannot be saved is shown with the reason."""
     book = policy.load_decider_book(timezone.now())
-    posted, version = forms.build_posted_rule_forms(request.POST, book), request.POST.get("version", "")
+    posted, version = (
+        forms.build_posted_deciding_rule_forms(request.POST, book),
+        request.POST.get("version", ""),
+    )
     if not posted.is_valid():
         return render_deciders_page(request, posted=posted, version=version, status=422)
     try:
         rules.replace_deciding_rules(
-            forms.read_deciding_rules(posted),
+            forms.deciding_rules_from_forms(posted),
             seen_version=version,
             actor=person_actor(request.user),
             now=book.now,
@@ -76,7 +79,7 @@ def render_deciders_page(
     book, user = policy.load_decider_book(timezone.now()), signed_in_decider(request)
     own = Group.objects.exclude(name__in=ROLES).prefetch_related("user_set").order_by("name")
     context = {
-        "forms": posted if posted is not None else forms.build_rule_forms(book),
+        "forms": posted if posted is not None else forms.build_deciding_rule_forms(book),
         "version": version if version is not None else deciding_rules.deciding_rules_version(book.rules),
         "problem": problem,
         "troubles": book.find_rule_problems(),
@@ -86,12 +89,12 @@ def render_deciders_page(
             known_people=forms.list_decider_choices(book)["known_people"], auto_id="new-%s"
         ),
         "delegations": list_delegation_lines(user, book.now, may_all=has_role(user, ADMIN)),
-        "offered": list_known_term_names(),
+        "offered": list_name_suggestions_by_field(),
     }
     return render(request, "deciders/home.html", context, status=status)
 
 
-def list_known_term_names() -> dict[str, list[str]]:
+def list_name_suggestions_by_field() -> dict[str, list[str]]:
     """Return the names that are known, for the lists of the fields."""
     latest = PermissionRequest.objects.order_by("-id").values_list("permission_type", flat=True)[:LATEST]
     agents = Agent.objects.exclude(pk=None).order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]

@@ -56,7 +56,7 @@ EXEMPT = frozenset(
 )
 
 
-def find_confirmation_time(request: HttpRequest, view: Callable[..., object]) -> timedelta | None:
+def max_age_of_identity_confirmation(request: HttpRequest, view: Callable[..., object]) -> timedelta | None:
     """Return within which time a request's person must have confirmed that it is them; None where any time does."""
     name = request.resolver_match.view_name if request.resolver_match else ""
     decisions = timedelta(seconds=settings.CONFIRM_DECISIONS_WITHIN)

@@ -15,7 +15,7 @@ from coordinator.policy.deciders import decider_book as deciders
 from dashboard.frame import devices, installing, sign_in_ways
 from dashboard.frame.rail import GROUPS, BadgeNumber, RailBadge, RailEntry, find_rail_entry_url
 from dashboard.frame.themes import THEMES, read_theme_cookie
-from dashboard.help.explained import find_explanation_url
+from dashboard.help.explained import help_url_explaining_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ def rail(request: HttpRequest) -> dict[str, Any]:
         "brakes_in_force": SimpleLazyObject(lambda: list_brakes_in_force() if highest_role(user) else []),
         "theme": read_theme_cookie(request),
         "themes": THEMES,
-        "push_mark": SimpleLazyObject(lambda: devices.session_device_mark(request)),
+        "push_mark": SimpleLazyObject(lambda: devices.push_device_hash_of_session(request)),
         "sign_in_mark": SimpleLazyObject(lambda: devices.sign_in_mark(request)),
         "release": SimpleLazyObject(installing.release_digest),
         "signed_in_at": sign_in_ways.session_provider_name(request),
-        "explanation": SimpleLazyObject(lambda: find_explanation_url(request)),
+        "explanation": SimpleLazyObject(lambda: help_url_explaining_page(request)),
         "policy_note": SimpleLazyObject(lambda: explain_policy_edit_limit(user)),
         # Browsers say so of links, forms and scripts on pages of other origins (static/js/proof.js).
         "from_elsewhere": request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"},

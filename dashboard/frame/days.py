@@ -42,16 +42,16 @@ class DayRange:
     @property
     def start_instant(self) -> datetime | None:
         """The first instant of the first day; None where nothing is too early."""
-        return self.find_midnight(self.since) if self.since and self.since >= EARLIEST else None
+        return self.first_instant_of_day(self.since) if self.since and self.since >= EARLIEST else None
 
     @property
     def end_instant(self) -> datetime | None:
         """The first instant after the last day; None where nothing is too late."""
         if self.until is None or self.until > LATEST:
             return None
-        return self.find_midnight(max(self.until, EARLIEST) + timedelta(days=1))
+        return self.first_instant_of_day(max(self.until, EARLIEST) + timedelta(days=1))
 
-    def find_midnight(self, day: date) -> datetime:
+    def first_instant_of_day(self, day: date) -> datetime:
         """Return a day's first instant, which is one o'clock where the clocks skip midnight."""
         return datetime.combine(day, time.min, tzinfo=find_zone_by_name(self.zone)).astimezone(UTC)
 

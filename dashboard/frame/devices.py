@@ -13,7 +13,7 @@ from coordinator.models import NotificationTarget
 HELD = "push"
 
 
-def remember_session_device(request: HttpRequest, target: NotificationTarget) -> None:
+def store_push_device_in_session(request: HttpRequest, target: NotificationTarget) -> None:
     """Note that this session's browser is this device."""
     assert isinstance(request.user, User)
     request.session[HELD] = {
@@ -23,7 +23,7 @@ def remember_session_device(request: HttpRequest, target: NotificationTarget) ->
     }
 
 
-def session_device_mark(request: HttpRequest) -> str:
+def push_device_hash_of_session(request: HttpRequest) -> str:
     """Return the mark of this session's device; empty where it has none, or the password was changed since.
 
     A page then ties its device to the session anew.
@@ -44,7 +44,7 @@ def sign_in_mark(request: HttpRequest) -> str:
     return push.hash_user_password_state(request.user)[:16] if isinstance(request.user, User) else ""
 
 
-def remove_session_device(request: HttpRequest) -> None:
+def remove_push_device_of_session(request: HttpRequest) -> None:
     """Remove this session's device: what requests say is no longer for whoever holds it."""
     held_mark = request.session.get(HELD)
     if isinstance(held_mark, dict) and isinstance(request.user, User):

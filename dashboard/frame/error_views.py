@@ -28,7 +28,7 @@ def wants_html_page(request: HttpRequest) -> bool:
     return request.path.startswith(settings.PAGES) or "text/html" in request.headers.get("Accept", "")
 
 
-def build_status_json(status: int) -> JsonResponse:
+def build_json_error_response(status: int) -> JsonResponse:
     return JsonResponse({"detail": HTTPStatus(status).phrase}, status=status)
 
 
@@ -38,28 +38,28 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     return (
         render_error_without_request("errors/400.html", 400)
         if wants_html_page(request)
-        else build_status_json(400)
+        else build_json_error_response(400)
     )
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 403 where Django itself refuses; the guards have a page that names the role."""
     if not wants_html_page(request):
-        return build_status_json(403)
+        return build_json_error_response(403)
     return render(request, "errors/403.html", {"reason": str(exception)}, status=403)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer 404, with the rail for those who are signed in."""
     if not wants_html_page(request):
-        return build_status_json(404)
+        return build_json_error_response(404)
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
     if reason.endswith(DJANGOS_OWN):
         reason = ""
     return render(request, "errors/404.html", {"reason": reason}, status=404)
 
 
-def show_unreadable_attachment(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
+def show_attachment_read_error(request: HttpRequest, problem: SignalboxError) -> HttpResponse:
     """Answer 502 or 503 where an attached file cannot be read (now)."""
     response = render(request, "errors/unreadable.html", {"reason": problem.detail}, status=problem.status)
     if problem.retry_after is not None:
@@ -76,7 +76,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if busy:
         return show_database_busy(request)
     if not wants_html_page(request):
-        return build_status_json(500)
+        return build_json_error_response(500)
     try:
         return render_error_without_request("errors/500.html", 500)
     except Exception:
@@ -100,7 +100,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     return (
         render_error_without_request("errors/csrf.html", 403)
         if wants_html_page(request)
-        else build_status_json(403)
+        else build_json_error_response(403)
     )
 
 

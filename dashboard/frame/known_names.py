@@ -52,7 +52,7 @@ def is_known_name(kind: str, name: str) -> bool:
     return kind != "person" or User.objects.filter(username=name).exists()
 
 
-def list_offered_agents() -> set[str]:
+def list_suggested_agent_names() -> set[str]:
     """Return the agents and programs that a field offers."""
     return {
         *map(str, Agent.objects.order_by("pk").values_list("pk", flat=True)[:MOST_OFFERED]),

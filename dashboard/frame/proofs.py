@@ -45,7 +45,7 @@ INSTRUCTIONS: dict[Way, str] = {
 View = TypeVar("View", bound=Callable[..., object])
 
 
-def allow_without_proof(view: View) -> View:
+def allow_post_without_browser_proof(view: View) -> View:
     """Let a view's POST pass with the cookie alone: it decides nothing, or must work for everybody."""
     view.without_proof = True  # type: ignore[attr-defined]
     return view
@@ -71,8 +71,8 @@ class RequireProof(MiddlewareMixin):
             return None
         if getattr(view, "without_proof", False) or not isinstance(request.user, User):
             return None
-        offered, now = pop_offered_proof(request), timezone.now()
-        within = confirmations.find_confirmation_time(request, view)
+        offered, now = pop_identity_proof_from_form(request), timezone.now()
+        within = confirmations.max_age_of_identity_confirmation(request, view)
         only_passkey = within is not None and confirmations.needs_passkey(request.user)
         lack = browser_secrets.find_browser_secret_problem(request.session, offered.secret, now)
         if lack is None and within is not None:
@@ -84,20 +84,22 @@ class RequireProof(MiddlewareMixin):
             return None
         ways = confirmations.list_confirmation_ways(request, only_passkey=only_passkey)
         try:
-            confirmed_by = confirm_offered_proof(request, offered, ways, now)
+            confirmed_by = verify_offered_identity_proof(request, offered, ways, now)
         except SignalboxError as refusal:
-            return ask_for_proof(request, str(refusal.detail), ways, refusal)
+            return render_identity_confirmation_page(request, str(refusal.detail), ways, refusal)
         if confirmed_by is None:
             if lack != "unconfirmed":
                 request_line = f"{request.method} {request.path}"
                 accounts.record_cookie_only_sign_in(request.user, client_address(request), request_line, now)
-            return ask_for_proof(request, f"{MESSAGES[lack]} {confirmation_instruction(ways)}", ways)
+            return render_identity_confirmation_page(
+                request, f"{MESSAGES[lack]} {describe_identity_confirmation_ways(ways)}", ways
+            )
         if offered.new_secret:
             browser_secrets.bind_session_to_browser(request.session, offered.new_secret, now, confirmed_by)
         return None
 
 
-def confirm_offered_proof(
+def verify_offered_identity_proof(
     request: HttpRequest, offered: OfferedProof, ways: list[Way], now: datetime
 ) -> ConfirmedBy | None:
     """Return by what the person has confirmed that it is them; None where nothing that counts came along.
@@ -135,7 +137,7 @@ def build_sign_in_attempt(request: HttpRequest, username: str) -> accounts.SignI
     )
 
 
-def pop_offered_proof(request: HttpRequest) -> OfferedProof:
+def pop_identity_proof_from_form(request: HttpRequest) -> OfferedProof:
     """Take what proves the sign-in out of the form, so that no view keeps it."""
     names = (FIELD, PASSWORD, PASSKEY, NEW)
     secret, password, passkey, new_secret = (request.POST.get(name, "") for name in names)
@@ -148,14 +150,14 @@ def pop_offered_proof(request: HttpRequest) -> OfferedProof:
     return OfferedProof(request.headers.get(browser_secrets.HEADER, secret), password, passkey, new_secret)
 
 
-def confirmation_instruction(ways: list[Way]) -> str:
+def describe_identity_confirmation_ways(ways: list[Way]) -> str:
     """Return what the person can do, as a sentence."""
     parts = [INSTRUCTIONS.get(way, f"confirm with {settings.OIDC_NAME}") for way in ways]
     text = " or ".join([parts[0], *(part[0].lower() + part[1:] for part in parts[1:])])
     return f"{text[0].upper()}{text[1:]} to continue."
 
 
-def ask_for_proof(
+def render_identity_confirmation_page(
     request: HttpRequest, message: str, ways: list[Way], refusal: SignalboxError | None = None
 ) -> HttpResponse:
     """Ask for a confirmation: a page with the form as it was sent; its words for a script."""

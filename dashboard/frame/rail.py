@@ -78,13 +78,13 @@ class RailGroup:
     entries: tuple[RailEntry, ...]
 
 
-def count_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
+def count_requests_waiting_for_person(person: User | AnonymousUser) -> BadgeNumber:
     """Return how many requests wait for the person's decision, without what they snoozed."""
     waiting = load_waiting_for_person(person, timezone.now())
     return BadgeNumber(waiting.waiting_count, own=not waiting.is_shared, changes_at=waiting.returns_at)
 
 
-def count_waiting_if_shared() -> int | None:
+def waiting_count_if_same_for_everybody() -> int | None:
     now = timezone.now()
     has_votes = PermissionVote.objects.filter(request__status=RequestStatus.PENDING).exists()
     if has_votes or is_anything_snoozed(now) or deciders.load_decider_book(now).rules:
@@ -96,7 +96,9 @@ def count_all_waiting_requests() -> int:
     return PermissionRequest.objects.awaiting_decision(timezone.now()).count()
 
 
-WAITING = RailBadge(count_waiting_for_person, count_waiting_if_shared, "permission_requests", "waiting")
+WAITING = RailBadge(
+    count_requests_waiting_for_person, waiting_count_if_same_for_everybody, "permission_requests", "waiting"
+)
 GROUPS: tuple[RailGroup, ...] = (
     RailGroup(
         "Now",
@@ -165,7 +167,7 @@ def find_rail_entry_by_key(key: str) -> RailEntry | None:
     return next((entry for entry in ENTRIES if entry.key == key), None)
 
 
-def badge_fragments(entry: RailEntry) -> list[PageFragment]:
+def build_rail_badge_fragments(entry: RailEntry) -> list[PageFragment]:
     """Return the entry's badge as it stands now, for every open page: one query, however many look on."""
     count = entry.badge.shared() if entry.badge else None
     if count is None:  # pages ask for their own (templates/components/_rail_badge.html)

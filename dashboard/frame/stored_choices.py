@@ -32,7 +32,7 @@ class StoredTypedMultipleChoiceField(StoredChoicesMixin, forms.TypedMultipleChoi
     pass
 
 
-def offer_choices(
+def set_choices_and_keep_saved_values(
     form: forms.BaseForm, name: str, choices: Iterable[tuple[Any, str]], *, saved: Iterable[Any] = ()
 ) -> None:
     """Let the field offer `choices`, and the form's initial, `saved` and posted values that are not among them.

@@ -31,10 +31,10 @@ class RedirectToFormPage:
         ):
             return response
         messages.info(request, NOTHING_CHANGED)
-        return redirect(find_form_page(request.path))
+        return redirect(find_page_with_form_for_path(request.path))
 
 
-def declare_form_page(page: str) -> Callable[[View], View]:
+def declare_page_of_form_view(page: str) -> Callable[[View], View]:
     """Declare the name of the page whose form sends to the view, where it is not the nearest page above it."""
 
     def decorate_view(view: View) -> View:
@@ -44,7 +44,7 @@ def declare_form_page(page: str) -> Callable[[View], View]:
     return decorate_view
 
 
-def find_form_page(path: str) -> str:
+def find_page_with_form_for_path(path: str) -> str:
     """Return the page with the form: what the view of `path` declares, else the nearest page above it."""
     match = resolve(path)
     if page := getattr(match.func, "form_page", None):

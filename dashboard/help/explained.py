@@ -57,7 +57,7 @@ def help_url(target: str) -> str:
     return reverse("help:page", args=[name]) + (f"#{anchor}" if anchor else "")
 
 
-def find_explanation_url(request: HttpRequest) -> str:
+def help_url_explaining_page(request: HttpRequest) -> str:
     """Return the address of the help that explains the page of this request; nothing where none does."""
     match = request.resolver_match
     target = EXPLAINED.get(match.view_name) if match else None

@@ -81,7 +81,7 @@ def read_picture(name: str) -> bytes:
     return bytes((settings.HELP_FOLDER / "pictures" / f"{name}.webp").read_bytes())
 
 
-def list_for_readme() -> str:
+def help_page_list_for_readme() -> str:
     """Return the list of the pages as it stands in README.md."""
     return "\n".join(
         f"- **{subject}:** " + ", ".join(f"[{page.title}](.docs/{page.name}.md)" for page in pages)
@@ -89,7 +89,7 @@ def list_for_readme() -> str:
     )
 
 
-def list_for_index() -> str:
+def help_page_list_for_docs_index() -> str:
     """Return the list of the pages as it stands in .docs/README.md, with their summaries."""
     return "\n\n".join(
         f"## {subject}\n\n" + "\n".join(f"- [{page.title}]({page.name}.md): {page.summary}" for page in pages)
@@ -98,4 +98,6 @@ def list_for_index() -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"README.md:\n{list_for_readme()}\n\n.docs/README.md:\n{list_for_index()}\n")
+    sys.stdout.write(
+        f"README.md:\n{help_page_list_for_readme()}\n\n.docs/README.md:\n{help_page_list_for_docs_index()}\n"
+    )

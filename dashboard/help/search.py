@@ -42,7 +42,9 @@ def search_help(query: str) -> list[SearchResult]:
     scored.sort(key=lambda pair: -pair[0])  # equal ones stay in the order of the pages
     return [
         SearchResult(
-            section, mark_terms(section.heading, terms), mark_terms(cut_excerpt(section.text, terms), terms)
+            section,
+            highlight_search_terms_as_html(section.heading, terms),
+            highlight_search_terms_as_html(cut_excerpt(section.text, terms), terms),
         )
         for _, section in scored[:MAX_RESULTS]
     ]
@@ -80,7 +82,7 @@ def cut_excerpt(text: str, terms: list[str]) -> str:
     return f"… {piece}" if start else piece
 
 
-def mark_terms(text: str, terms: list[str]) -> SafeString:
+def highlight_search_terms_as_html(text: str, terms: list[str]) -> SafeString:
     """Return the text as HTML with `<mark>` around each term."""
     pattern = re.compile(
         "|".join(re.escape(term) for term in sorted(terms, key=len, reverse=True)), re.IGNORECASE

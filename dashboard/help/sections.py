@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from dashboard.help.pages import PAGES, HelpPage
-from dashboard.rendering.anchors import heading_anchor, plain_heading
+from dashboard.rendering.anchors import heading_anchor, heading_text_without_markup
 
 _HEADING = re.compile(r"(#{1,3}) (.+)")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -45,7 +45,7 @@ def page_sections(name: str) -> tuple[Section, ...]:
         Section(
             page,
             level,
-            plain_heading(heading),
+            heading_text_without_markup(heading),
             "" if level == 1 else heading_anchor(heading),
             strip_markdown(lines),
         )

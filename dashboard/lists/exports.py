@@ -18,7 +18,7 @@ def build_csv_response(
     name: str, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]
 ) -> StreamingHttpResponse:
     """Answer with a CSV file of `columns`; values that are no text are written as JSON."""
-    return build_download_response(f"{name}.csv", "text/csv; charset=utf-8", write_csv_lines(columns, rows))
+    return build_download_response(f"{name}.csv", "text/csv; charset=utf-8", iterate_csv_lines(columns, rows))
 
 
 def build_ndjson_response(name: str, rows: Iterable[Mapping[str, Any]]) -> StreamingHttpResponse:
@@ -32,17 +32,17 @@ def build_download_response(name: str, content_type: str, lines: Iterable[str]) 
     return response
 
 
-def write_csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def iterate_csv_lines(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     line = io.StringIO()
     writer = csv.writer(line)
     writer.writerow(columns)
     for row in rows:
-        yield drain_csv_line(line)
+        yield read_and_clear_csv_buffer(line)
         writer.writerow([format_csv_cell(row.get(column)) for column in columns])
-    yield drain_csv_line(line)
+    yield read_and_clear_csv_buffer(line)
 
 
-def drain_csv_line(line: io.StringIO) -> str:
+def read_and_clear_csv_buffer(line: io.StringIO) -> str:
     text = line.getvalue()
     line.seek(0)
     line.truncate()

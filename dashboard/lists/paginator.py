@@ -37,15 +37,17 @@ class ScannedPaginator(CappedPaginator):
     """The same for filters that no index serves: the table is read once, for the number and for the page."""
 
     @cached_property
-    def scanned_keys(self) -> list[Any]:
+    def primary_keys_up_to_cap(self) -> list[Any]:
         return list(self.object_list.values_list("pk", flat=True)[: COUNTED + 1])
 
     @cached_property
     def row_count_up_to_cap(self) -> int:
-        return len(self.scanned_keys)
+        return len(self.primary_keys_up_to_cap)
 
     def page(self, number: int | str) -> Page[Any]:
         number = self.validate_number(number)
-        keys = self.scanned_keys[: self.count][(number - 1) * self.per_page : number * self.per_page]
+        keys = self.primary_keys_up_to_cap[: self.count][
+            (number - 1) * self.per_page : number * self.per_page
+        ]
         rows_by_key = self.object_list.model._default_manager.in_bulk(keys)
         return Page([rows_by_key[key] for key in keys if key in rows_by_key], number, self)

@@ -82,14 +82,14 @@ def build_status_facets(
             word,
             number,
             on=word == chosen,
-            query=build_query_with(query, **{name: "" if word == chosen else word}),
+            query=query_string_with_changed_values(query, **{name: "" if word == chosen else word}),
             label=labels.get(word, capfirst(find_status_style(word).label)),
         )
         for word, number in numbers.items()
     ]
 
 
-def build_query_with(query: QueryDict, **values: str) -> str:
+def query_string_with_changed_values(query: QueryDict, **values: str) -> str:
     """Return the query string with `values` set (an empty one is left out), back on the first page."""
     new_query = query.copy()
     for name, value in {"page": "", **values}.items():
@@ -99,6 +99,6 @@ def build_query_with(query: QueryDict, **values: str) -> str:
     return f"?{new_query.urlencode()}"
 
 
-def select_query_values(query: QueryDict, *names: str) -> list[tuple[str, str]]:
+def query_pairs_of_named_fields(query: QueryDict, *names: str) -> list[tuple[str, str]]:
     """Return what the query says of `names`, for a form that narrows the list further."""
     return [(name, str(query[name])) for name in names if query.get(name)]

@@ -34,21 +34,21 @@ def build_call_display(
     draw = FAMILIES.get(name.lower().replace("_", "").replace("-", ""))
     find_display = None
     if name.startswith("mcp__"):
-        find_display = mcp.display_mcp_call(name, input_value, output_value)
+        find_display = mcp.build_mcp_call_display(name, input_value, output_value)
     elif draw and isinstance(input_value, dict):
         find_display = draw(name, input_value, output_value)
     if find_display is None:
-        find_display = build_default_display(name, input_value, output_value)
+        find_display = build_display_of_unknown_tool(name, input_value, output_value)
     if error is not None:
         find_display = replace(
             find_display,
             outputs=[build_error_part(error), *find_display.outputs],
-            note=first_text_line(error),
+            note=first_nonblank_line_cut_short(error),
         )
     return find_display
 
 
-def build_default_display(name: str, tool_input: Any, output: Any) -> CallDisplay:
+def build_display_of_unknown_tool(name: str, tool_input: Any, output: Any) -> CallDisplay:
     """Return the look of a tool that we know nothing about."""
     return CallDisplay(
         icon="tool",
@@ -59,6 +59,6 @@ def build_default_display(name: str, tool_input: Any, output: Any) -> CallDispla
     )
 
 
-def first_text_line(text: str) -> str:
+def first_nonblank_line_cut_short(text: str) -> str:
     """Return a text's first line that says something, cut to a glance."""
     return next((line.strip()[:160] for line in text.splitlines() if line.strip()), "")

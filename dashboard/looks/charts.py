@@ -154,7 +154,7 @@ class HeatMap:
         ]
 
 
-def rank_heat_levels(values: Iterable[float]) -> dict[float, int]:
+def heat_levels_by_value(values: Iterable[float]) -> dict[float, int]:
     """Return the shade of each value above 0: its quarter among them."""
     in_order = sorted(value for value in values if value > 0)
     return {
@@ -167,7 +167,7 @@ def build_heat_map(values: Mapping[date, tuple[float, str]], last: date, days: i
     """Return the squares of the `days` days up to `last`; a day's shade is its quarter among days with something."""
     first = last - timedelta(days=days - 1)
     monday = first - timedelta(days=first.weekday())
-    levels = rank_heat_levels(value for value, _ in values.values())
+    levels = heat_levels_by_value(value for value, _ in values.values())
     squares, months = [], []
     for number in range(days):
         day = first + timedelta(days=number)
@@ -225,7 +225,7 @@ def build_heat_rows(
     unit: str,
 ) -> HeatRows:
     """Return rows of squares from labels, subjects and numbers by column; `unit` is what one of a number is."""
-    levels = rank_heat_levels(number for *_, numbers in rows for number in numbers.values())
+    levels = heat_levels_by_value(number for *_, numbers in rows for number in numbers.values())
     return HeatRows(
         [
             HeatRow(
@@ -289,7 +289,7 @@ class StackedChart:
     marks: Sequence[str] = ()
 
     @property
-    def piece_count(self) -> int:
+    def axis_interval_count(self) -> int:
         """Return how many pieces the lines divide the chart into."""
         return len(self.ticks) - 1
 
@@ -350,7 +350,7 @@ class GraphBox:
     y: int
 
     @property
-    def text_y(self) -> int:
+    def label_y_position(self) -> int:
         return self.y + GRAPH_ROW // 2 - GRAPH_INSET + 5
 
 

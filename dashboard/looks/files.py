@@ -18,7 +18,7 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     extract_output_text,
-    first_string_value,
+    first_nonempty_string_of_fields,
     format_line_count,
 )
 from dashboard.text import diffs
@@ -26,8 +26,8 @@ from dashboard.text import diffs
 SPAN = ("offset", "limit")
 
 
-def display_file_read(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    path = first_string_value(tool_input, *PATHS)
+def build_file_read_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    path = first_nonempty_string_of_fields(tool_input, *PATHS)
     if not path:
         return None
     file = output.get("file") if isinstance(output, dict) else None
@@ -59,8 +59,11 @@ def describe_line_range(tool_input: dict[str, Any]) -> str:
     return f"lines {first} to {first + limit - 1}" if isinstance(limit, int) else f"from line {first}"
 
 
-def display_file_write(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    path, text = first_string_value(tool_input, *PATHS), first_string_value(tool_input, *CONTENTS)
+def build_file_write_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    path, text = (
+        first_nonempty_string_of_fields(tool_input, *PATHS),
+        first_nonempty_string_of_fields(tool_input, *CONTENTS),
+    )
     if not path:
         return None
     fields = InputFields(tool_input)
@@ -72,15 +75,15 @@ def display_file_write(name: str, tool_input: dict[str, Any], output: Any) -> Ca
         mono=True,
         path=path,
         added=len(text.splitlines()),
-        inputs=[*fields.take_content_parts(path_file_name(path)), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(output),
+        inputs=[*fields.pop_file_content_as_parts(path_file_name(path)), *fields.build_remaining_parts()],
+        outputs=build_write_tool_result_parts(output),
     )
 
 
-def display_file_edit(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_file_edit_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(tool_input)
-    changes = fields.take_text_changes()
-    path = first_string_value(tool_input, *PATHS)
+    changes = fields.pop_text_changes()
+    path = first_nonempty_string_of_fields(tool_input, *PATHS)
     if not path or not changes:
         return None
     fields.remove_fields(*PATHS)
@@ -94,7 +97,7 @@ def display_file_edit(name: str, tool_input: dict[str, Any], output: Any) -> Cal
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
         inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(output),
+        outputs=build_write_tool_result_parts(output),
     )
 
 
@@ -103,9 +106,9 @@ def diff_text_lines(old: str, new: str) -> Iterator[Line]:
     return diffs.walk_diff_hunks(old.splitlines(), new.splitlines())
 
 
-def display_patch(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_patch_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(tool_input)
-    text = fields.take_text("patch", "input", "diff")
+    text = fields.pop_first_text_field("patch", "input", "diff")
     if not text:
         return None
     lines = [parse_patch_line(line) for line in text.splitlines()]
@@ -119,7 +122,7 @@ def display_patch(name: str, tool_input: dict[str, Any], output: Any) -> CallDis
         added=sum(sign == "+" for sign, _ in lines),
         removed=sum(sign == "-" for sign, _ in lines),
         inputs=[build_diff_part(lines), *fields.build_remaining_parts()],
-        outputs=build_answer_parts(output),
+        outputs=build_write_tool_result_parts(output),
     )
 
 
@@ -129,20 +132,22 @@ def parse_patch_line(line: str) -> Line:
     return (line[0], line[1:]) if line[:1] in {"+", "-", " "} else (" ", line)
 
 
-def build_answer_parts(output: Any) -> list[DisplayPart]:
+def build_write_tool_result_parts(output: Any) -> list[DisplayPart]:
     """Return a writing tool's answer where it says more than that it worked."""
     if isinstance(output, dict) and ({"structuredPatch", "filePath"} & output.keys()):
         return []
     return build_output_parts(output, "Answer")
 
 
-def display_file_search(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    pattern = first_string_value(tool_input, "pattern", "query", "regex", "glob_pattern", "search_term")
+def build_file_search_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+    pattern = first_nonempty_string_of_fields(
+        tool_input, "pattern", "query", "regex", "glob_pattern", "search_term"
+    )
     if not pattern:
         return None
-    where = first_string_value(tool_input, "path", "target_directory", "directory")
+    where = first_nonempty_string_of_fields(tool_input, "path", "target_directory", "directory")
     names = output.get("filenames") if isinstance(output, dict) else None
-    content = first_string_value(output, "content") if isinstance(output, dict) else ""
+    content = first_nonempty_string_of_fields(output, "content") if isinstance(output, dict) else ""
     text = extract_output_text(output)
     if isinstance(names, list) or content:
         files = [str(line) for line in names] if isinstance(names, list) else []
@@ -172,8 +177,10 @@ def display_file_search(name: str, tool_input: dict[str, Any], output: Any) -> C
     )
 
 
-def display_directory_listing(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
-    path = first_string_value(tool_input, "path", "directory", "relative_workspace_path")
+def build_directory_listing_call_display(
+    name: str, tool_input: dict[str, Any], output: Any
+) -> CallDisplay | None:
+    path = first_nonempty_string_of_fields(tool_input, "path", "directory", "relative_workspace_path")
     text, fields = extract_output_text(output), InputFields(tool_input)
     fields.remove_fields("path", "directory")
     return CallDisplay(
@@ -187,7 +194,7 @@ def display_directory_listing(name: str, tool_input: dict[str, Any], output: Any
     )
 
 
-def display_todo_list(
+def build_todo_list_call_display(
     name: str,
     tool_input: dict[str, Any],
     output: Any,  # noqa: ARG001
@@ -200,7 +207,7 @@ def display_todo_list(
     rows = [
         (
             str(item.get("status", "pending")),
-            first_string_value(item, "content", "title", "task") or json.dumps(item),
+            first_nonempty_string_of_fields(item, "content", "title", "task") or json.dumps(item),
         )
         for item in items
     ]
@@ -222,16 +229,19 @@ def path_file_name(path: str) -> str:
 
 
 TOOLS = {
-    **dict.fromkeys(("read", "readfile", "view", "notebookread", "viewfile", "cat"), display_file_read),
-    **dict.fromkeys(("write", "writefile", "createfile", "savefile"), display_file_write),
     **dict.fromkeys(
-        ("edit", "multiedit", "editfile", "strreplace", "notebookedit", "searchreplace"), display_file_edit
+        ("read", "readfile", "view", "notebookread", "viewfile", "cat"), build_file_read_call_display
     ),
-    **dict.fromkeys(("applypatch", "patch"), display_patch),
+    **dict.fromkeys(("write", "writefile", "createfile", "savefile"), build_file_write_call_display),
+    **dict.fromkeys(
+        ("edit", "multiedit", "editfile", "strreplace", "notebookedit", "searchreplace"),
+        build_file_edit_call_display,
+    ),
+    **dict.fromkeys(("applypatch", "patch"), build_patch_call_display),
     **dict.fromkeys(
         ("grep", "glob", "search", "findfiles", "grepsearch", "filesearch", "codebasesearch"),
-        display_file_search,
+        build_file_search_call_display,
     ),
-    **dict.fromkeys(("ls", "listdir", "listfiles", "listdirectory"), display_directory_listing),
-    **dict.fromkeys(("todowrite", "updateplan"), display_todo_list),
+    **dict.fromkeys(("ls", "listdir", "listfiles", "listdirectory"), build_directory_listing_call_display),
+    **dict.fromkeys(("todowrite", "updateplan"), build_todo_list_call_display),
 }

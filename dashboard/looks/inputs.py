@@ -22,16 +22,16 @@ SHORT = 120  # characters of a value that a card shows beside its name
 Change = tuple[str, str]  # a text before and after
 
 
-def build_judged_parts(value: Any) -> list[DisplayPart]:
+def build_exact_input_parts_for_approver(value: Any) -> list[DisplayPart]:
     """Return a tool's input for the person who judges it."""
     if value is None:
         return []
     if not isinstance(value, Mapping):
         return [*build_exact_field_parts({"Input": value})]
     fields = InputFields(value, exact=True)
-    acting = [*fields.take_command_parts(), *build_exact_change_parts(fields.take_text_changes())]
+    acting = [*fields.pop_command_as_parts(), *build_exact_change_parts(fields.pop_text_changes())]
     if any(name in fields.left for name in PATHS):
-        acting += fields.take_content_parts()
+        acting += fields.pop_file_content_as_parts()
     return [*acting, *fields.build_remaining_parts()]
 
 
@@ -42,7 +42,7 @@ class InputFields:
         self.left = dict(tool_input)
         self.exact = exact
 
-    def take_text(self, *names: str) -> str:
+    def pop_first_text_field(self, *names: str) -> str:
         """Take out the first of these that is a text with something in it; return an empty one where none is."""
         name = next(
             (name for name in names if isinstance(self.left.get(name), str) and self.left[name]), None
@@ -54,26 +54,26 @@ class InputFields:
         for name in names:
             self.left.pop(name, None)
 
-    def build_taken_text_part(self, text: str, **options: Any) -> list[DisplayPart]:
+    def build_parts_of_popped_text(self, text: str, **options: Any) -> list[DisplayPart]:
         """Return the part of a text that was taken; none of an empty one."""
         short, cut = (text, False) if self.exact else shorten_text(text)
         kind = options.pop("kind", "text")
         return [DisplayPart(kind, short, cut=cut, exact=self.exact, **options)] if text else []
 
-    def take_command_parts(self) -> list[DisplayPart]:
+    def pop_command_as_parts(self) -> list[DisplayPart]:
         """Take out the command of a shell."""
-        return self.build_taken_text_part(
-            self.take_text(*COMMANDS), kind="code", language="bash", label="Command"
+        return self.build_parts_of_popped_text(
+            self.pop_first_text_field(*COMMANDS), kind="code", language="bash", label="Command"
         )
 
-    def take_content_parts(self, filename: str = "") -> list[DisplayPart]:
+    def pop_file_content_as_parts(self, filename: str = "") -> list[DisplayPart]:
         """Take out what is written to a file; its name says in which language."""
         kind = "text" if self.exact else "code"
-        return self.build_taken_text_part(
-            self.take_text(*CONTENTS), kind=kind, filename=filename, label="Content"
+        return self.build_parts_of_popped_text(
+            self.pop_first_text_field(*CONTENTS), kind=kind, filename=filename, label="Content"
         )
 
-    def take_text_changes(self) -> list[Change]:
+    def pop_text_changes(self) -> list[Change]:
         """Take out how texts of a file change: one change, or all of `edits`; none where one cannot be told.
 
         Exactly, only what holds a text before and one after is a change, and one of `edits` holds nothing else.
@@ -81,12 +81,16 @@ class InputFields:
         many = self.left.get("edits")
         changes = []
         if self.exact or not isinstance(many, list):
-            changes += [self.take_one_change()] if self.is_text_change(self.left) else []
-        if isinstance(many, list) and 0 < len(many) <= MOST_FACTS and all(map(self.is_complete_change, many)):
-            changes += [InputFields(edit).take_one_change() for edit in self.left.pop("edits")]
+            changes += [self.pop_single_text_change()] if self.is_text_change(self.left) else []
+        if (
+            isinstance(many, list)
+            and 0 < len(many) <= MOST_FACTS
+            and all(map(self.is_only_text_change, many))
+        ):
+            changes += [InputFields(edit).pop_single_text_change() for edit in self.left.pop("edits")]
         return changes
 
-    def take_one_change(self) -> Change:
+    def pop_single_text_change(self) -> Change:
         texts = ([name for name in names if isinstance(self.left.get(name), str)] for names in (OLD, NEW))
         before, after = (self.left.pop(names[0]) if names else "" for names in texts)
         return before, after
@@ -99,7 +103,7 @@ class InputFields:
         )
         return bool(before and after) if self.exact else bool("".join(before[:1] + after[:1]))
 
-    def is_complete_change(self, value: Any) -> bool:
+    def is_only_text_change(self, value: Any) -> bool:
         return self.is_text_change(value) and (len(value) == 2 or not self.exact)
 
     def build_remaining_parts(self) -> list[DisplayPart]:
@@ -120,7 +124,7 @@ def build_exact_change_parts(changes: list[Change]) -> Iterator[DisplayPart]:
     """Yield each change line by line, with every line of both texts; or both texts where they are too large."""
     for number, (before, after) in enumerate(changes, start=1):
         label = f"Change {number} of {len(changes)}" if len(changes) > 1 else "Change"
-        lines: list[Line] | None = diffs.mark_all_lines(before.split("\n"), after.split("\n"))
+        lines: list[Line] | None = diffs.diff_with_all_lines(before.split("\n"), after.split("\n"))
         if lines is not None:
             yield DisplayPart("diff", lines, label, exact=True)
         else:

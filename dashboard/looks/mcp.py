@@ -30,7 +30,7 @@ TELLING = (
 )
 
 
-def display_mcp_call(name: str, tool_input: Any, output: Any) -> CallDisplay:
+def build_mcp_call_display(name: str, tool_input: Any, output: Any) -> CallDisplay:
     """Return the look of an MCP tool: its server as a tag, its main argument as the title."""
     server, _, tool = name.removeprefix("mcp__").partition("__")
     text = extract_output_text(output)

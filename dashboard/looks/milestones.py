@@ -52,7 +52,7 @@ _NAMED = {
 }
 
 
-def describe_named_event(event: TimelineEvent) -> str:
+def label_event_with_subject_text(event: TimelineEvent) -> str:
     """Return what an event of `_NAMED` tells, with the first words of what it is about."""
     event_text, fields = _NAMED[event.event_type]
     input_value = event.tool_input.value if event.tool_input else None
@@ -111,7 +111,7 @@ def describe_turn_end(event: TimelineEvent) -> str:
     return f"Turn ended: {end_text}" if end_text else "Turn ended"
 
 
-def read_new_mode(event: TimelineEvent) -> str:
+def new_mode_of_event(event: TimelineEvent) -> str:
     input_value = event.tool_input.value if event.tool_input else None
     return str(input_value.get("to", "")) if isinstance(input_value, dict) else ""
 
@@ -154,14 +154,14 @@ def identifier_to_words(name: str) -> str:
 # Icon, words, and tone where it does not follow from whether it failed.
 _WORDS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
     "turn_end": ("st-check", describe_turn_end, ""),
-    "mode_changed": ("st-info", lambda event: f"Mode changed: {read_new_mode(event)}", "calm"),
+    "mode_changed": ("st-info", lambda event: f"Mode changed: {new_mode_of_event(event)}", "calm"),
     "agent_message": ("st-info", describe_agent_message, ""),
     "agent_failed": ("st-warning", lambda _: "The agent failed", "bad"),
     "model_request": ("st-dot", describe_model_request, ""),
     "compaction": ("st-info", describe_compaction, "calm"),
     REWIND: ("st-back", describe_rewind, "calm"),
     "permission_request": ("approvals", lambda event: f"Asked for permission: {event.tool_name}", "warn"),
-    **dict.fromkeys(_NAMED, ("st-info", describe_named_event, "calm")),
+    **dict.fromkeys(_NAMED, ("st-info", label_event_with_subject_text, "calm")),
     READ_FROM: ("st-info", lambda event: describe_transcript_origin(event.tool_input), "calm"),
 }
 
@@ -174,7 +174,7 @@ _OF_OURS: dict[str, tuple[str, Callable[[TimelineEvent], str], str]] = {
 }
 
 
-def has_milestone_wording(event: TimelineEvent) -> bool:
+def has_label_for_milestone_type(event: TimelineEvent) -> bool:
     """Say whether there are words of ours for an event of this type."""
     known_words = _OF_OURS if event.source == notes.SOURCE else _WORDS
     return event.event_type in known_words or event.event_type in {
@@ -184,7 +184,7 @@ def has_milestone_wording(event: TimelineEvent) -> bool:
     }
 
 
-def describe_milestone(event: TimelineEvent) -> tuple[str, str, str]:
+def milestone_icon_text_and_tone(event: TimelineEvent) -> tuple[str, str, str]:
     """Return the icon, the words and the tone of an event that is a point of the session, not a call or message."""
     spoken = _OF_OURS.get(event.event_type) if event.source == notes.SOURCE else _WORDS.get(event.event_type)
     if spoken is not None:

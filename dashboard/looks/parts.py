@@ -13,8 +13,8 @@ from coordinator.models import UnreadableText
 from dashboard.text import diffs, json_text
 from dashboard.text.terminal import (
     TerminalSpan,
-    draw_terminal_text,
     list_terminal_spans,
+    render_text_to_terminal_screen,
     shows_terminal_codes,
 )
 
@@ -69,7 +69,7 @@ class DisplayPart:
         return len(self.value) if self.kind == "diff" else self.value.count("\n") + 1
 
     @property
-    def is_tall(self) -> bool:
+    def is_block_scrollable(self) -> bool:
         """Say whether the block scrolls, so that a card must tell how much there is to read."""
         if not self.exact or self.kind == "facts":
             return False
@@ -97,7 +97,7 @@ _whole: ContextVar[bool] = ContextVar("whole", default=False)
 
 
 @contextmanager
-def draw_in_full() -> Iterator[None]:
+def disable_shortening_in_block() -> Iterator[None]:
     """Draw everything in full within this block: somebody asked to see all of it."""
     token = _whole.set(True)
     try:
@@ -128,7 +128,7 @@ def build_program_output_part(text: str, **options: Any) -> DisplayPart:
     """Return what a program wrote, as a terminal shows it."""
     if not shows_terminal_codes(text):
         return build_text_part(text, **options)
-    screen = draw_terminal_text(text)
+    screen = render_text_to_terminal_screen(text)
     lines, characters_left = [], SHOW_CHARACTERS
     for line in screen.lines if should_draw_full_length() else screen.lines[:SHOW_LINES]:
         if characters_left <= 0:
@@ -252,7 +252,7 @@ def build_value_parts(value: Any, label: str = "Input") -> list[DisplayPart]:
         return [
             build_text_part(value, label="Not valid JSON" if isinstance(value, UnreadableText) else label)
         ]
-    if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(is_flat_value, value.values())):
+    if not isinstance(value, dict) or len(value) > MOST_FACTS or not all(map(is_json_scalar, value.values())):
         return [build_json_part(value, label)]
     value = hide_long_base64(value)
     long = {
@@ -260,16 +260,16 @@ def build_value_parts(value: Any, label: str = "Input") -> list[DisplayPart]:
         for key, text in value.items()
         if isinstance(text, str) and (len(text) > 160 or "\n" in text)
     }
-    short = [(key, format_fact_value(inner)) for key, inner in value.items() if key not in long]
+    short = [(key, format_json_scalar(inner)) for key, inner in value.items() if key not in long]
     parts = [DisplayPart("facts", short, label=label)] if short else []
     return parts + [build_text_part(text, label=key) for key, text in long.items()]
 
 
-def is_flat_value(value: Any) -> bool:
+def is_json_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def format_fact_value(value: Any) -> str:
+def format_json_scalar(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -282,7 +282,7 @@ def build_json_part(value: Any, label: str = "") -> DisplayPart:
     return part if complete else replace(part, cut=True)
 
 
-def first_string_value(fields: dict[str, Any], *names: str) -> str:
+def first_nonempty_string_of_fields(fields: dict[str, Any], *names: str) -> str:
     """Return the first of these values that is a text, else an empty one."""
     return next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
 

@@ -12,27 +12,27 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_program_output_part,
     extract_output_text,
-    first_string_value,
+    first_nonempty_string_of_fields,
     format_line_count,
 )
-from dashboard.text.terminal import draw_terminal_text, list_terminal_spans, shows_terminal_codes
+from dashboard.text.terminal import list_terminal_spans, render_text_to_terminal_screen, shows_terminal_codes
 
 MAX_SUMMARIZED_CHARACTERS = 20_000  # of an output with codes for a terminal
 
 
-def display_shell_command(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_shell_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     """A command: itself as the title (never silently cut in the parts), output and errors apart."""
-    command, fields = first_string_value(tool_input, *COMMANDS), InputFields(tool_input)
+    command, fields = first_nonempty_string_of_fields(tool_input, *COMMANDS), InputFields(tool_input)
     if not command:
         return None
     fields.remove_fields("description")
     return CallDisplay(
         icon="terminal",
         name=name,
-        title=first_string_value(tool_input, "description") or command,
-        mono=not first_string_value(tool_input, "description"),
+        title=first_nonempty_string_of_fields(tool_input, "description") or command,
+        mono=not first_nonempty_string_of_fields(tool_input, "description"),
         note=summarize_shell_output(output),
-        inputs=[*fields.take_command_parts(), *fields.build_remaining_parts()],
+        inputs=[*fields.pop_command_as_parts(), *fields.build_remaining_parts()],
         outputs=build_shell_outputs(output),
     )
 
@@ -68,16 +68,18 @@ def summarize_shell_output(output: Any) -> str:
     else:
         text = extract_output_text(output) or ""
     if shows_terminal_codes(text):
-        spans = list_terminal_spans(draw_terminal_text(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
+        spans = list_terminal_spans(render_text_to_terminal_screen(text[-MAX_SUMMARIZED_CHARACTERS:]).lines)
         text = "".join(span.text for span in spans)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:120] if len(lines) == 1 else format_line_count(text) if lines else ""
 
 
-def display_background_command(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_background_shell_call_display(
+    name: str, tool_input: dict[str, Any], output: Any
+) -> CallDisplay | None:
     """A look at, or the end of, a command in the background."""
     fields = InputFields(tool_input)
-    shell_id = fields.take_text("bash_id", "shell_id", "task_id")
+    shell_id = fields.pop_first_text_field("bash_id", "shell_id", "task_id")
     return CallDisplay(
         "terminal",
         name,
@@ -102,8 +104,8 @@ TOOLS = dict.fromkeys(
         "powershell",
         "localshell",
     ),
-    display_shell_command,
+    build_shell_call_display,
 )
 TOOLS |= dict.fromkeys(
-    ("bashoutput", "killshell", "killbash", "taskoutput", "taskstop"), display_background_command
+    ("bashoutput", "killshell", "killbash", "taskoutput", "taskstop"), build_background_shell_call_display
 )

@@ -13,17 +13,17 @@ from dashboard.looks.parts import (
     build_output_parts,
     build_text_part,
     extract_output_text,
-    first_string_value,
+    first_nonempty_string_of_fields,
 )
 
 
-def display_subagent_task(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_subagent_call_display(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
-    prompt = fields.take_text("prompt", "task", "message")
+    prompt = fields.pop_first_text_field("prompt", "task", "message")
     if not prompt:
         return None
     fields.remove_fields("description", "subagent_type")
-    kind = first_string_value(values, "subagent_type", "agent", "agent_name")
+    kind = first_nonempty_string_of_fields(values, "subagent_type", "agent", "agent_name")
     report = (
         extract_output_text(output.get("content"))
         if isinstance(output, dict)
@@ -35,17 +35,17 @@ def display_subagent_task(name: str, values: dict[str, Any], output: Any) -> Cal
     return CallDisplay(
         "agents",
         f"{name} · {kind}" if kind else name,
-        title=first_string_value(values, "description") or prompt.strip().partition("\n")[0],
-        note=describe_subagent_effort(output),
+        title=first_nonempty_string_of_fields(values, "description") or prompt.strip().partition("\n")[0],
+        note=describe_subagent_calls_and_tokens(output),
         inputs=[
-            *fields.build_taken_text_part(prompt, kind="markdown", label="Prompt"),
+            *fields.build_parts_of_popped_text(prompt, kind="markdown", label="Prompt"),
             *fields.build_remaining_parts(),
         ],
         outputs=outputs,
     )
 
 
-def describe_subagent_effort(output: Any) -> str:
+def describe_subagent_calls_and_tokens(output: Any) -> str:
     if not isinstance(output, dict):
         return ""
     calls, tokens = output.get("totalToolUseCount"), output.get("totalTokens")
@@ -56,16 +56,16 @@ def describe_subagent_effort(output: Any) -> str:
     return ", ".join(word for word in text_parts if word)
 
 
-def display_plan(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_plan_call_display(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
-    text = fields.take_text("plan")
+    text = fields.pop_first_text_field("plan")
     return (
         CallDisplay(
             "audit",
             name,
             title=text.strip().partition("\n")[0].lstrip("# "),
             inputs=[
-                *fields.build_taken_text_part(text, kind="markdown", label="Plan"),
+                *fields.build_parts_of_popped_text(text, kind="markdown", label="Plan"),
                 *fields.build_remaining_parts(),
             ],
             outputs=build_output_parts(output, "Answer"),
@@ -75,7 +75,7 @@ def display_plan(name: str, values: dict[str, Any], output: Any) -> CallDisplay 
     )
 
 
-def display_question(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_question_call_display(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     question_set = questions.parse_questions(values)
     if question_set is None or len(question_set.questions) > MOST_FACTS:
         return None
@@ -115,9 +115,9 @@ def list_reported_answers(
     return reported
 
 
-def display_skill(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_skill_call_display(name: str, values: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(values)
-    called = fields.take_text("skill", "command", "name")
+    called = fields.pop_first_text_field("skill", "command", "name")
     return (
         CallDisplay(
             "tool",
@@ -133,8 +133,10 @@ def display_skill(name: str, values: dict[str, Any], output: Any) -> CallDisplay
 
 
 TOOLS = {
-    **dict.fromkeys(("task", "agent", "spawnagent", "delegate"), display_subagent_task),
-    **dict.fromkeys(("exitplanmode", "planexit"), display_plan),
-    **dict.fromkeys(("askuserquestion", "askuser", "question", "requestuserinput"), display_question),
-    **dict.fromkeys(("skill", "slashcommand"), display_skill),
+    **dict.fromkeys(("task", "agent", "spawnagent", "delegate"), build_subagent_call_display),
+    **dict.fromkeys(("exitplanmode", "planexit"), build_plan_call_display),
+    **dict.fromkeys(
+        ("askuserquestion", "askuser", "question", "requestuserinput"), build_question_call_display
+    ),
+    **dict.fromkeys(("skill", "slashcommand"), build_skill_call_display),
 }

@@ -11,13 +11,13 @@ from dashboard.looks.parts import (
     DisplayPart,
     build_output_parts,
     build_text_part,
-    first_string_value,
+    first_nonempty_string_of_fields,
 )
 
 
-def display_web_fetch(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_web_fetch_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(tool_input)
-    url, question = fields.take_text("url", "uri"), fields.take_text("prompt")
+    url, question = fields.pop_first_text_field("url", "uri"), fields.pop_first_text_field("prompt")
     if not url:
         return None
     answer = (
@@ -27,7 +27,7 @@ def display_web_fetch(name: str, tool_input: dict[str, Any], output: Any) -> Cal
         [build_text_part(answer, kind="markdown", label="Answer")] if answer else build_output_parts(output)
     )
     note = (
-        f"{output['code']} {first_string_value(output, 'codeText')}".strip()
+        f"{output['code']} {first_nonempty_string_of_fields(output, 'codeText')}".strip()
         if isinstance(output, dict) and isinstance(output.get("code"), int)
         else ""
     )
@@ -37,14 +37,17 @@ def display_web_fetch(name: str, tool_input: dict[str, Any], output: Any) -> Cal
         title=url,
         mono=True,
         note=note,
-        inputs=[*fields.build_taken_text_part(question, label="Question"), *fields.build_remaining_parts()],
+        inputs=[
+            *fields.build_parts_of_popped_text(question, label="Question"),
+            *fields.build_remaining_parts(),
+        ],
         outputs=outputs,
     )
 
 
-def display_web_search(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
+def build_web_search_call_display(name: str, tool_input: dict[str, Any], output: Any) -> CallDisplay | None:
     fields = InputFields(tool_input)
-    query = fields.take_text("query", "q", "search_query")
+    query = fields.pop_first_text_field("query", "q", "search_query")
     if not query:
         return None
     return CallDisplay(
@@ -52,11 +55,11 @@ def display_web_search(name: str, tool_input: dict[str, Any], output: Any) -> Ca
         name,
         title=query,
         inputs=fields.build_remaining_parts(),
-        outputs=build_search_result_parts(output),
+        outputs=build_web_search_result_parts(output),
     )
 
 
-def build_search_result_parts(output: Any) -> list[DisplayPart]:
+def build_web_search_result_parts(output: Any) -> list[DisplayPart]:
     results = output.get("results") if isinstance(output, dict) else None
     if not isinstance(results, list) or len(results) > MOST_FACTS:
         return build_output_parts(output)
@@ -68,7 +71,10 @@ def build_search_result_parts(output: Any) -> list[DisplayPart]:
             continue
         hits = result.get("content", [result]) if isinstance(result, dict) else []
         pairs += [
-            (first_string_value(hit, "title") or "link", first_string_value(hit, "url"))
+            (
+                first_nonempty_string_of_fields(hit, "title") or "link",
+                first_nonempty_string_of_fields(hit, "url"),
+            )
             for hit in hits
             if isinstance(hit, dict)
         ]
@@ -78,6 +84,6 @@ def build_search_result_parts(output: Any) -> list[DisplayPart]:
 
 
 TOOLS = {
-    **dict.fromkeys(("webfetch", "fetch", "fetchurl", "httpget"), display_web_fetch),
-    **dict.fromkeys(("websearch", "searchweb"), display_web_search),
+    **dict.fromkeys(("webfetch", "fetch", "fetchurl", "httpget"), build_web_fetch_call_display),
+    **dict.fromkeys(("websearch", "searchweb"), build_web_search_call_display),
 }

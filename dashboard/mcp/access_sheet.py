@@ -60,7 +60,7 @@ class AccessSheetLine:
         return describe_verdict_source(self.verdict)
 
     @property
-    def verdict_afterwards(self) -> str:
+    def verdict_after_temporary_grant(self) -> str:
         """What holds once a grant that lies on top of another one is over, as "asked"; else nothing."""
         if self.row is None or not self.verdict.is_by_temporary_grant or self.verdict.grant is None:
             return ""
@@ -107,7 +107,7 @@ def build_agent_server_sheet(agent_id: str, server_id: str, now: datetime) -> Ac
     slots: list[Slot] = [(agent_id, server_id, None), *((agent_id, server_id, tool) for tool in tools)]
     labels = {slot: slot[2] or "The whole server" for slot in slots}
     marks: dict[Slot, list[str]] = {
-        (agent_id, server_id, name): list_tool_marks(known_tools.get(name)) for name in tools
+        (agent_id, server_id, name): list_tool_hint_labels(known_tools.get(name)) for name in tools
     }
     titles: dict[Slot, str] = {
         (agent_id, server_id, name): known_tools[name].description or ""
@@ -139,7 +139,7 @@ def list_grantable_agent_ids(server_ids: Iterable[str] | None = None) -> list[st
     return sorted({*Agent.objects.values_list("pk", flat=True), *grant_rows} - {None})
 
 
-def list_tool_marks(tool: McpTool | None) -> list[str]:
+def list_tool_hint_labels(tool: McpTool | None) -> list[str]:
     if tool is None:
         return ["not listed"]
     annotations = tool.annotations if isinstance(tool.annotations, dict) else {}
@@ -192,7 +192,11 @@ def build_sheet_line(
     marks: list[str],
 ) -> AccessSheetLine:
     live = topmost_grants_of_slot(
-        [row for row in rows if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)]
+        [
+            row
+            for row in rows
+            if convert_to_grant_row(row).is_live(now) and grant_entry_type_fits_tool_name(row)
+        ]
     )
     own = verdict.grant if verdict.grant is not None and verdict.grant.tool_name == slot[2] else None
     row = next((grant_row for grant_row in live if own is not None and grant_row.pk == own.id), None)
@@ -219,7 +223,7 @@ def build_sheet_line(
     )
 
 
-def has_valid_entry_type(row: Grant) -> bool:
+def grant_entry_type_fits_tool_name(row: Grant) -> bool:
     return (row.entry_type == access.TOOL_GRANT) == bool(row.tool_name)
 
 
@@ -238,7 +242,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     `choice-N`, to renew it `renew-N`, and where it ends otherwise than the rest (`until`) its own end `until-N`.
     A button that names a length (`length`) goes before what is written.
     """
-    zone = find_form_zone(form)
+    zone = time_zone_of_posted_form(form)
     common_end = form.get("length") or form.get("until", grant_lengths.DEFAULT)
     reason = form.get("why", "")
     edits = []
@@ -253,7 +257,7 @@ def parse_sheet_edits(form: QueryDict, now: datetime) -> list[GrantEdit]:
     return edits
 
 
-def find_form_zone(form: Mapping[str, Any]) -> ZoneInfo:
+def time_zone_of_posted_form(form: Mapping[str, Any]) -> ZoneInfo:
     """Return the zone of the browser that sent a form; UTC where it sent none, as without JavaScript."""
     return find_zone_by_name(str(form.get("zone") or "UTC")) or ZoneInfo("UTC")
 
@@ -278,7 +282,7 @@ def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantE
         live = [
             row
             for row in slots.get(edit.grant_slot, [])
-            if convert_to_grant_row(row).is_live(now) and has_valid_entry_type(row)
+            if convert_to_grant_row(row).is_live(now) and grant_entry_type_fits_tool_name(row)
         ]
         beneath, top = find_rows_beneath_edit(edit, live), topmost_grants_of_slot(live)
         hidden = [row for row in live if row not in beneath and row not in top]
@@ -286,17 +290,17 @@ def build_grant_edit_lines(edits: list[GrantEdit], now: datetime) -> list[GrantE
     return lines
 
 
-def pack_grant_edits(edits: Iterable[GrantEdit]) -> str:
-    return json.dumps([list_edit_values(edit) for edit in edits], separators=(",", ":"))
+def serialize_grant_edits(edits: Iterable[GrantEdit]) -> str:
+    return json.dumps([grant_edit_as_json_values(edit) for edit in edits], separators=(",", ":"))
 
 
-def list_edit_values(edit: GrantEdit) -> list[Any]:
+def grant_edit_as_json_values(edit: GrantEdit) -> list[Any]:
     until = instants.format_canonical_instant(edit.expires_at) if edit.expires_at else None
     return [*edit.grant_slot, edit.permission, until, edit.justification, edit.seen_version]
 
 
-def unpack_grant_edits(text: str) -> list[GrantEdit]:
-    """Return the edits of `pack_grant_edits`. Raises UnprocessableRequest."""
+def deserialize_grant_edits(text: str) -> list[GrantEdit]:
+    """Return the edits of `serialize_grant_edits`. Raises UnprocessableRequest."""
     try:
         rows = json.loads(text)
         edits = [
@@ -322,7 +326,7 @@ def unpack_grant_edits(text: str) -> list[GrantEdit]:
     return edits
 
 
-def add_slot_versions(edits: list[GrantEdit]) -> list[GrantEdit]:
+def add_current_versions_to_edits(edits: list[GrantEdit]) -> list[GrantEdit]:
     """Return edits that name slots only (a selection of cells) with the versions that stand now."""
     grant_slots = grants.load_grant_slots(
         {edit.agent_id for edit in edits}, {edit.server_id for edit in edits}

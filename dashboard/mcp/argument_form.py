@@ -91,7 +91,7 @@ class ArgumentForm(forms.Form):
         values: dict[str, Any] = super().clean() or {}
         if self.is_raw:
             if RAW in values:
-                self.read_raw_arguments(values[RAW])
+                self.parse_raw_json_arguments(values[RAW])
             return values
         typed: dict[tuple[str, ...], Any] = {}
         for index, argument in enumerate(self.listed):
@@ -107,7 +107,7 @@ class ArgumentForm(forms.Form):
             name = f"argument_{index}"
             is_missing = argument.path not in typed and name not in self.errors
             owner = argument.path[:-1]
-            if is_missing and argument.is_required and owner and has_values_in(typed, owner):
+            if is_missing and argument.is_required and owner and has_typed_value_below_path(typed, owner):
                 self.add_error(name, f"Required where {reveal_invisible_characters(owner[-1])} is sent.")
         for path, value in typed.items():
             holder = self.arguments
@@ -116,7 +116,7 @@ class ArgumentForm(forms.Form):
             holder[path[-1]] = value
         return values
 
-    def read_raw_arguments(self, text: str) -> None:
+    def parse_raw_json_arguments(self, text: str) -> None:
         try:
             value = parse_json(text, {})
         except ValidationError as problem:
@@ -128,7 +128,7 @@ class ArgumentForm(forms.Form):
         self.arguments = value
 
 
-def has_values_in(typed: Iterable[tuple[str, ...]], owner: tuple[str, ...]) -> bool:
+def has_typed_value_below_path(typed: Iterable[tuple[str, ...]], owner: tuple[str, ...]) -> bool:
     return any(path[: len(owner)] == owner for path in typed)
 
 
@@ -140,13 +140,15 @@ def list_arguments(schema: Any) -> list[ArgumentField]:
     root = resolve_schema(schema, definitions if isinstance(definitions, dict) else {})
     if "properties" not in root and any(name in root for name in ("anyOf", "oneOf", "allOf", "$ref")):
         raise UnsupportedSchema
-    arguments = list(list_properties(root, definitions if isinstance(definitions, dict) else {}, (), ()))
+    arguments = list(
+        list_argument_fields_of_object(root, definitions if isinstance(definitions, dict) else {}, (), ())
+    )
     if len(arguments) > MAX_FIELDS:
         raise UnsupportedSchema
     return arguments
 
 
-def list_properties(
+def list_argument_fields_of_object(
     schema: Mapping[str, Any],
     definitions: Mapping[str, Any],
     path: tuple[str, ...],
@@ -158,10 +160,10 @@ def list_properties(
     names = {name for name in required if isinstance(name, str)} if isinstance(required, list) else set()
     for name, inner in properties.items():
         resolved = resolve_schema(inner, definitions)
-        kind, is_required, place = find_kind(resolved), name in names, (*path, name)
+        kind, is_required, place = input_kind_of_schema(resolved), name in names, (*path, name)
         own = resolved.get("properties")
         if kind == "object" and len(place) < MAX_DEPTH and isinstance(own, dict) and own:
-            yield from list_properties(resolved, definitions, place, (*owners, is_required))
+            yield from list_argument_fields_of_object(resolved, definitions, place, (*owners, is_required))
         else:
             kind = "json" if kind == "object" else kind
             yield ArgumentField(place, kind, resolved, is_required, owners)
@@ -193,7 +195,7 @@ def resolve_schema(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, 
     return schema if isinstance(schema, dict) else {}
 
 
-def find_kind(schema: Mapping[str, Any]) -> str:
+def input_kind_of_schema(schema: Mapping[str, Any]) -> str:
     """Return what a field has to be: a scalar's type, choice, lines, object or json."""
     if "const" in schema:
         return "choice"
@@ -218,7 +220,7 @@ def find_kind(schema: Mapping[str, Any]) -> str:
     return kind if kind in SCALARS else "json"
 
 
-def list_choices(schema: Mapping[str, Any]) -> list[Any]:
+def list_allowed_values_of_schema(schema: Mapping[str, Any]) -> list[Any]:
     return [schema["const"]] if "const" in schema else list(schema["enum"])
 
 
@@ -235,7 +237,7 @@ def build_argument_field(argument: ArgumentField) -> forms.Field:
     }
     default = schema.get("default")
     if kind == "choice":
-        values = list_choices(schema)
+        values = list_allowed_values_of_schema(schema)
         choices = [(str(index), format_choice(value)) for index, value in enumerate(values)]
         initial = next((str(index) for index, value in enumerate(values) if value == default), "")
         return forms.ChoiceField(choices=[NOT_SENT, *choices], initial=initial, **options)
@@ -291,7 +293,7 @@ def parse_argument(argument: ArgumentField, text: str) -> Any:
     """Return the value of what was typed. Raises ValidationError."""
     kind = argument.kind
     if kind == "choice":
-        return list_choices(argument.schema)[int(text)]
+        return list_allowed_values_of_schema(argument.schema)[int(text)]
     if kind == "boolean":
         return text == "true"
     if kind == "string":

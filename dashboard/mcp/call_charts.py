@@ -81,13 +81,13 @@ def build_call_charts(server_id: str, now: datetime, tool: str | None = None) ->
     marks = [slots[days[0]], slots[days[-1]]]
     return CallCharts(
         build_amount_chart(list(slots.values()), series, values, marks=marks),
-        build_time_chart(counters, slots, marks),
+        build_response_time_chart(counters, slots, marks),
         list(enumerate(series, 1)),
         list(enumerate(QUANTILES, 1)),
     )
 
 
-def build_time_chart(
+def build_response_time_chart(
     counters: Mapping[date, CallCounter], slots: Mapping[date, str], marks: list[str]
 ) -> StackedChart | None:
     """Return the server's times: each column ends at p99, with steps at p50 and p95."""
@@ -115,10 +115,10 @@ def build_time_chart(
     return StackedChart(columns, ticks, marks)
 
 
-def find_last_errors(names: Mapping[str, str]) -> dict[str, LastError]:
+def find_last_error_by_tool(names: Mapping[str, str]) -> dict[str, LastError]:
     """Return the last error of each tool; `names` are their names in calls, by tool."""
     tools = {name: tool for tool, name in names.items()}
-    last_ids = list_last_error_ids(tools)
+    last_ids = list_last_failed_event_ids(tools)
     return {
         tools[row.tool_name]: LastError(
             tools[row.tool_name],
@@ -132,7 +132,7 @@ def find_last_errors(names: Mapping[str, str]) -> dict[str, LastError]:
     }
 
 
-def list_last_error_ids(names: Iterable[str]) -> list[int]:
+def list_last_failed_event_ids(names: Iterable[str]) -> list[int]:
     """Return the last failed event of each tool, of the sessions that called one of them last."""
     tools = list(names)
     sessions = list_sessions_calling_tools(tools, MAX_SEARCHED_SESSIONS)

@@ -75,7 +75,9 @@ def list_last_errors(server_id: str, rows: list[figures.ToolFigures]) -> list[ca
     failed = [row.tool for row in rows if row.outcomes["error"] or row.outcomes["failed"]]
     if not failed:
         return []
-    errors = call_charts.find_last_errors({tool: qualified_tool_name(server_id, tool) for tool in failed})
+    errors = call_charts.find_last_error_by_tool(
+        {tool: qualified_tool_name(server_id, tool) for tool in failed}
+    )
     return sorted(errors.values(), key=lambda error: -error.event_id)[:MAX_LAST_ERRORS]
 
 

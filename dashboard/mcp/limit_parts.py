@@ -36,7 +36,7 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
             "tool": tool_name,
             "own": own,
             "result_kib": own.result_bytes // KIB if own.result_bytes else "",
-            "facts": list_limit_facts(own, server, is_tool=bool(tool_name)),
+            "facts": list_call_limits_in_force(own, server, is_tool=bool(tool_name)),
             "server_seconds": upstream.call_seconds if upstream else "",
             "with_own": sorted(name for name in rows if name),
             "masks": "" if own.masks_secrets is None else "yes" if own.masks_secrets else "no",
@@ -49,7 +49,9 @@ def build_limits_context(server_id: str, tool_name: str, now: datetime) -> dict[
     }
 
 
-def list_limit_facts(own: CallLimitSettings, server: CallLimitSettings, *, is_tool: bool) -> list[LimitFact]:
+def list_call_limits_in_force(
+    own: CallLimitSettings, server: CallLimitSettings, *, is_tool: bool
+) -> list[LimitFact]:
     """Return the limits in force, the server's where the tool has none of its own."""
     facts = []
     for label, name, words in (

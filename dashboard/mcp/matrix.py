@@ -78,7 +78,7 @@ class VisibleMatrix:
         return [ServerColumnGroup(*group_fields) for group_fields in groups]
 
     @property
-    def drawn_lines(self) -> Iterable[tuple[str, str, SafeString]]:
+    def iterate_rendered_agent_rows(self) -> Iterable[tuple[str, str, SafeString]]:
         """Yield each id, what its agent is called and its cells, drawn.
 
         A thousand cells are too many for a template's loop.

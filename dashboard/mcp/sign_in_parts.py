@@ -49,7 +49,7 @@ def build_redirect_uri() -> str:
     return base + reverse("mcp:sign-in-back")
 
 
-def build_document_url() -> str:
+def oauth_client_metadata_url() -> str:
     """Return where authorization servers can read who Signalbox is; empty where they cannot reach it by https."""
     return settings.PUBLIC_URL + reverse("mcp:client-document") if settings.HTTPS else ""
 
@@ -65,7 +65,7 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
         "authorization": authorization,
         "modes": SignInMode.choices,
         "redirect_uri": build_redirect_uri(),
-        "document_url": build_document_url(),
+        "document_url": oauth_client_metadata_url(),
     }
     if authorization is None:
         return {"sign_in": context}
@@ -76,11 +76,11 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
     context |= {
         "entered_client_id": "" if has_document or authorization.registered_for else authorization.client_id,
         "is_own_address_changed": (
-            authorization.client_id != build_document_url()
+            authorization.client_id != oauth_client_metadata_url()
             if has_document
             else authorization.registered_for not in {"", build_redirect_uri()}
         ),
-        "mode_label": find_mode_label(authorization.mode),
+        "mode_label": sign_in_mode_label(authorization.mode),
         "issuer": endpoints.get("issuer", ""),
         "asked_scopes": authorization.scopes or endpoints.get("scopes", ""),
         "is_moved": upstream is not None and upstream.url != authorization.server_url,
@@ -91,14 +91,14 @@ def build_sign_in_context(server: McpServer, user: User | AnonymousUser) -> dict
     }
     if authorization.mode == SignInMode.PERSON:
         context |= {
-            "agent_people": list_agent_people(),
+            "agent_people": list_agents_with_chosen_person(),
             "people": User.objects.filter(is_active=True).order_by("username")[:MOST_SHOWN],
             "agent_ids": list_grantable_agent_ids()[:MOST_SHOWN] if is_admin else [],
         }
     return {"sign_in": context}
 
 
-def find_mode_label(mode: str) -> str:
+def sign_in_mode_label(mode: str) -> str:
     return SignInMode(mode).label if mode in SignInMode.values else mode
 
 
@@ -123,7 +123,7 @@ def list_sign_ins(server_id: str, user: User) -> list[SignInLine]:
     return sorted(lines, key=lambda line: line.person)
 
 
-def list_agent_people() -> list[AgentPersonLine]:
+def list_agents_with_chosen_person() -> list[AgentPersonLine]:
     """Return the agents for which a person was chosen, by id."""
     rows = list(McpAgentPerson.objects.order_by("agent_id")[:MOST_SHOWN])
     names = find_usernames(row.user_id for row in rows)

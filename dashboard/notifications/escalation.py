@@ -48,7 +48,7 @@ def describe_step_recipient(row: EscalationStep) -> str:
     return f"the group {row.group.name}" if row.group else str(row.person)
 
 
-def list_step_recipients() -> list[tuple[str, list[tuple[str, str]]]]:
+def list_escalation_recipient_choices() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return whom a step can tell, groups and people who may decide: the value of each choice and its words."""
     groups = Group.objects.exclude(name__in=ROLES).order_by("name")
     people = people_with_role(APPROVER).order_by("username")

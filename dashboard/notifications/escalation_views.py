@@ -13,14 +13,14 @@ from coordinator.identity.declarations import require_GET, require_POST
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
-from dashboard.notifications.escalation import list_escalation_steps, list_step_recipients
+from dashboard.frame.wrong_method import declare_page_of_form_view
+from dashboard.notifications.escalation import list_escalation_recipient_choices, list_escalation_steps
 
 
 @require_GET
 @require_admin
 def show_escalation_steps(request: HtmxHttpRequest) -> HttpResponse:
-    context = {"steps": list_escalation_steps(), "choices": list_step_recipients()}
+    context = {"steps": list_escalation_steps(), "choices": list_escalation_recipient_choices()}
     return render(request, "notifications/escalation.html", context)
 
 
@@ -43,7 +43,7 @@ def add_escalation_step_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("approvals:escalation")
+@declare_page_of_form_view("approvals:escalation")
 @require_admin
 def delete_escalation_step_view(request: HtmxHttpRequest, step_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):

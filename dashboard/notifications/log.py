@@ -44,6 +44,6 @@ def build_sent_message(row: Notification) -> SentMessage:
     return SentMessage(row, target.name or target.shown or host or address_kind_label(target.kind))
 
 
-def is_test_pending(row: Notification) -> bool:
+def is_test_notification_pending(row: Notification) -> bool:
     """Say whether a test's answer is still to come: the page that asked for it then looks again."""
     return not row.request_id and row.state == Notification.State.WAITING

@@ -59,7 +59,7 @@ def list_requests_for_push(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_approver
-def show_push_key(_request: HtmxHttpRequest) -> HttpResponse:
+def show_vapid_public_key(_request: HtmxHttpRequest) -> HttpResponse:
     """Return the key that a browser binds its subscription to; the first time it is made."""
     try:
         return JsonResponse({"key": push.get_or_create_push_key(now=timezone.now())})
@@ -85,7 +85,7 @@ def save_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
         )
     except SignalboxError as refusal:
         return answer_push_refusal(refusal)
-    devices.remember_session_device(request, target)
+    devices.store_push_device_in_session(request, target)
     if not replaces:
         messages.success(request, "This device is notified. Send a test to check it.")
     return JsonResponse({"kept": True})
@@ -102,7 +102,7 @@ def renew_push_subscription(request: HtmxHttpRequest) -> HttpResponse:
         user=signed_in_subscriber(request), address=request.POST.get("endpoint", ""), now=timezone.now()
     )
     if target is not None:
-        devices.remember_session_device(request, target)
+        devices.store_push_device_in_session(request, target)
     return JsonResponse({"kept": target is not None})
 
 

@@ -17,7 +17,7 @@ from coordinator.notifications import apprise_services
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.lists.keyset import load_keyset_page
 from dashboard.notifications import log
 from dashboard.notifications.addresses import list_address_kinds, list_notification_addresses
@@ -45,7 +45,7 @@ def render_notification_settings(
         "newer": f"{page_url}{page_of_log.newer}#log" if page_of_log.newer else "",
         "older": f"{page_url}{page_of_log.older}#log" if page_of_log.older else "",
         "count_label": page_of_log.count_label,
-        "test_is_due": any(log.is_test_pending(row) for row in page_of_log.rows),
+        "test_is_due": any(log.is_test_notification_pending(row) for row in page_of_log.rows),
         "kinds": list_address_kinds(),
         "made": new_target,
         "services": apprise_services.COMMON,
@@ -82,7 +82,7 @@ def add_notification_address_view(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("approvals:notifications")
+@declare_page_of_form_view("approvals:notifications")
 @require_approver
 def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
@@ -92,7 +92,7 @@ def delete_notification_address_view(request: HtmxHttpRequest, target_id: int) -
 
 
 @require_POST
-@declare_form_page("approvals:notifications")
+@declare_page_of_form_view("approvals:notifications")
 @require_approver
 def send_test_notification_view(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     with refusals.show_refusal_as_message(request):
@@ -108,7 +108,7 @@ def parse_limit_percent(text: str) -> int | None:
 
 
 @require_POST
-@declare_form_page("approvals:notifications")
+@declare_page_of_form_view("approvals:notifications")
 @require_approver
 def set_address_topics(request: HtmxHttpRequest, target_id: int) -> HttpResponse:
     """Choose of which requests an address hears."""
@@ -148,7 +148,7 @@ def save_quiet_hours(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_approver
-def save_unguarded_choice(request: HtmxHttpRequest) -> HttpResponse:
+def save_unguarded_call_notifications(request: HtmxHttpRequest) -> HttpResponse:
     """Notify the person of calls that ran without a guard, or no more."""
     notify = "notify" in request.POST
     notifications.set_unguarded_call_notifications(

@@ -19,10 +19,10 @@ from coordinator.lib.body_limits import SMALL, limit_body
 from coordinator.lib.listening_sockets import is_loopback
 from coordinator.models import ApiKey, AuditLog, Invitation, ToolRule
 from coordinator.policy.deciders.decider_book import can_user_edit_policy
-from dashboard.connections.received import list_agents_sessions
+from dashboard.connections.received import list_sessions_without_probes
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 
 HINT = "first steps"
 # After it, what people did first may have been pruned: the list must not come back then.
@@ -62,7 +62,7 @@ def load_first_steps(user: User | AnonymousUser, now: datetime) -> FirstSteps | 
         return None
     if hints.is_hint_dismissed(user, HINT) or AuditLog.objects.filter(event_type="DEMO_FILLED").exists():
         return None
-    is_admin, has_session = has_role(user, ADMIN), list_agents_sessions().exists()
+    is_admin, has_session = has_role(user, ADMIN), list_sessions_without_probes().exists()
     decided = AuditLog.objects.filter(actor_id=str(person_actor(user)), event_type__in=DECIDED_EVENTS)
     steps = FirstSteps(
         is_connected=(has_session or ApiKey.objects.filter(last_used_at__isnull=False).exists())
@@ -94,7 +94,7 @@ def show_first_steps(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("overview")
+@declare_page_of_form_view("overview")
 @require_viewer
 @limit_body(SMALL)
 def dismiss_first_steps(request: HtmxHttpRequest) -> HttpResponse:

@@ -38,7 +38,7 @@ class Need:
     is_bad: bool = False
 
 
-def list_needs(now: datetime, *, is_admin: bool) -> list[Need]:
+def list_things_needing_attention(now: datetime, *, is_admin: bool) -> list[Need]:
     """Return what needs a person now, the most urgent first; what only an administrator settles is for these."""
     since = now - LOOKED_BACK
     sessions, runs = reverse("sessions:list"), reverse("runs:list")

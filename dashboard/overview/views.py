@@ -21,11 +21,11 @@ from coordinator.policy.requests.approvals import requester_name
 from coordinator.policy.requests.request_headlines import RequestAct, build_permission_request_headline
 from coordinator.sessions.board import load_session_board
 from coordinator.sessions.overview import load_dashboard_overview
-from dashboard.approvals.cards import load_request_agents
+from dashboard.approvals.cards import load_linked_agents_by_request
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.overview.first_steps import build_first_steps_context
-from dashboard.overview.needs import list_needs
+from dashboard.overview.needs import list_things_needing_attention
 
 MAX_CHANGED_TOOLS = 5  # named in one notice
 
@@ -67,7 +67,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
         "others_wait": everything - number - waiting.snoozed,
         "shared_user": shared,
         "board": load_session_board(now),
-        "needs": list_needs(now, is_admin=is_admin),
+        "needs": list_things_needing_attention(now, is_admin=is_admin),
         "troubles": book.find_rule_problems() if is_admin else [],
         **build_first_steps_context(request, now),
         "may_decide_some": number > 0,
@@ -77,7 +77,7 @@ def show_overview(request: HtmxHttpRequest) -> HttpResponse:
 
 
 def build_request_lines(requests: Sequence[PermissionRequest]) -> list[RequestLine]:
-    agents = load_request_agents(requests)
+    agents = load_linked_agents_by_request(requests)
     return [
         RequestLine(
             row, build_permission_request_headline(row), requester_name(row), agents.get(row.request_id)

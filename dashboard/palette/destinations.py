@@ -96,30 +96,32 @@ def find_destinations(
     """
     words = query.casefold().split()[:MAX_WORDS]
     groups = [
-        DestinationGroup("Pages", match_pages(words, rail, user)),
-        DestinationGroup("Actions", match_named_pages(words, ACTIONS, user)),
-        DestinationGroup("Requests", find_requests(query.strip())),
-        DestinationGroup("Sessions", find_sessions(words)),
+        DestinationGroup("Pages", find_pages_matching_query(words, rail, user)),
+        DestinationGroup("Actions", filter_pages_by_role_and_query(words, ACTIONS, user)),
+        DestinationGroup("Requests", find_permission_request_with_id(query.strip())),
+        DestinationGroup("Sessions", find_sessions_matching_query(words)),
     ]
     if words:
-        groups.append(DestinationGroup("Agents", find_agents(words)))
+        groups.append(DestinationGroup("Agents", find_agents_matching_query(words)))
         if has_role(user, ADMIN):
-            groups.append(DestinationGroup("People", find_people(words)))
-        groups.append(DestinationGroup("Search", list_searches(query.strip())))
+            groups.append(DestinationGroup("People", find_people_matching_query(words)))
+        groups.append(DestinationGroup("Search", list_further_search_pages(query.strip())))
     return [group for group in groups if group.destinations]
 
 
-def match_pages(words: list[str], rail: Iterable[RailItem], user: User | AnonymousUser) -> list[Destination]:
+def find_pages_matching_query(
+    words: list[str], rail: Iterable[RailItem], user: User | AnonymousUser
+) -> list[Destination]:
     pages = [
         Destination(item.entry.label, item.url, item.entry.icon, note=item.group)
         for item in rail
         if has_all_words(f"{item.entry.label} {item.group}", words)
     ]
     pages.sort(key=lambda page: not page.label.casefold().startswith(" ".join(words)))  # stable
-    return [*pages, *match_named_pages(words, PAGES, user)] if words else pages
+    return [*pages, *filter_pages_by_role_and_query(words, PAGES, user)] if words else pages
 
 
-def match_named_pages(
+def filter_pages_by_role_and_query(
     words: list[str], pages: Iterable[NamedPage], user: User | AnonymousUser
 ) -> list[Destination]:
     """Return the pages that `user` may open and whose names hold all words."""
@@ -135,14 +137,14 @@ def has_all_words(text: str, words: list[str]) -> bool:
     return all(word in folded for word in words)
 
 
-def find_requests(query: str) -> list[Destination]:
+def find_permission_request_with_id(query: str) -> list[Destination]:
     """Return the permission request with exactly this id, if there is one."""
     if not PermissionRequest.objects.filter(request_id=query).exists():
         return []
     return [Destination(query, reverse("approvals:detail", args=[query]), "approvals")]
 
 
-def find_sessions(words: list[str]) -> list[Destination]:
+def find_sessions_matching_query(words: list[str]) -> list[Destination]:
     """Return the latest sessions whose title, id, agent, host or directory holds each word."""
     latest = Session.objects.order_by("-created_at", "-pk")
     rows = latest
@@ -169,7 +171,7 @@ def find_sessions(words: list[str]) -> list[Destination]:
     ]
 
 
-def find_agents(words: list[str]) -> list[Destination]:
+def find_agents_matching_query(words: list[str]) -> list[Destination]:
     rows = Agent.objects.order_by("name", "pk")
     for word in words:
         rows = rows.filter(Q(id__icontains=word) | Q(name__icontains=word))
@@ -179,7 +181,7 @@ def find_agents(words: list[str]) -> list[Destination]:
     ]
 
 
-def find_people(words: list[str]) -> list[Destination]:
+def find_people_matching_query(words: list[str]) -> list[Destination]:
     rows = User.objects.order_by("username")
     for word in words:
         rows = rows.filter(
@@ -191,7 +193,7 @@ def find_people(words: list[str]) -> list[Destination]:
     ]
 
 
-def list_searches(query: str) -> list[Destination]:
+def list_further_search_pages(query: str) -> list[Destination]:
     """Return the searches that go further than the palette's own."""
     terms, path = urlencode({"q": query}), urlencode({"path": query})
     return [

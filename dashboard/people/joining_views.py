@@ -21,12 +21,12 @@ from coordinator.identity.passkeys import find_address_problem
 from dashboard.accounts.passkey_views import answer_with_passkey_options
 from dashboard.accounts.views import BACKEND, set_sign_in_device_cookie
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.proofs import NEW, allow_without_proof, client_address
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.proofs import NEW, allow_post_without_browser_proof, client_address
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.people.forms import WHAT_ROLES_ALLOW, JoinForm
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_http_methods(["GET", "HEAD", "POST"])
 @sensitive_post_parameters()
 @never_cache
@@ -47,9 +47,9 @@ def join_by_invitation(request: HtmxHttpRequest) -> HttpResponse:
     return sign_in_joined_person(request, user, "password", "overview")
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
-@declare_form_page("accounts:login")
+@declare_page_of_form_view("accounts:login")
 @never_cache
 @allow_anonymous_access
 def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
@@ -62,9 +62,9 @@ def start_joining_with_passkey(request: HtmxHttpRequest) -> HttpResponse:
     return answer_with_passkey_options(request, request.POST.get(NEW, ""), begin)
 
 
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_POST
-@declare_form_page("accounts:login")
+@declare_page_of_form_view("accounts:login")
 @never_cache
 @allow_anonymous_access
 def join_with_passkey(request: HtmxHttpRequest) -> HttpResponse:

@@ -33,7 +33,7 @@ class InvitationRow:
     made_by: str
 
 
-def with_last_action(people: QuerySet[User]) -> QuerySet[User]:
+def annotate_last_audited_action(people: QuerySet[User]) -> QuerySet[User]:
     """Annotate `last_action`: when the latest audit entry of each person was written; None without any."""
     actor = Concat(Value("user:"), Cast(OuterRef("username"), TextField()), output_field=TextField())
     entries = AuditLog.objects.filter(actor_id=actor).order_by("-id")
@@ -41,7 +41,7 @@ def with_last_action(people: QuerySet[User]) -> QuerySet[User]:
 
 
 def build_person_rows(people: list[User], session_counts: Counter[str]) -> list[PersonRow]:
-    """Return the rows of people of `with_last_action`."""
+    """Return the rows of people of `annotate_last_audited_action`."""
     ids = [person.pk for person in people]
     passkey_counts = Counter(Passkey.objects.filter(user_id__in=ids).values_list("user_id", flat=True))
     at_provider = set(ProviderIdentity.objects.filter(pk__in=ids).values_list("user_id", flat=True))

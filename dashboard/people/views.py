@@ -27,7 +27,7 @@ from dashboard.frame.form_refusals import show_refusal_as_message
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.people.forms import InvitationForm, RoleForm
-from dashboard.people.rows import build_invitation_rows, build_person_rows, with_last_action
+from dashboard.people.rows import annotate_last_audited_action, build_invitation_rows, build_person_rows
 
 PAGE = 50
 
@@ -83,7 +83,7 @@ def render_people_page(
             | Q(last_name__icontains=word)
             | Q(email__icontains=word)
         )
-    page = Paginator(with_last_action(people).prefetch_related("groups"), PAGE).get_page(
+    page = Paginator(annotate_last_audited_action(people).prefetch_related("groups"), PAGE).get_page(
         request.GET.get("page")
     )
     context = {
@@ -120,7 +120,7 @@ def show_person(request: HtmxHttpRequest, user_id: int) -> HttpResponse:
 def render_person_page(
     request: HtmxHttpRequest, user_id: int, form: RoleForm | None = None, status: int = 200
 ) -> HttpResponse:
-    person = with_last_action(User.objects.filter(pk=user_id)).first()
+    person = annotate_last_audited_action(User.objects.filter(pk=user_id)).first()
     if person is None:
         raise Http404("There is no such person.")
     [row] = build_person_rows([person], count_sessions_by_person())
@@ -167,7 +167,7 @@ def sign_out_person_view(request: HtmxHttpRequest, user_id: int) -> HttpResponse
         user, count = membership.sign_out_person_everywhere(user_id, **common)
         return f"{user.username} is signed out of {count} session{'' if count == 1 else 's'}."
 
-    return run_person_action(request, user_id, sign_out_chosen_person)
+    return run_action_and_redirect_to_person(request, user_id, sign_out_chosen_person)
 
 
 @require_POST
@@ -178,7 +178,7 @@ def deactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpRespon
         user = membership.deactivate_person(user_id, **common)
         return f"{user.username} is deactivated and signed out."
 
-    return run_person_action(request, user_id, deactivate_chosen_person)
+    return run_action_and_redirect_to_person(request, user_id, deactivate_chosen_person)
 
 
 @require_POST
@@ -188,10 +188,12 @@ def reactivate_person_view(request: HtmxHttpRequest, user_id: int) -> HttpRespon
     def reactivate_chosen_person(**common: Any) -> str:
         return f"{membership.reactivate_person(user_id, **common).username} can sign in again."
 
-    return run_person_action(request, user_id, reactivate_chosen_person)
+    return run_action_and_redirect_to_person(request, user_id, reactivate_chosen_person)
 
 
-def run_person_action(request: HtmxHttpRequest, user_id: int, action: Callable[..., str]) -> HttpResponse:
+def run_action_and_redirect_to_person(
+    request: HtmxHttpRequest, user_id: int, action: Callable[..., str]
+) -> HttpResponse:
     """Run an action as the signed-in administrator, say what it did or why it refused, and lead to the person."""
     with show_refusal_as_message(request, missing_is_404=True):
         messages.success(request, action(by=request.user, now=timezone.now()))

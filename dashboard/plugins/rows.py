@@ -73,7 +73,7 @@ def load_plugin_rows(now: datetime) -> list[PluginRow]:
     runtime = set(RuntimePlugin.objects.values_list("plugin_id", flat=True))
     waiting = PermissionRequest.objects.awaiting_decision(now)
     pending = dict(waiting.order_by().values_list("plugin_id").annotate(number=Count("*")))
-    counts = [count_by_plugin(model) for model in (AgentPlugin, PluginConfig, PluginData)]
+    counts = [count_model_rows_by_plugin(model) for model in (AgentPlugin, PluginConfig, PluginData)]
     agents, configs, values = counts
     known_ids = {*settings, *runtime, *agents, *configs, *values} - {"", None}
     return [
@@ -90,7 +90,7 @@ def load_plugin_rows(now: datetime) -> list[PluginRow]:
     ]
 
 
-def count_by_plugin(model: type[Model]) -> dict[str, int]:
+def count_model_rows_by_plugin(model: type[Model]) -> dict[str, int]:
     rows = model._default_manager.order_by().values_list("plugin_id").annotate(number=Count("*"))
     return dict(rows)
 
@@ -108,7 +108,7 @@ class PluginPermissionLine:
         return self.name in PluginPermission.values
 
     @property
-    def allowed_actions(self) -> str:
+    def plugin_permission_description(self) -> str:
         return WHAT_THEY_ALLOW.get(self.name, "unknown permission; stays as stored")
 
 
@@ -152,7 +152,7 @@ class PluginDetails:
         )
 
     @property
-    def is_named_anywhere(self) -> bool:
+    def is_plugin_referenced_anywhere(self) -> bool:
         """Say whether anything here names the plugin."""
         return bool(self.agents or self.configs or self.values_count or self.runtime)
 
@@ -180,17 +180,17 @@ def load_plugin_details(plugin_id: str, now: datetime, *, prefix: str = "", afte
         list_permission_lines(plugin_id, setting),
         list(waiting.defer_large_columns().order_by("created_at")),
         [
-            build_plugin_value(row.config_key, row.config_value)
+            build_masked_plugin_value(row.config_key, row.config_value)
             for row in PluginConfig.objects.filter(plugin_id=plugin_id).order_by("config_key")
         ],
-        [build_plugin_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
+        [build_masked_plugin_value(row.key, row.value, row.updated_at) for row in rows[:PAGE]],
         rows[PAGE - 1].key if len(rows) > PAGE else "",
         plugin_data.count(),
         list(Agent.objects.filter(pk__in=users).order_by("name")),
     )
 
 
-def build_plugin_value(key: str, value: str | None, updated_at: Any = None) -> PluginValue:
+def build_masked_plugin_value(key: str, value: str | None, updated_at: Any = None) -> PluginValue:
     return PluginValue(
         key,
         mask_value_of_secret_key(key, value),

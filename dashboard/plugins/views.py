@@ -16,7 +16,7 @@ from coordinator.identity.declarations import require_POST, require_safe
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.lists.status_facets import build_status_facets
 from dashboard.plugins.rows import load_plugin_details, load_plugin_rows
 from dashboard.text.markdown import highlight_code
@@ -29,7 +29,9 @@ LABELS = {"unknown": "Not registered"}
 @require_viewer
 def list_plugins(request: HtmxHttpRequest) -> HttpResponse:
     search_text, state = request.GET.get("q", "")[:200], request.GET.get("state", "")
-    rows = [row for row in load_plugin_rows(timezone.now()) if matches_plugin_words(row, search_text)]
+    rows = [
+        row for row in load_plugin_rows(timezone.now()) if plugin_row_matches_search_text(row, search_text)
+    ]
     numbers = {name: sum(row.plugin_state == name for row in rows) for name in STATES}
     shown_counts = {name: number for name, number in numbers.items() if number or name == state}
     context = {
@@ -41,7 +43,7 @@ def list_plugins(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "plugins/list.html", context)
 
 
-def matches_plugin_words(row: Any, words: str) -> bool:
+def plugin_row_matches_search_text(row: Any, words: str) -> bool:
     text = f"{row.plugin_id} {' '.join(row.permission_names)}".lower()
     return all(word in text for word in words.lower().split())
 
@@ -59,20 +61,20 @@ def show_plugin(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("plugins:detail")
+@declare_page_of_form_view("plugins:detail")
 @require_admin
 def switch_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     on = request.POST.get("on") == "yes"
 
-    def set_posted_activity(**common: Any) -> str:
+    def enable_or_disable_posted_plugin(**common: Any) -> str:
         plugins.enable_or_disable_plugin(plugin_id, on, **common)
         return f"{plugin_id} is now {'active' if on else 'inactive'}."
 
-    return run_plugin_action(request, plugin_id, set_posted_activity)
+    return run_action_and_redirect_to_plugin(request, plugin_id, enable_or_disable_posted_plugin)
 
 
 @require_POST
-@declare_form_page("plugins:detail")
+@declare_page_of_form_view("plugins:detail")
 @require_policy_editor
 def grant_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     name = request.POST.get("permission", "")
@@ -81,11 +83,11 @@ def grant_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> Ht
         plugin_permissions.add_plugin_permission(plugin_id, name, **common)
         return f"{name} was granted to {plugin_id}."
 
-    return run_plugin_action(request, plugin_id, grant_named_permission)
+    return run_action_and_redirect_to_plugin(request, plugin_id, grant_named_permission)
 
 
 @require_POST
-@declare_form_page("plugins:detail")
+@declare_page_of_form_view("plugins:detail")
 @require_approver
 def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> HttpResponse:
     name = request.POST.get("permission", "")
@@ -94,7 +96,7 @@ def revoke_plugin_permission_view(request: HtmxHttpRequest, plugin_id: str) -> H
         plugin_permissions.remove_plugin_permission(plugin_id, name, **common)
         return f"{name} was revoked from {plugin_id}."
 
-    return run_plugin_action(request, plugin_id, revoke_named_permission)
+    return run_action_and_redirect_to_plugin(request, plugin_id, revoke_named_permission)
 
 
 @require_POST
@@ -106,10 +108,12 @@ def register_plugin_view(request: HtmxHttpRequest, plugin_id: str) -> HttpRespon
         plugins.create_plugin(plugin_id, actor=actor, now=now)
         return f"{plugin_id} is registered, without permissions."
 
-    return run_plugin_action(request, plugin_id, register_unknown_plugin)
+    return run_action_and_redirect_to_plugin(request, plugin_id, register_unknown_plugin)
 
 
-def run_plugin_action(request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]) -> HttpResponse:
+def run_action_and_redirect_to_plugin(
+    request: HtmxHttpRequest, plugin_id: str, act: Callable[..., str]
+) -> HttpResponse:
     """Act on the version the person has seen, say what came of it, and go back to the plugin."""
     with refusals.show_refusal_as_message(request):
         message = act(

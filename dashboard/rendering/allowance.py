@@ -29,7 +29,7 @@ class RenderingAllowance:
             self.left -= time.monotonic() - started_at
 
     @contextmanager
-    def share_in_block(self) -> Iterator[None]:
+    def share_allowance_in_block(self) -> Iterator[None]:
         """Have all that is drawn in this block share the allowance."""
         token = _current.set(self)
         try:
@@ -50,7 +50,7 @@ def with_allowance(draw: Callable[P, T]) -> Callable[P, T]:
     """Have each call of `draw` share one allowance among its texts."""
 
     def draw_within_allowance(*args: P.args, **kwargs: P.kwargs) -> T:
-        with RenderingAllowance().share_in_block():
+        with RenderingAllowance().share_allowance_in_block():
             return draw(*args, **kwargs)
 
     return draw_within_allowance

@@ -54,7 +54,9 @@ class RenderingCache:
                 self._cached_answers.move_to_end(key)
             return self._cached_answers.get(key)
 
-    def request_answer(self, key: bytes, job: str, body: bytes, facts: dict[str, str]) -> Future[JobResult]:
+    def submit_or_join_rendering_job(
+        self, key: bytes, job: str, body: bytes, facts: dict[str, str]
+    ) -> Future[JobResult]:
         """Return the future of an answer; whoever asks for the same meanwhile gets the same one."""
         with self._lock:
             if (making := self._making.get(key)) is not None:
@@ -64,7 +66,7 @@ class RenderingCache:
         return future
 
     def _store_answer(self, key: bytes, future: Future[JobResult]) -> None:
-        job_outcome = read_job_outcome(future)
+        job_outcome = cacheable_answer_of_finished_job(future)
         with self._lock:
             self._making.pop(key, None)
             if job_outcome is None or key in self._cached_answers:
@@ -75,7 +77,7 @@ class RenderingCache:
                 self._bytes -= answer_size(self._cached_answers.popitem(last=False)[1])
 
 
-def read_job_outcome(future: Future[JobResult]) -> CachedAnswer | None:
+def cacheable_answer_of_finished_job(future: Future[JobResult]) -> CachedAnswer | None:
     """Return what is to be kept of a finished job; nothing where it was never begun."""
     problem = future.exception()
     if isinstance(problem, LimitsExceeded | JobFailed):
@@ -105,7 +107,9 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
     if cached_result is None:
         wait_for_sandbox_start()
         try:
-            cached_result = wait_for_outcome(_answers.request_answer(key, job, body, facts))
+            cached_result = wait_for_rendering_job_answer(
+                _answers.submit_or_join_rendering_job(key, job, body, facts)
+            )
         except Overloaded:
             raise RenderingNotReady from None
     if cached_result.body is None:
@@ -113,14 +117,14 @@ def render_in_sandbox(job: str, body: bytes, **facts: str) -> bytes | None:
     return cached_result.body if cached_result.is_known else None
 
 
-def wait_for_outcome(future: Future[JobResult]) -> CachedAnswer:
+def wait_for_rendering_job_answer(future: Future[JobResult]) -> CachedAnswer:
     try:
         allowance.current_allowance().wait_for(future)
     except TimeoutError:
         raise RenderingNotReady from None
     except (LimitsExceeded, JobFailed):
         pass
-    job_outcome = read_job_outcome(future)
+    job_outcome = cacheable_answer_of_finished_job(future)
     if job_outcome is None:
         raise RenderingNotReady
     return job_outcome

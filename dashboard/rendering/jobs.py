@@ -84,10 +84,10 @@ def run_markdown_job(_facts: Facts, body: bytes) -> Answer:
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer nofollow",
         )
-    return {}, encode_job_text(clean)
+    return {}, encode_text_replacing_surrogates(clean)
 
 
-def run_document_job(facts: Facts, body: bytes) -> Answer:
+def run_documentation_page_job(facts: Facts, body: bytes) -> Answer:
     """Return a page of the documentation as HTML, with anchors at its headings.
 
     `facts`: `base`, the address of the help; `pages`, the names of its pages separated by spaces, to which relative
@@ -97,17 +97,17 @@ def run_document_job(facts: Facts, body: bytes) -> Answer:
     environment = {name: str(facts[name]) for name in ("base", "pages", "scheme")}
     with limit_cpu_time(MARKDOWN_SECONDS):
         clean = nh3.clean(
-            build_document_parser().render(decode_text_with_surrogates(body), environment),
+            build_documentation_parser().render(decode_text_with_surrogates(body), environment),
             tags=_DOCUMENT_TAGS,
             attributes=_DOCUMENT_ATTRIBUTES,
             set_tag_attribute_values={"pre": {"tabindex": "0"}},
             url_schemes={"http", "https", "mailto"},
             link_rel="noopener noreferrer",
         )
-    return {}, encode_job_text(clean)
+    return {}, encode_text_replacing_surrogates(clean)
 
 
-def run_colour_job(facts: Facts, body: bytes) -> Answer:
+def run_syntax_highlighting_job(facts: Facts, body: bytes) -> Answer:
     """Return code as HTML with its words in spans; an empty answer for a language that is not known.
 
     `facts`: `language` or `filename`.
@@ -116,7 +116,7 @@ def run_colour_job(facts: Facts, body: bytes) -> Answer:
     if lexer is None:
         return {"known": False}, b""
     with limit_cpu_time(COLOUR_SECONDS):
-        return {"known": True}, encode_job_text(
+        return {"known": True}, encode_text_replacing_surrogates(
             highlight_with_pygments(decode_text_with_surrogates(body), lexer)
         )
 
@@ -129,7 +129,7 @@ def run_diff_job(_facts: Facts, body: bytes) -> Answer:
     return {}, json.dumps(codes).encode()
 
 
-def run_ready_job(_facts: Facts, _body: bytes) -> Answer:
+def run_no_op_job(_facts: Facts, _body: bytes) -> Answer:
     """Do nothing: whoever has the answer knows that jobs are done."""
     return {}, b""
 
@@ -138,7 +138,7 @@ def decode_text_with_surrogates(body: bytes) -> str:
     return body.decode("utf-8", "surrogatepass")
 
 
-def encode_job_text(text: str) -> bytes:
+def encode_text_replacing_surrogates(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
@@ -164,7 +164,7 @@ def align_table_cells(state: StateCore) -> None:
 
 
 @lru_cache(maxsize=1)
-def build_document_parser() -> MarkdownIt:
+def build_documentation_parser() -> MarkdownIt:
     options = {"html": False, "linkify": False, "highlight": highlight_fence}
     parser = MarkdownIt("commonmark", options).enable("table").enable("strikethrough")
     parser.core.ruler.push("aligned_cells", align_table_cells)
@@ -253,12 +253,12 @@ for _name in USUAL.split():
 for _name in USUAL_FILES.split():
     find_lexer("", _name)
 build_markdown_parser()
-build_document_parser()
+build_documentation_parser()
 
 JOBS = {
     "markdown": run_markdown_job,
-    "document": run_document_job,
-    "colour": run_colour_job,
+    "document": run_documentation_page_job,
+    "colour": run_syntax_highlighting_job,
     "diff": run_diff_job,
-    "ready": run_ready_job,
+    "ready": run_no_op_job,
 }

@@ -36,7 +36,7 @@ class RulesOnTrial:
         """Whether something is tried that does not hold yet."""
         return self.rules is not None or bool(self.edits)
 
-    def build_trial_judges(self, now: datetime) -> tuple[RecordedCallJudge, RecordedCallJudge]:
+    def build_current_and_trial_judges(self, now: datetime) -> tuple[RecordedCallJudge, RecordedCallJudge]:
         """Return what judges calls by what holds now, and by what is on trial."""
         saved = tool_rules.load_saved_tool_rules()
         judge = RecordedCallJudge(saved, now)
@@ -50,21 +50,21 @@ def build_trial_of_rules(rules: Sequence[DecisionRule], edits: Sequence[GrantEdi
 
     Raises UnprocessableRequest for too many.
     """
-    check_unsaved_limit(rules)
+    require_few_unsaved_rules(rules)
     return RulesOnTrial(
         tuple(rules),
         tuple(edits),
-        pack_trial_rules(rules),
-        access_sheet.pack_grant_edits(edits) if edits else "",
+        serialize_trial_rules(rules),
+        access_sheet.serialize_grant_edits(edits) if edits else "",
     )
 
 
-def build_trial_of_edits(edits: Sequence[GrantEdit]) -> RulesOnTrial:
+def build_trial_of_grant_edits(edits: Sequence[GrantEdit]) -> RulesOnTrial:
     """Return the question what these edits of grants would do under the saved rules."""
-    return RulesOnTrial(None, tuple(edits), "", access_sheet.pack_grant_edits(edits))
+    return RulesOnTrial(None, tuple(edits), "", access_sheet.serialize_grant_edits(edits))
 
 
-def has_unsaved_rules(form: QueryDict) -> bool:
+def form_has_unsaved_rules(form: QueryDict) -> bool:
     """Say whether a form asks about rules or grants that are not saved."""
     return bool(form.get("rules") or form.get("edits"))
 
@@ -73,18 +73,18 @@ def parse_trial_form(form: QueryDict) -> RulesOnTrial:
     """Return the question that a form carries. Raises UnprocessableRequest."""
     rules, edits = form.get("rules", ""), form.get("edits", "")
     return RulesOnTrial(
-        tuple(unpack_trial_rules(rules)) if rules else None,
-        tuple(access_sheet.unpack_grant_edits(edits)) if edits else (),
+        tuple(deserialize_trial_rules(rules)) if rules else None,
+        tuple(access_sheet.deserialize_grant_edits(edits)) if edits else (),
         rules,
         edits,
     )
 
 
-def pack_trial_rules(rules: Sequence[DecisionRule]) -> str:
-    return json.dumps([list_trial_values(rule) for rule in rules], separators=(",", ":"))
+def serialize_trial_rules(rules: Sequence[DecisionRule]) -> str:
+    return json.dumps([trial_rule_as_json_values(rule) for rule in rules], separators=(",", ":"))
 
 
-def list_trial_values(rule: DecisionRule) -> list[Any]:
+def trial_rule_as_json_values(rule: DecisionRule) -> list[Any]:
     agents = None if rule.agents is None else list(rule.agents)
     return [
         rule.tool,
@@ -106,21 +106,21 @@ def list_trial_values(rule: DecisionRule) -> list[Any]:
     ]
 
 
-def unpack_trial_rules(text: str) -> list[DecisionRule]:
+def deserialize_trial_rules(text: str) -> list[DecisionRule]:
     try:
         rows = json.loads(text)
-        rules = [build_trial_rule(number, row) for number, row in enumerate(rows, 1)]
+        rules = [trial_rule_from_json_values(number, row) for number, row in enumerate(rows, 1)]
     except (ValueError, TypeError, RecursionError):
         raise UnprocessableRequest(UNREADABLE) from None
     if len(rules) > MOST_RULES:
         raise UnprocessableRequest(UNREADABLE)
-    check_unsaved_limit(rules)
+    require_few_unsaved_rules(rules)
     for rule in rules:
         tool_rules.validate_tool_rule(rule)
     return rules
 
 
-def check_unsaved_limit(rules: Sequence[DecisionRule]) -> None:
+def require_few_unsaved_rules(rules: Sequence[DecisionRule]) -> None:
     """Raise UnprocessableRequest where too many of the rules are not saved, wherever in the list they stand."""
     if len(rules) > MOST_UNSAVED:
         saved = {replace(rule, number=0) for rule in tool_rules.load_saved_tool_rules()}
@@ -128,7 +128,7 @@ def check_unsaved_limit(rules: Sequence[DecisionRule]) -> None:
             raise UnprocessableRequest(TOO_MANY)
 
 
-def build_trial_rule(number: int, row: Any) -> DecisionRule:
+def trial_rule_from_json_values(number: int, row: Any) -> DecisionRule:
     (
         tool,
         verdict,

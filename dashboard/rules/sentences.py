@@ -82,7 +82,10 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
     ]
     if commands:
         actions.append(
-            [SentencePart("run"), *join_parts(as_code(commands), "and" if rule.verdict == ALLOW else "or")]
+            [
+                SentencePart("run"),
+                *join_parts(texts_as_code_parts(commands), "and" if rule.verdict == ALLOW else "or"),
+            ]
         )
     if WITHOUT_SANDBOX in runs:
         actions.append([SentencePart("leave its sandbox")])
@@ -93,7 +96,7 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
     elif is_file_rule and not actions:
         actions.append(describe_tools(rule.tool))
     if hosts:
-        actions.append([SentencePart("reach"), *join_parts(as_code(hosts), "or")])
+        actions.append([SentencePart("reach"), *join_parts(texts_as_code_parts(hosts), "or")])
     if has_new_hosts:
         actions.append(
             [
@@ -109,7 +112,7 @@ def describe_rule_actions(rule: DecisionRule) -> list[SentencePart]:
         actions += (
             []
             if rule.tool in {"*", "Bash", "kind:command"}
-            else [[SentencePart("with"), *name_tools(rule.tool)]]
+            else [[SentencePart("with"), *tool_names_as_sentence_parts(rule.tool)]]
         )
     return [part for action in actions for part in action] + describe_rule_conditions(rule, folders, excluded)
 
@@ -120,11 +123,11 @@ def describe_rule_conditions(
     """Return where and when a rule matches what it is about, and what it leaves out."""
     sentence: list[SentencePart] = []
     if folders:
-        sentence += [SentencePart("anywhere in"), *join_parts(as_code(folders), "or")]
+        sentence += [SentencePart("anywhere in"), *join_parts(texts_as_code_parts(folders), "or")]
     if rule.repeats:
         sentence.append(SentencePart(describe_repetition(rule.repeats)))
     if excluded:
-        sentence += [SentencePart("except"), *join_parts(as_code(excluded), "and")]
+        sentence += [SentencePart("except"), *join_parts(texts_as_code_parts(excluded), "and")]
     if rule.stops_turn:
         sentence += [SentencePart(","), SentencePart("and end the turn")]
     return sentence
@@ -149,14 +152,14 @@ def describe_tools(names: str) -> list[SentencePart]:
         return [SentencePart("use any tool")]
     if all(name.startswith(tool_kinds.PREFIX) for name in names.split("|")) and set(kinds) <= set(_KINDS):
         return [SentencePart(" and ".join(_KINDS[kind] for kind in kinds))]
-    return [SentencePart("use"), *name_tools(names)]
+    return [SentencePart("use"), *tool_names_as_sentence_parts(names)]
 
 
-def name_tools(names: str) -> list[SentencePart]:
-    return join_parts(as_code(names.split("|")), "or")
+def tool_names_as_sentence_parts(names: str) -> list[SentencePart]:
+    return join_parts(texts_as_code_parts(names.split("|")), "or")
 
 
-def as_code(texts: Sequence[str]) -> list[SentencePart]:
+def texts_as_code_parts(texts: Sequence[str]) -> list[SentencePart]:
     return [SentencePart(text, "code") for text in texts]
 
 

@@ -16,31 +16,31 @@ LARGEST = 8_000_000  # characters
 HOUR = 3600  # seconds
 
 
-def sign_carried_values(purpose: str, values: Any) -> str:
+def sign_values_for_hidden_field(purpose: str, values: Any) -> str:
     """Return values (as JSON has them) as a text for a hidden field."""
     return signing.dumps(values, salt=f"signalbox.carried.{purpose}", compress=True)
 
 
 def sign_values_for_person(person: int, purpose: str, values: Any) -> str:
-    """Return values as a text that `read_values_for_person` takes from this person (by the key of their row)
+    """Return values as a text that `unsign_values_for_person` takes from this person (by the key of their row)
     within an hour.
     """
-    return sign_carried_values(purpose, [person, values])
+    return sign_values_for_hidden_field(purpose, [person, values])
 
 
-def read_values_for_person(person: int, purpose: str, text: str) -> Any:
+def unsign_values_for_person(person: int, purpose: str, text: str) -> Any:
     """Return the values of `sign_values_for_person`.
 
     Raises UnprocessableRequest for a text that is not from here, another's, or too old.
     """
-    user_id, values = read_carried_values(purpose, text, seconds=HOUR)
+    user_id, values = unsign_values_of_hidden_field(purpose, text, seconds=HOUR)
     if user_id != person:
         raise UnprocessableRequest("This page belongs to somebody else. Reload it.")
     return values
 
 
-def read_carried_values(purpose: str, text: str, *, seconds: int | None = None) -> Any:
-    """Return the values of `sign_carried_values`.
+def unsign_values_of_hidden_field(purpose: str, text: str, *, seconds: int | None = None) -> Any:
+    """Return the values of `sign_values_for_hidden_field`.
 
     Raises UnprocessableRequest for a text that is not from here, or older than `seconds`.
     """

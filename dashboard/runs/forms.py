@@ -9,7 +9,7 @@ from django import forms
 from coordinator.models import Blueprint, Session
 from coordinator.runs.blueprints import load_runner_agents
 from coordinator.runs.demands import PROPERTIES
-from dashboard.frame.stored_choices import StoredChoiceField, offer_choices
+from dashboard.frame.stored_choices import StoredChoiceField, set_choices_and_keep_saved_values
 from dashboard.runs.offers import OnlineRunnerOffers
 
 
@@ -116,7 +116,9 @@ class StartRunForm(RunDemandsForm):
         self.fields["prompt"].required = not self.is_bound
         active = set(Blueprint.objects.filter(status="active").values_list("name", flat=True))
         names = sorted(active | {agent.name for agent in load_runner_agents()})
-        offer_choices(self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)])
+        set_choices_and_keep_saved_values(
+            self, "agent_name", [("", "No blueprint"), *((name, name) for name in names)]
+        )
 
     # Those that are asked first; the others stand behind a fold.
     FIRST = ("agent", "runner", "project_dir", "prompt", "worktree")
@@ -147,19 +149,19 @@ class StartRunForm(RunDemandsForm):
             self.initial["project_dir"] = self.offered.directories[0]
 
     @property
-    def first_fields(self) -> list[forms.BoundField]:
+    def unfolded_form_fields(self) -> list[forms.BoundField]:
         """The fields that are asked first."""
         return [self[name] for name in self.FIRST if name in self.fields]
 
     @property
-    def further_fields(self) -> list[forms.BoundField]:
+    def folded_form_fields(self) -> list[forms.BoundField]:
         """The fields behind the fold."""
         return [field for field in self.visible_fields() if field.name not in self.FIRST]
 
     @property
-    def has_further_values(self) -> bool:
+    def has_folded_values_or_errors(self) -> bool:
         """Say whether something behind the fold is filled in or wrong."""
-        return any(field.errors or field.value() for field in self.further_fields)
+        return any(field.errors or field.value() for field in self.folded_form_fields)
 
     def clean_parameters(self) -> dict[str, Any] | None:
         """Return the arguments; nothing for an empty field."""

@@ -31,7 +31,7 @@ from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.paginator import CappedPaginator
-from dashboard.lists.status_facets import load_status_facets, select_query_values
+from dashboard.lists.status_facets import load_status_facets, query_pairs_of_named_fields
 from dashboard.runs.filters import RunFilter
 from dashboard.runs.forms import ResumeSessionForm, RunDemandsForm, StartRunForm
 from dashboard.runs.tables import RunTable
@@ -66,7 +66,7 @@ class RunRow:
         return self.run.status in OPEN
 
     @property
-    def ordered_text(self) -> str:
+    def prompt_or_arguments_text(self) -> str:
         """Return what it was ordered with: a prompt's beginning, or a procedural agent's arguments as JSON."""
         with_parameters = getattr(self.run, "ordered_with", None)
         parameters = with_parameters.parameters if with_parameters is not None else None
@@ -119,7 +119,7 @@ def show_run_list(request: HtmxHttpRequest) -> HttpResponse:
         "statuses": load_status_facets("runs", STATUSES, request.GET),
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
         "days": narrowed.day_range,
-        "kept": select_query_values(request.GET, "status", "runner", "session", "sort"),
+        "kept": query_pairs_of_named_fields(request.GET, "status", "runner", "session", "sort"),
         "online": len(queue.runners),
     }
     return render(request, "runs/_results.html" if wants_fragment(request) else "runs/list.html", context)
@@ -133,7 +133,9 @@ def order_run_view(request: HtmxHttpRequest) -> HttpResponse:
         for name in ("agent_name", "project_dir", "parent_session_id")
         if name in request.GET
     }
-    form = StartRunForm(request.POST or None, initial=copy_earlier_run_form(request) | initial_values)
+    form = StartRunForm(
+        request.POST or None, initial=initial_values_from_earlier_run(request) | initial_values
+    )
     if request.method == "POST" and form.is_valid():
         data = form.cleaned_data
         fields = {name: data[name] or None for name in ("agent_name", "project_dir", "parent_session_id")}
@@ -143,7 +145,7 @@ def order_run_view(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "runs/new.html", {"form": form}, status=422 if form.errors else 200)
 
 
-def copy_earlier_run_form(request: HtmxHttpRequest) -> dict[str, Any]:
+def initial_values_from_earlier_run(request: HtmxHttpRequest) -> dict[str, Any]:
     """Return what a session was started with, for another that starts as it did, or goes on from where it stands."""
     again, fork_of = request.GET.get("again", ""), request.GET.get("fork_of", "")
     first = Run.objects.filter(session_id=again or fork_of).select_related("ordered_with")

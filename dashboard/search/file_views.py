@@ -20,7 +20,7 @@ from coordinator.sessions import titles
 from coordinator.sessions.timeline import StoredValue
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.status_facets import build_query_with
+from dashboard.lists.status_facets import query_string_with_changed_values
 from dashboard.looks import CallDisplay, build_call_display
 
 MOST_SHOWN = 20  # files that the page names, of those that are meant
@@ -60,10 +60,10 @@ def list_file_touches(request: HtmxHttpRequest) -> HttpResponse:
         "agents_by_name": find_linked_agents_of_names(session.agent_name for session in sessions),
         "titles": titles.load_session_titles(session.pk for session in sessions),
         "coming": load_indexing_progress(),
-        "older": build_query_with(request.GET, before=str(file_touches.before))
+        "older": query_string_with_changed_values(request.GET, before=str(file_touches.before))
         if file_touches.before
         else "",
-        "first": build_query_with(request.GET, before="") if before else "",
+        "first": query_string_with_changed_values(request.GET, before="") if before else "",
     }
     if wants_fragment(request):
         return render(request, "search/_touches.html", context)

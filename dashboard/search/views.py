@@ -28,8 +28,8 @@ from coordinator.sessions.timeline.reading import CATEGORIES
 from dashboard.frame.days import DayRange
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.status_facets import build_query_with
-from dashboard.looks.milestones import describe_milestone
+from dashboard.lists.status_facets import query_string_with_changed_values
+from dashboard.looks.milestones import milestone_icon_text_and_tone
 
 KINDS = (("message", "Messages"), ("pre_tool", "Inputs"), ("post_tool", "Outputs"))
 OF_FILE = "file:"  # before a path: what was done to that file
@@ -49,21 +49,23 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
     groups = group_hits_by_session(question, events.hits, is_all=not before and events.before is None)
     context: dict[str, Any] = {
         "question": question,
-        "milestones": find_hit_milestones(events.hits),
+        "milestones": milestone_labels_by_hit_event(events.hits),
         "titles": titles.load_session_titles(
             [*(hit.event.session_id for hit in events.hits), question.session_id]
         ),
         "asked": bool(question.search_terms),
         "beyond": count_events_with_unindexed_text(question) if question.search_terms else 0,
         "most_beyond": MOST_BEYOND,
-        "deeper": build_query_with(request.GET, deeper="1", before=""),
-        "not_deeper": build_query_with(request.GET, deeper="", before=""),
+        "deeper": query_string_with_changed_values(request.GET, deeper="1", before=""),
+        "not_deeper": query_string_with_changed_values(request.GET, deeper="", before=""),
         "coming": load_indexing_progress(),
         "groups": groups,
         "agents_by_name": find_linked_agents_of_names(group.session.agent_name for group in groups),
         "looked_until": events.looked_until,
-        "older": build_query_with(request.GET, before=str(events.before)) if events.before else "",
-        "first": build_query_with(request.GET, before="") if before else "",
+        "older": query_string_with_changed_values(request.GET, before=str(events.before))
+        if events.before
+        else "",
+        "first": query_string_with_changed_values(request.GET, before="") if before else "",
     }
     if wants_fragment(request):
         return render(request, "search/_hits.html", context)
@@ -71,12 +73,12 @@ def search_sessions(request: HtmxHttpRequest) -> HttpResponse:
         "agents": list_agent_filter_choices(question.agent),
         "kinds": KINDS,
         "days": DayRange.from_query(request.GET),
-        "filter_count": count_used_fields(request.GET),
+        "filter_count": count_filled_search_fields(request.GET),
     }
     return render(request, "search/search.html", context)
 
 
-def find_hit_milestones(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, str]]:
+def milestone_labels_by_hit_event(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, str]]:
     """Return the looks of those hits that are no call and no message, as the timeline has them, by the event's id."""
     rows = {*CATEGORIES["messages"], *CATEGORIES["calls"]}
     points: dict[str, list[int]] = {}
@@ -84,13 +86,13 @@ def find_hit_milestones(hits: Sequence[EventHit]) -> dict[int, tuple[str, str, s
         if hit.event.event_type not in rows:
             points.setdefault(hit.event.session_id, []).append(hit.event.pk)
     return {
-        event.id: describe_milestone(event)
+        event.id: milestone_icon_text_and_tone(event)
         for session_id, ids in points.items()
         for event in SessionTimeline(session_id).read_events_by_id(ids)
     }
 
 
-def count_used_fields(data: QueryDict) -> int:
+def count_filled_search_fields(data: QueryDict) -> int:
     """Return how many of the fields are in use that stand behind one button on a phone."""
     return sum(bool(data.get(name)) for name in ("kind", "tool", "agent", "since", "until"))
 

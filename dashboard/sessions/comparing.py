@@ -20,7 +20,7 @@ from coordinator.sessions.timeline.spans import load_session_spans
 from coordinator.usage import reading as usage
 from coordinator.usage.reading import TokenUsage
 from dashboard.sessions.summary import SessionSummary, build_session_summary
-from dashboard.timeline.time_use import TimePart, sum_up_time
+from dashboard.timeline.time_use import TimePart, divide_time_by_activity
 
 MOST_CANDIDATES = 12
 MOST_FILES = 200
@@ -68,12 +68,12 @@ def load_compared_session(session: Session, title: str, now: datetime) -> Compar
         usage.sum_token_usages(by_model) if by_model else TokenUsage(),
         list(by_model),
         timedelta(microseconds=max((end_us or began_us) - began_us, 0)),
-        sum_up_time(loaded.spans, loaded.from_us, loaded.to_us) if loaded else [],
+        divide_time_by_activity(loaded.spans, loaded.from_us, loaded.to_us) if loaded else [],
         [path for path, _ in load_session_file_counts(session.pk, writers)],
     )
 
 
-def build_comparison(first: ComparedSession, second: ComparedSession) -> dict[str, Any]:
+def build_session_comparison_context(first: ComparedSession, second: ComparedSession) -> dict[str, Any]:
     """Return what `sessions/compare.html` draws of two sessions."""
     tools = [dict(one.counts.tools) for one in (first, second)]
     names = sorted(
@@ -81,7 +81,7 @@ def build_comparison(first: ComparedSession, second: ComparedSession) -> dict[st
     )
     return {
         "facts": [
-            compare_lengths("Took", first.length, second.length),
+            compare_durations("Took", first.length, second.length),
             compare_numbers("Calls", first.counts.call_count, second.counts.call_count),
             compare_numbers(
                 "Messages", first.counts.categories["messages"], second.counts.categories["messages"]
@@ -97,12 +97,14 @@ def build_comparison(first: ComparedSession, second: ComparedSession) -> dict[st
             compare_numbers(
                 "Requests to people", first.summary.waits.requests, second.summary.waits.requests
             ),
-            compare_lengths("Waited for people", first.summary.waits.total, second.summary.waits.total),
-            compare_numbers("Files changed", count_files(first), count_files(second)),
-            compare_words("Agent", first.session.agent_name, second.session.agent_name),
-            compare_words("Models", ", ".join(first.models), ", ".join(second.models)),
-            compare_words("Host", first.session.hostname, second.session.hostname),
-            compare_words("Directory", first.session.project_dir, second.session.project_dir),
+            compare_durations("Waited for people", first.summary.waits.total, second.summary.waits.total),
+            compare_numbers(
+                "Files changed", count_files_changed_in_session(first), count_files_changed_in_session(second)
+            ),
+            compare_text_values("Agent", first.session.agent_name, second.session.agent_name),
+            compare_text_values("Models", ", ".join(first.models), ", ".join(second.models)),
+            compare_text_values("Host", first.session.hostname, second.session.hostname),
+            compare_text_values("Directory", first.session.project_dir, second.session.project_dir),
         ],
         "tools": [
             compare_numbers(name, tools[0].get(name, 0), tools[1].get(name, 0)) for name in names[:MOST_FILES]
@@ -111,7 +113,7 @@ def build_comparison(first: ComparedSession, second: ComparedSession) -> dict[st
     }
 
 
-def count_files(compared: ComparedSession) -> int:
+def count_files_changed_in_session(compared: ComparedSession) -> int:
     return compared.summary.changes.files if compared.summary.changes else 0
 
 
@@ -119,13 +121,13 @@ def compare_numbers(label: str, first: int, second: int) -> ComparedFact:
     return ComparedFact(label, f"{first:,}", f"{second:,}", describe_change(first, second))
 
 
-def compare_lengths(label: str, first: timedelta, second: timedelta) -> ComparedFact:
+def compare_durations(label: str, first: timedelta, second: timedelta) -> ComparedFact:
     change = describe_change(first.total_seconds(), second.total_seconds())
     lengths = [format_duration(length) if length else "none" for length in (first, second)]
     return ComparedFact(label, lengths[0], lengths[1], change)
 
 
-def compare_words(label: str, first: str | None, second: str | None) -> ComparedFact:
+def compare_text_values(label: str, first: str | None, second: str | None) -> ComparedFact:
     return ComparedFact(
         label, first or "unknown", second or "unknown", "another" if (first or "") != (second or "") else ""
     )

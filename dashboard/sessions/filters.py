@@ -15,7 +15,7 @@ from coordinator.models.agent_names import expand_agent_name
 from coordinator.models.permissions import RequestStatus
 from coordinator.search import files
 from dashboard.frame.days import DayRangeFilter
-from dashboard.sessions.tables import session_duration
+from dashboard.sessions.tables import session_duration_sql_expression
 
 Rows = QuerySet[Session]
 FIELDS = ("agent", "host", "since", "until")
@@ -76,13 +76,13 @@ class SessionFilter(DayRangeFilter):
         return self.folded_filter_count + sum(bool(data.get(name)) for name in FIELDS)
 
     @property
-    def lists_trees(self) -> bool:
+    def lists_sessions_as_trees(self) -> bool:
         """Say whether sessions are listed with their children folded into them, and not by what a filter finds."""
         data: QueryDict = self.data
         return not any(data.get(name) for name in self.filters if name != "archived")
 
     @property
-    def lists_archive(self) -> bool:
+    def lists_archived_sessions(self) -> bool:
         """Say whether archived sessions are asked for, and no others."""
         return bool(self.data.get("archived") == "true")
 
@@ -95,10 +95,12 @@ class SessionFilter(DayRangeFilter):
     @property
     def qs(self) -> Rows:
         rows: Rows = super().qs
-        if self.lists_archive:
+        if self.lists_archived_sessions:
             rows = rows.filter(archived__isnull=False)
-            return rows.filter(parent_session__archived__isnull=True) if self.lists_trees else rows
-        if self.lists_trees:
+            return (
+                rows.filter(parent_session__archived__isnull=True) if self.lists_sessions_as_trees else rows
+            )
+        if self.lists_sessions_as_trees:
             rows = rows.filter(parent_session__isnull=True)
         return rows if self.data.get("parent") else rows.filter(archived__isnull=True)
 
@@ -114,7 +116,7 @@ class SessionFilter(DayRangeFilter):
 
     def with_minutes(self, rows: Rows, _name: str, minutes: Decimal) -> Rows:
         least_us = min(max(int(minutes * 60_000_000), 0), LARGEST)
-        return rows.annotate(duration_us=session_duration()).filter(duration_us__gte=least_us)
+        return rows.annotate(duration_us=session_duration_sql_expression()).filter(duration_us__gte=least_us)
 
     def with_words(self, rows: Rows, _name: str, text: str) -> Rows:
         """Keep sessions that hold every word in their title or one of their columns."""

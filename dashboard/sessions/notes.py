@@ -36,7 +36,7 @@ def build_notes_context(session: Session) -> dict[str, Any]:
     """Return what `sessions/_notes_now.html` draws."""
     return {
         "session": session,
-        "notes": [build_shown_note(note, session) for note in notes.load_newest_notes(session.pk)],
+        "notes": [build_note_display(note, session) for note in notes.load_newest_notes(session.pk)],
     }
 
 
@@ -53,7 +53,7 @@ def describe_note_delivery(session: Session, *, driven: bool) -> tuple[str, bool
     return ONLY_BY_GATEWAY.format(AGENT_TITLES.get(profile, "This agent")), True
 
 
-def build_shown_note(note: Note, session: Session) -> NoteDisplay:
+def build_note_display(note: Note, session: Session) -> NoteDisplay:
     text = mask_secrets(note.text)
     if note.given_at is not None:
         return NoteDisplay(note, text, "delivered")

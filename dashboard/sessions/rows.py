@@ -41,7 +41,7 @@ class SessionRow:
     is_pinned: bool = False  # by whoever looks; the stream, which draws for everybody, does not know
 
     @property
-    def shown_state(self) -> str:
+    def status_or_idle(self) -> str:
         """Its status, or `idle` if it has been silent."""
         return inactivity.IDLE if self.is_idle else self.session.status
 
@@ -79,7 +79,7 @@ def load_session_rows(
     ]
 
 
-def row_fragments(change: FeedChange) -> Sequence[PageFragment]:
+def build_session_row_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return a changed session's row, for every list that shows it. New ones are counted by the page, not put in."""
     if change.op != "update":
         return []
@@ -93,7 +93,7 @@ def row_fragments(change: FeedChange) -> Sequence[PageFragment]:
     ]
 
 
-def waiting_fragments(change: FeedChange) -> Sequence[PageFragment]:
+def build_waiting_request_count_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return how many requests of a session wait, for every place that says so, after one of them has changed."""
     if not (change.key.isascii() and change.key.isdecimal() and len(change.key) < DIGITS_OF_AN_ID):
         return []  # a vote or an assignment, which names its request by `request_id`: as many wait as before
@@ -126,7 +126,7 @@ VIEW = LiveView(
 )
 
 
-def title_fragments(change: FeedChange) -> Sequence[PageFragment]:
+def build_session_title_fragments(change: FeedChange) -> Sequence[PageFragment]:
     """Return a session's title as it is now, for every place that names the session."""
     title = titles.load_session_title(change.key)
     return [

@@ -28,14 +28,14 @@ ORDERS = (
 )
 
 
-def session_duration() -> Combinable:
+def session_duration_sql_expression() -> Combinable:
     """Return SQL for how long a session has taken, in microseconds: to its last event, or to now while it is live."""
     now_us = Value(instants.to_microseconds(timezone.now()), output_field=BigIntegerField())
     end = Case(When(status__in=LIVE, then=now_us), default=F("figures__ended_us"))
     return end - F("figures__began_us")
 
 
-def order_by_figure(rows: Rows, figure: Any, *, is_descending: bool) -> tuple[Rows, bool]:
+def sort_sessions_by_figure(rows: Rows, figure: Any, *, is_descending: bool) -> tuple[Rows, bool]:
     """Sort by a figure, the newest first where it is equal; sessions without it come last either way."""
     order = figure.desc(nulls_last=True) if is_descending else figure.asc(nulls_last=True)
     return rows.order_by(order, "-created_at", "-session_id"), True
@@ -81,23 +81,23 @@ class SessionTable(tables.Table):  # type: ignore[misc] # the library has no typ
 
     def order_person(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
         """Sort by who started the session."""
-        return order_by_figure(rows, F("figures__person"), is_descending=is_descending)
+        return sort_sessions_by_figure(rows, F("figures__person"), is_descending=is_descending)
 
     def order_took(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
         """Sort by how long the session has taken."""
-        return order_by_figure(rows, session_duration(), is_descending=is_descending)
+        return sort_sessions_by_figure(rows, session_duration_sql_expression(), is_descending=is_descending)
 
     def order_cost(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
         """Sort by cost, as far as prices are known."""
-        return order_by_figure(rows, F("figures__cost"), is_descending=is_descending)
+        return sort_sessions_by_figure(rows, F("figures__cost"), is_descending=is_descending)
 
     def order_tokens(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
         """Sort by tokens."""
-        return order_by_figure(rows, F("figures__tokens"), is_descending=is_descending)
+        return sort_sessions_by_figure(rows, F("figures__tokens"), is_descending=is_descending)
 
     def order_files(self, rows: Rows, is_descending: bool) -> tuple[Rows, bool]:
         """Sort by the number of files that the session changed."""
-        return order_by_figure(rows, F("figures__files_changed"), is_descending=is_descending)
+        return sort_sessions_by_figure(rows, F("figures__files_changed"), is_descending=is_descending)
 
 
 COLUMN_LABELS: dict[str, str] = {

@@ -46,7 +46,9 @@ def reveal(text: object) -> SafeString:
     Letters that look like others are marked and named. Masks of secrets are drawn with the first eight of their digits.
     """
     escaped = str(escape(shorten_mask_digests(str(text))))
-    return SafeString(UNUSUAL.sub(lambda match: draw_invisible_character(match[0]), mark_lookalikes(escaped)))
+    return SafeString(
+        UNUSUAL.sub(lambda match: draw_invisible_character(match[0]), highlight_lookalike_letters(escaped))
+    )
 
 
 @register.simple_tag
@@ -57,17 +59,17 @@ def requester_link(member: CardMember | RequestLine) -> SafeString:
     return agent_link(member.requester_name, member.agent)
 
 
-def mark_lookalikes(escaped: str) -> str:
+def highlight_lookalike_letters(escaped: str) -> str:
     """Mark letters that look like others; entities are of ASCII, so no text becomes markup."""
     pieces, last = [], 0
     for position in find_lookalike_character_positions(escaped):
-        pieces += [escaped[last:position], draw_lookalike(escaped[position])]
+        pieces += [escaped[last:position], render_lookalike_letter(escaped[position])]
         last = position + 1
     return "".join([*pieces, escaped[last:]])
 
 
 @lru_cache(maxsize=4096)
-def draw_lookalike(char: str) -> str:
+def render_lookalike_letter(char: str) -> str:
     name, code = unicode_character_name(char), f"U+{ord(char):04X}"
     return format_html(
         '<span class="lookalike" title="{}" data-code="{}">{}<span class="visually-hidden"> ({}) </span></span>',
@@ -81,13 +83,13 @@ def draw_lookalike(char: str) -> str:
 @register.filter
 def reveal_part(part: DisplayPart) -> SafeString:
     """Draw a part's text as `reveal` does, with the pieces marked that a person should see first."""
-    return reveal_marked_text(part.value, part.spans)
+    return reveal_text_and_highlight_spans(part.value, part.spans)
 
 
 @register.filter
 def reveal_excerpt(excerpt: Excerpt) -> SafeString:
     """Draw a marked line of a long call as `reveal` does."""
-    return reveal_marked_text(excerpt.text, excerpt.spans)
+    return reveal_text_and_highlight_spans(excerpt.text, excerpt.spans)
 
 
 @register.filter
@@ -98,7 +100,7 @@ def reveal_markdown(text: str) -> SafeString:
     return markdown.render_markdown(shorten_mask_digests(text))
 
 
-def reveal_marked_text(text: str, spans: Spans) -> SafeString:
+def reveal_text_and_highlight_spans(text: str, spans: Spans) -> SafeString:
     """Draw a text as `reveal` does, with these pieces of it marked."""
     pieces, last = [], 0
     for start, end in spans:
@@ -128,14 +130,16 @@ def card_tools(context: Context, card: Any) -> SafeString:
         if card.can_create_rule
         else ""
     )
-    values = (context.get("csrf_token", ""), card.key, card.all_request_ids, lasting)
+    values = (context.get("csrf_token", ""), card.key, card.waiting_request_ids_as_json, lasting)
     filled = dict(zip(PLACES, map(escape, values), strict=True))
-    drawn = render_card_tools(bool(member.snoozed_until), bool(member.assigned_to), bool(lasting))
+    drawn = render_triage_tools_template(
+        bool(member.snoozed_until), bool(member.assignee_name), bool(lasting)
+    )
     return SafeString(_PLACE.sub(lambda match: filled[match[0]], drawn))
 
 
 @lru_cache(maxsize=8)
-def render_card_tools(snoozed: bool, assigned: bool, lasting: bool) -> str:
+def render_triage_tools_template(snoozed: bool, assigned: bool, lasting: bool) -> str:
     token, key, chosen, link = PLACES
     template_context = {"csrf_token": token, "key": key, "chosen": chosen, "lasting": link if lasting else ""}
     return render_to_string(
@@ -151,12 +155,12 @@ def card_words(card: Any, validities: Sequence[tuple[str, str]]) -> SafeString:
         for validity in validities
         if validity[0] != Validity.UNTIL_REVOKED or card.can_approve_until_revoked
     )
-    drawn = render_decision_fields(tuple(card.offered_scopes), offered, card.is_access_request)
+    drawn = render_approval_options_template(tuple(card.offered_scopes), offered, card.is_access_request)
     return SafeString(drawn.replace(PLACES[1], escape(card.key)))
 
 
 @lru_cache(maxsize=64)
-def render_decision_fields(
+def render_approval_options_template(
     scopes: tuple[tuple[str, str], ...], validities: tuple[tuple[str, str], ...], gives_access: bool
 ) -> str:
     template_context = {

@@ -229,7 +229,7 @@ def diff_class(sign: str) -> str:
 
 
 @register.filter(name="without_secrets")
-def without_secrets_of(text: str | None) -> str:
+def mask_secrets_in_text(text: str | None) -> str:
     """Return a text that is stored as somebody else needs it, as it may be shown: its secrets masked."""
     return shorten_mask_digests(mask_secrets(text or ""))
 

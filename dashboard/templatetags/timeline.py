@@ -7,7 +7,7 @@ from django.utils.html import conditional_escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboard.looks import DisplayPart
-from dashboard.templatetags.approvals import reveal_marked_text
+from dashboard.templatetags.approvals import reveal_text_and_highlight_spans
 from dashboard.text import markdown
 from dashboard.text.terminal import TerminalSpan
 
@@ -46,7 +46,11 @@ def as_markdown(part: DisplayPart) -> SafeString:
 @register.simple_tag
 def part_text(part: DisplayPart, text: str) -> SafeString:
     """Draw a text of a part: exactly, for whoever judges it, or as it stands."""
-    return reveal_marked_text(text, part.line_spans.get(text, ())) if part.exact else conditional_escape(text)
+    return (
+        reveal_text_and_highlight_spans(text, part.line_spans.get(text, ()))
+        if part.exact
+        else conditional_escape(text)
+    )
 
 
 @register.filter

@@ -11,8 +11,8 @@ from django.utils import timezone
 from coordinator.models import Agent, Session, UsageDay
 from coordinator.models.agent_names import list_agent_names
 from dashboard.frame.days import find_zone_by_name
-from dashboard.usage.activity import build_activity_context, build_agent_week, describe_duration_bound
-from dashboard.usage.charts import build_small_chart
+from dashboard.usage.activity import build_activity_context, build_agent_week_context, describe_duration_bound
+from dashboard.usage.charts import build_small_usage_chart
 
 register = Library()
 
@@ -20,7 +20,7 @@ register = Library()
 @register.inclusion_tag("usage/_small_chart.html")
 def usage_chart() -> dict[str, Any]:
     """Draw what all agents used in the last days."""
-    return build_small_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
+    return build_small_usage_chart(UsageDay.objects.all(), timezone.now()) | {"by": "model"}
 
 
 @register.inclusion_tag("usage/_activity.html")
@@ -33,7 +33,7 @@ def activity_chart() -> dict[str, Any]:
 def agent_week(context: Context, agent: Agent) -> dict[str, Any]:
     """Draw an agent's calls of the last seven days, by hour and by tool, in the zone that the page is asked for in."""
     zone = find_zone_by_name(context["request"].GET.get("zone", "")) or settings.LOCAL_ZONE
-    return build_agent_week(list_agent_names(agent.pk), timezone.now(), zone) | {"agent": agent}
+    return build_agent_week_context(list_agent_names(agent.pk), timezone.now(), zone) | {"agent": agent}
 
 
 @register.filter
@@ -47,4 +47,4 @@ def agent_usage_chart(agent: Agent) -> dict[str, Any]:
     """Draw what an agent's sessions used in the last days."""
     sessions = Session.objects.filter(agent_name__in=list_agent_names(agent.pk)).values("pk")
     days = UsageDay.objects.filter(session_id__in=sessions)
-    return build_small_chart(days, timezone.now()) | {"by": "agent"}
+    return build_small_usage_chart(days, timezone.now()) | {"by": "agent"}

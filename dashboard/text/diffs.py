@@ -15,7 +15,7 @@ Opcode = tuple[str, int, int, int, int]
 Marked = tuple[str, str]  # ` `, `-`, `+` or `@`, and a line
 
 
-def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
+def compute_line_diff_opcodes(before: Sequence[str], after: Sequence[str]) -> list[Opcode] | None:
     """Return difflib's opcodes, or None where the texts are too large, or too much alike, to be compared."""
     if before == after:
         return [("equal", 0, len(before), 0, len(after))] if before else []
@@ -32,10 +32,10 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Opcode] |
     return [(str(code[0]), *map(int, code[1:])) for code in json.loads(codes or b"[]")]  # type: ignore[misc]
 
 
-def mark_all_lines(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
+def diff_with_all_lines(before: Sequence[str], after: Sequence[str]) -> list[Marked] | None:
     """Return all lines of both texts with what became of them, or None where they are not compared."""
-    codes = compare_lines(before, after)
-    return None if codes is None else list(walk_marked_lines(codes, before, after))
+    codes = compute_line_diff_opcodes(before, after)
+    return None if codes is None else list(iterate_diff_lines_of_opcodes(codes, before, after))
 
 
 def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Marked]:
@@ -43,7 +43,7 @@ def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Mar
 
     Texts that are not compared are yielded whole: all that went, then all that came.
     """
-    codes = compare_lines(before, after)
+    codes = compute_line_diff_opcodes(before, after)
     if codes is None:
         codes = [("replace", 0, len(before), 0, len(after))]
     matcher = difflib.SequenceMatcher(None, "", "")
@@ -51,10 +51,10 @@ def walk_diff_hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Mar
     for number, group in enumerate(matcher.get_grouped_opcodes(3) if codes else ()):
         if number:
             yield "@", "…"
-        yield from walk_marked_lines(group, before, after)
+        yield from iterate_diff_lines_of_opcodes(group, before, after)
 
 
-def walk_marked_lines(
+def iterate_diff_lines_of_opcodes(
     codes: Sequence[Opcode], before: Sequence[str], after: Sequence[str]
 ) -> Iterator[Marked]:
     for step, start, end, other_start, other_end in codes:

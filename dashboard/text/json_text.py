@@ -62,25 +62,27 @@ class BoundedCopy:
         if not isinstance(value, dict | list) or not value:
             return value
         if depth >= DEEPEST:
-            return self.replace_too_deep()
+            return self.placeholder_for_too_deep_value()
         if isinstance(value, list):
-            return [self.copy_value(inner, depth + 1) for inner in value if self.has_room_left()]
+            return [self.copy_value(inner, depth + 1) for inner in value if self.can_copy_more_values()]
         return {
-            key: self.copy_field(key, inner, depth) for key, inner in value.items() if self.has_room_left()
+            key: self.copy_object_field(key, inner, depth)
+            for key, inner in value.items()
+            if self.can_copy_more_values()
         }
 
-    def replace_too_deep(self) -> str:
+    def placeholder_for_too_deep_value(self) -> str:
         if not self.cut:
             raise ValueTooLarge
         return TOO_DEEP
 
-    def has_room_left(self) -> bool:
+    def can_copy_more_values(self) -> bool:
         if self.left > 0 or not self.cut:
             return True
         self.left = -1
         return False
 
-    def copy_field(self, key: Any, inner: Any, depth: int) -> Any:
+    def copy_object_field(self, key: Any, inner: Any, depth: int) -> Any:
         if self.shorten_base64 and is_long_base64(key, inner):
             self.left -= 1
             return describe_text_size(inner)

@@ -33,8 +33,8 @@ def render_markdown(text: str) -> RenderedHtml:
     return RenderedHtml((body or b"").decode())
 
 
-def render_document(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
-    """Return a page of the documentation as HTML; `run_document_job` says what the facts are."""
+def render_documentation_page(text: str, *, base: str, pages: str, scheme: str) -> RenderedHtml:
+    """Return a page of the documentation as HTML; `run_documentation_page_job` says what the facts are."""
     try:
         body = answers.render_in_sandbox(
             "document", encode_for_sandbox(text), base=base, pages=pages, scheme=scheme

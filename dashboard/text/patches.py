@@ -64,10 +64,14 @@ def find_diff_path(head: list[str]) -> str:
     for word in ("+++ ", "--- "):
         if paths_by_mark.get(word, "/dev/null") != "/dev/null":
             return paths_by_mark[word][2:]
-    return find_repeated_path(head[0].removeprefix(BEGINS)) if head and head[0].startswith(BEGINS) else ""
+    return (
+        path_repeated_in_diff_head(head[0].removeprefix(BEGINS))
+        if head and head[0].startswith(BEGINS)
+        else ""
+    )
 
 
-def find_repeated_path(text: str) -> str:
+def path_repeated_in_diff_head(text: str) -> str:
     """Return the path in `a/PATH b/PATH`."""
     before, after = text[: len(text) // 2], text[len(text) // 2 + 1 :]
     before, after = unquote_git_path(before), unquote_git_path(after)

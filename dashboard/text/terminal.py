@@ -90,7 +90,7 @@ class TerminalScreen:
         line[self.column : self.column + len(text)] = [(character, self.style) for character in text]
         self.column += len(text)
 
-    def obey_control(self, control: str) -> None:
+    def execute_control_character(self, control: str) -> None:
         if control == "\n":
             self.row, self.column = self.row + 1, 0
             if self.row == len(self.lines):
@@ -102,7 +102,7 @@ class TerminalScreen:
         elif control == "\t":
             self.write_text(" " * (8 - self.column % 8))
 
-    def obey_sequence(self, final: str, parameters: str) -> None:
+    def execute_escape_sequence(self, final: str, parameters: str) -> None:
         if parameters[:1] in ("?", "<", "=", ">"):
             return  # modes, which show nothing
         numbers = [int(number[:5]) if number.isdecimal() else 0 for number in re.split("[;:]", parameters)]
@@ -154,7 +154,7 @@ def shows_terminal_codes(text: str) -> bool:
     return SHOWS_CODES.search(text) is not None
 
 
-def draw_terminal_text(text: str) -> TerminalScreen:
+def render_text_to_terminal_screen(text: str) -> TerminalScreen:
     """Return the screen after the text was written; of a longer one than MAX_CHARACTERS, its end."""
     screen = TerminalScreen(is_full=len(text) > MAX_CHARACTERS)
     text = text[-MAX_CHARACTERS:]
@@ -163,15 +163,15 @@ def draw_terminal_text(text: str) -> TerminalScreen:
         if kind == "text":
             screen.write_text(token["text"])
         elif kind == "final":
-            screen.obey_sequence(token["final"], token["parameters"])
+            screen.execute_escape_sequence(token["final"], token["parameters"])
         elif kind == "link":
-            screen.style = replace(screen.style, link=safe_link(token["link"]))
+            screen.style = replace(screen.style, link=web_address_or_empty(token["link"]))
         elif kind == "control":
-            screen.obey_control(token["control"])
+            screen.execute_control_character(token["control"])
     return screen
 
 
-def safe_link(address: str) -> str:
+def web_address_or_empty(address: str) -> str:
     """Return an address that a page may link to; empty for any other."""
     is_web = address.startswith(("https://", "http://")) and not any(map(str.isspace, address))
     return address if is_web else ""
@@ -191,21 +191,21 @@ def apply_style_codes(style: TerminalStyle, codes: list[int]) -> TerminalStyle:
         elif code == 49:
             style = replace(style, background="")
         elif code == 38:
-            style = replace(style, foreground=read_shade(remaining))
+            style = replace(style, foreground=nearest_colour_of_sgr_shade(remaining))
         elif code == 48:
-            style = replace(style, background=read_shade(remaining))
+            style = replace(style, background=nearest_colour_of_sgr_shade(remaining))
         elif 30 <= code <= 37 or 90 <= code <= 97:
-            style = replace(style, foreground=basic_colour(code))
+            style = replace(style, foreground=colour_name_of_sgr_code(code))
         elif 40 <= code <= 47 or 100 <= code <= 107:
-            style = replace(style, background=basic_colour(code - 10))
+            style = replace(style, background=colour_name_of_sgr_code(code - 10))
     return style
 
 
-def basic_colour(code: int) -> str:
+def colour_name_of_sgr_code(code: int) -> str:
     return COLOURS[code - 30] if code < 90 else f"bright-{COLOURS[code - 90]}"
 
 
-def read_shade(codes: Iterator[int]) -> str:
+def nearest_colour_of_sgr_shade(codes: Iterator[int]) -> str:
     """Return the nearest of the sixteen colours to a shade: `5;N` of 256, or `2;R;G;B`."""
     kind = next(codes, 0)
     if kind == 2:
@@ -213,7 +213,7 @@ def read_shade(codes: Iterator[int]) -> str:
         return nearest_colour(red, green, blue)
     number = min(next(codes, 0), 255) if kind == 5 else 7
     if number < 16:
-        return basic_colour(30 + number if number < 8 else 82 + number)
+        return colour_name_of_sgr_code(30 + number if number < 8 else 82 + number)
     if number >= 232:
         grey = 8 + 10 * (number - 232)
         return nearest_colour(grey, grey, grey)

@@ -24,8 +24,8 @@ def render_session_markdown(session: Session) -> Iterator[str]:
     started_at = session_start_microseconds(session)
     for row in walk_session_rows(session):
         for timeline_row in prepare_timeline_rows([row], session, started_at):
-            with allowance.share_in_block():
-                text = render_markdown_row(row, timeline_row)
+            with allowance.share_allowance_in_block():
+                text = timeline_row_as_markdown(row, timeline_row)
             yield "\n" + text
 
 
@@ -44,7 +44,7 @@ def generate_session_facts(session: Session) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def render_markdown_row(row: TimelineRow, row_display: TimelineRowDisplay) -> str:
+def timeline_row_as_markdown(row: TimelineRow, row_display: TimelineRowDisplay) -> str:
     when = f"`{row_display.time_offset}` " if row_display.time_offset else ""
     if isinstance(row, CallRow):
         took = f", {format_duration(row.duration_ms / 1000)}" if row.duration_ms is not None else ""
@@ -52,7 +52,7 @@ def render_markdown_row(row: TimelineRow, row_display: TimelineRowDisplay) -> st
             f" {join_into_one_line(row_display.call_display.title)}" if row_display.call_display.title else ""
         )
         parts = "".join(
-            render_markdown_part(part)
+            display_part_as_markdown(part)
             for part in (*row_display.call_display.inputs, *row_display.call_display.outputs)
         )
         return f"### {when}{row_display.call_display.name}{title} ({row.call_state}{took})\n{parts}"
@@ -68,19 +68,19 @@ def render_markdown_row(row: TimelineRow, row_display: TimelineRowDisplay) -> st
             f" {child.status}\n"
         )
     if row.row_type == "message":
-        body = "".join(render_markdown_block(block) for block in row_display.blocks)
+        body = "".join(message_block_as_markdown(block) for block in row_display.blocks)
         change = f"*{row_display.model_change}*\n\n" if row_display.model_change else ""
         return f"## {when}{row_display.speaker_role.capitalize()}\n\n{change}{body}"
     return f"*{when}{row_display.milestone_display[1]}*\n"
 
 
-def render_markdown_block(block: MessageBlock) -> str:
+def message_block_as_markdown(block: MessageBlock) -> str:
     if block.text is not None:
         return f"{block.text.strip()}\n\n"
-    return render_markdown_part(block.part) if block.part else ""
+    return display_part_as_markdown(block.part) if block.part else ""
 
 
-def render_markdown_part(part: DisplayPart) -> str:
+def display_part_as_markdown(part: DisplayPart) -> str:
     label = f"\n{part.label}:\n" if part.label else "\n"
     if part.kind == "facts":
         return label + "".join(f"- {name}: {join_into_one_line(str(value))}\n" for name, value in part.value)

@@ -112,7 +112,7 @@ def build_minimap(
             )
         )
         x += width
-    left_edge, right = compute_frame(slices, frame)
+    left_edge, right = minimap_frame_percent_range(slices, frame)
     return Minimap(
         slices, round(left_edge, 2), round(right - left_edge, 2), any(slot.asked for slot in slots)
     )
@@ -133,7 +133,9 @@ def format_counted_noun(number: int, singular: str, many: str = "") -> str:
     return f"{number:,} {singular if number == 1 else many or f'{singular}s'}"
 
 
-def compute_frame(slices: Sequence[MinimapSlice], frame: tuple[int, int] | None) -> tuple[float, float]:
+def minimap_frame_percent_range(
+    slices: Sequence[MinimapSlice], frame: tuple[int, int] | None
+) -> tuple[float, float]:
     """Return where the frame begins and ends, in percent."""
     if frame is None:
         return 0.0, 0.0

@@ -65,7 +65,7 @@ class TimelineQuery:
         """Say whether the reader asked for no place, so that a running session's end is followed."""
         return not (self.after or self.before or self.at or self.event_id is not None or self.edge == "start")
 
-    def build_query_filters(self, search_result: IndexWalkResult | None) -> TimelineFilters:
+    def build_event_filters_of_query(self, search_result: IndexWalkResult | None) -> TimelineFilters:
         """Return the timeline's filters; `search_result` is what the search for `text` found."""
         ids = None if search_result is None else tuple(search_result.ids)
         return TimelineFilters(categories=self.categories, tool=self.tool, errors=self.errors, found_ids=ids)
@@ -143,7 +143,9 @@ def parse_instant_position(text: str) -> EventPosition | None:
 def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: bool) -> EventWindow:
     """Return the window that the query asks for; a running session (`live`) is read from its end."""
     position = query.at or (
-        find_reading_position(query.event_id, query, timeline) if query.event_id is not None else None
+        find_position_that_shows_event(query.event_id, query, timeline)
+        if query.event_id is not None
+        else None
     )
     if position is not None:
         return timeline.read_events_around(position, WINDOW)
@@ -156,7 +158,7 @@ def load_query_window(query: TimelineQuery, timeline: SessionTimeline, *, live: 
     return timeline.read_first_events(WINDOW)
 
 
-def find_reading_position(
+def find_position_that_shows_event(
     event_id: int, query: TimelineQuery, timeline: SessionTimeline
 ) -> EventPosition | None:
     """Return where an event is read: with its call, unless a filter shows results on their own."""

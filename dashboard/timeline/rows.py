@@ -31,7 +31,7 @@ from coordinator.sessions.timeline import (
     TimelineRow,
 )
 from dashboard.looks import CallDisplay, DisplayPart, build_call_display
-from dashboard.looks.milestones import describe_milestone, has_milestone_wording
+from dashboard.looks.milestones import has_label_for_milestone_type, milestone_icon_text_and_tone
 from dashboard.looks.parts import (
     MOST_FACTS,
     build_json_part,
@@ -143,13 +143,13 @@ class TimelineRowDisplay:
     def call_display(self) -> CallDisplay:
         assert isinstance(self.row, CallRow)
         half, end = self.row.event_with_tool_name_and_input, self.row.end
-        tool_input = end.tool_input if end and self.was_edited else half.tool_input
+        tool_input = end.tool_input if end and self.was_call_input_edited else half.tool_input
         return build_call_display(
             half.tool_name, tool_input, end.tool_output if end else None, end.error if end else None
         )
 
     @property
-    def was_edited(self) -> bool:
+    def was_call_input_edited(self) -> bool:
         """Say whether the call ran with another input than it was begun with: somebody edited it."""
         if not isinstance(self.row, CallRow) or self.row.start is None or self.row.end is None:
             return False
@@ -175,16 +175,16 @@ class TimelineRowDisplay:
         return AGENT_TITLES.get(self.event.source or "", "Its agent")
 
     @property
-    def input_id(self) -> int:
+    def input_event_id(self) -> int:
         assert isinstance(self.row, CallRow)
         return (
             self.row.end.id
-            if self.row.end and self.was_edited
+            if self.row.end and self.was_call_input_edited
             else self.row.event_with_tool_name_and_input.id
         )
 
     @property
-    def output_id(self) -> int:
+    def output_event_id(self) -> int:
         assert isinstance(self.row, CallRow)
         return (self.row.end or self.row.event_with_tool_name_and_input).id
 
@@ -235,14 +235,14 @@ class TimelineRowDisplay:
 
     @cached_property
     def milestone_display(self) -> tuple[str, str, str]:
-        return describe_milestone(self.event)
+        return milestone_icon_text_and_tone(self.event)
 
     @cached_property
     def unknown_event_parts(self) -> list[DisplayPart]:
         """What an event of a type that we do not know holds."""
         event = self.event
         event_fields: dict[str, Any] = {"tool": event.tool_name, "reason": event.reason, "error": event.error}
-        if has_milestone_wording(event):
+        if has_label_for_milestone_type(event):
             event_fields = {}
         elif self.milestone_display[1] != event.event_type:
             event_fields["event"] = event.event_type

@@ -64,7 +64,7 @@ class FoldedTimeScale:
     def percent_to_instant(self, percent: float) -> int:
         return int(convert_between(self.offsets, self.edges, percent * self.total / 100))
 
-    def list_marks(self, began_us: int) -> list[AxisMark]:
+    def list_axis_marks(self, began_us: int) -> list[AxisMark]:
         """Return the axis: round times since `began_us`, a word apart, and the folds."""
         marks: list[AxisMark] = []
         taken_positions: list[float] = []
@@ -82,7 +82,7 @@ class FoldedTimeScale:
             is_free = all(abs(x - other) >= LEAST_APART for other in taken_positions)
             if is_free and x <= 100 - LEAST_APART / 2 and self.edges[0] <= rounded_us <= self.edges[-1]:
                 taken_positions.append(x)
-                marks.append(AxisMark(round(x, 2), format_mark(rounded_us - began_us, step)))
+                marks.append(AxisMark(round(x, 2), format_axis_mark_time(rounded_us - began_us, step)))
         return sorted(marks, key=lambda mark: mark.x)
 
 
@@ -105,7 +105,7 @@ def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def format_mark(offset_us: int, step_us: int) -> str:
+def format_axis_mark_time(offset_us: int, step_us: int) -> str:
     """Return `0:04`, `12:30`, `1:02:09`, with parts of a second where the step is shorter than one."""
     minutes, seconds = divmod(offset_us / 1_000_000, 60)
     hours, minutes = divmod(int(minutes), 60)

@@ -44,7 +44,7 @@ def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple
     shorter, the session could have been. Of a call that starts an agent, what that agent did is on the path instead.
     """
     leaves = sorted(
-        (span for span in list_leaf_spans(spans) if span.to_us <= until_us),
+        (span for span in list_spans_of_calls_and_children(spans) if span.to_us <= until_us),
         key=lambda span: (span.to_us, span.length_us),
     )
     path: set[tuple[str, str]] = set()
@@ -56,7 +56,7 @@ def find_critical_path(spans: Sequence[SessionSpan], until_us: int) -> set[tuple
     return path
 
 
-def list_leaf_spans(spans: Iterable[SessionSpan]) -> list[SessionSpan]:
+def list_spans_of_calls_and_children(spans: Iterable[SessionSpan]) -> list[SessionSpan]:
     """Return calls and child sessions, without the calls during which only other agents work."""
     work = [span for span in spans if span.kind in ("call", "child")]
     begun = sorted(span.from_us for span in work if span.lane or span.kind == "child")
@@ -71,7 +71,7 @@ def list_leaf_spans(spans: Iterable[SessionSpan]) -> list[SessionSpan]:
     ]
 
 
-def sum_up_time(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[TimePart]:
+def divide_time_by_activity(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[TimePart]:
     """Return what the time from one instant to another went on. The parts add up to all of it.
 
     What waited for a person counts as that, also within a call. Time before a person's next prompt in which nothing
@@ -79,9 +79,9 @@ def sum_up_time(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[
     """
     requests = merge_spans([(span.from_us, span.to_us) for span in spans if span.kind == "wait"])
     waits = clip_stretches(requests, from_us, to_us)
-    calls = merge_spans([(span.from_us, span.to_us) for span in list_leaf_spans(spans)])
+    calls = merge_spans([(span.from_us, span.to_us) for span in list_spans_of_calls_and_children(spans)])
     busy = merge_spans([*waits, *calls])
-    idle = clip_stretches(list_prompt_waits(spans, busy), from_us, to_us)
+    idle = clip_stretches(list_idle_stretches_before_prompts(spans, busy), from_us, to_us)
     work = clip_stretches(busy, from_us, to_us)
     people_us, prompts_us, busy_us = (sum(end - start for start, end in part) for part in (waits, idle, work))
     total_us = max(to_us - from_us, 1)
@@ -100,7 +100,9 @@ def sum_up_time(spans: Sequence[SessionSpan], from_us: int, to_us: int) -> list[
     return parts
 
 
-def list_prompt_waits(spans: Sequence[SessionSpan], busy: Sequence[Stretch]) -> list[Stretch]:
+def list_idle_stretches_before_prompts(
+    spans: Sequence[SessionSpan], busy: Sequence[Stretch]
+) -> list[Stretch]:
     """Return the stretches before people's prompts in which nothing went on; before the first prompt there is none."""
     prompts = sorted(span.from_us for span in spans if span.kind == "prompt")
     said_times = sorted(span.from_us for span in spans if span.kind == "said")

@@ -48,11 +48,11 @@ def draw_timeline_updates(session_id: str, changes: Sequence[FeedChange]) -> Dra
     if any(change.topic == "drafts" and change.key == session_id for change in changes):
         changed_rows = {**(changed_rows or {}), "draft": draft.render_session_draft(session_id)}
     if any(change.topic in STEERED_BY and session_id in {change.key, change.parent} for change in changes):
-        changed_rows = {**(changed_rows or {}), "steer": render_steering(session_id)}
+        changed_rows = {**(changed_rows or {}), "steer": render_prompt_composer_updates(session_id)}
     return changed_rows
 
 
-def render_steering(session_id: str) -> str:
+def render_prompt_composer_updates(session_id: str) -> str:
     """Return the parts of the composer that change, as they stand now."""
     session = Session.objects.filter(pk=session_id).first()
     if session is None:
@@ -76,7 +76,7 @@ def draw_changed_rows(session_id: str, changes: Sequence[FeedChange]) -> Drawing
     started_at = session_start_microseconds(session)
     rows = [
         *draw_arrived_rows(arrived, session, started_at),
-        *draw_unfiltered_rows(load_request_rows(session, request_ids), session, started_at),
+        *draw_rows_without_event(load_request_rows(session, request_ids), session, started_at),
     ]
     if changed_ids:
         changed = build_arrived_rows(timeline, timeline.read_filtered_events_by_id(changed_ids), session)
@@ -142,7 +142,7 @@ def draw_arrived_rows(arrived: ArrivedRows, session: Session, began: int) -> Ite
         }
 
 
-def draw_unfiltered_rows(
+def draw_rows_without_event(
     rows: Iterable[TimelineRow], session: Session, began: int
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of what is no event: seen where nothing is filtered."""

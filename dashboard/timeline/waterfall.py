@@ -22,7 +22,7 @@ from coordinator.sessions.timeline import CallRow, SessionTimeline
 from coordinator.sessions.timeline.spans import SessionSpan, SessionSpans, load_session_spans
 from dashboard.timeline.rows import format_time_offset, prepare_timeline_rows
 from dashboard.timeline.time_scale import AxisMark, FoldedTimeScale
-from dashboard.timeline.time_use import TimePart, find_critical_path, sum_up_time
+from dashboard.timeline.time_use import TimePart, divide_time_by_activity, find_critical_path
 
 MOST_BARS = 100
 MOST_OTHER_BARS = 30
@@ -155,11 +155,11 @@ def build_waterfall(
     loaded = load_session_spans(session, now)
     if loaded is None:
         return None
-    from_us, to_us = choose_stretch(loaded, query)
+    from_us, to_us = choose_drawn_time_range(loaded, query)
     scale = build_scale(loaded.spans, from_us, to_us)
     if drag is not None:
         first, last = (scale.percent_to_instant(percent) for percent in sorted(drag))
-        from_us, to_us = choose_stretch(loaded, WaterfallQuery(first, last))
+        from_us, to_us = choose_drawn_time_range(loaded, WaterfallQuery(first, last))
         scale = build_scale(loaded.spans, from_us, to_us)
     inside = [
         span
@@ -189,8 +189,8 @@ def build_waterfall(
     }
     return Waterfall(
         lanes=BarBuilder(session, query, scale, path, began_us, from_us, to_us).build_lanes(inside, drawn),
-        marks=scale.list_marks(began_us),
-        parts=sum_up_time(loaded.spans, from_us, to_us),
+        marks=scale.list_axis_marks(began_us),
+        parts=divide_time_by_activity(loaded.spans, from_us, to_us),
         from_us=from_us,
         to_us=to_us,
         is_whole=is_whole,
@@ -202,7 +202,7 @@ def build_waterfall(
     )
 
 
-def choose_stretch(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
+def choose_drawn_time_range(loaded: SessionSpans, query: WaterfallQuery) -> tuple[int, int]:
     """Return the stretch to draw: what was asked for, as far as it lies within the session."""
     from_us = loaded.from_us if query.from_us is None else query.from_us
     to_us = loaded.to_us if query.to_us is None else query.to_us
@@ -243,7 +243,9 @@ class BarBuilder:
 
     def build_lanes(self, spans: Sequence[SessionSpan], drawn: Sequence[SessionSpan]) -> list[WaterfallLane]:
         """Return all spans of the stretch in their lanes, with rows for those that are `drawn`."""
-        names = read_call_names(self.session, [int(span.key) for span in drawn if span.kind == "call"])
+        names = load_call_names_by_event(
+            self.session, [int(span.key) for span in drawn if span.kind == "call"]
+        )
         lanes: dict[str, list[SessionSpan]] = {PEOPLE: [], AGENT: []}
         for span in spans:
             lane_name = {"wait": PEOPLE, "child": CHILDREN}.get(span.kind, span.lane or AGENT)
@@ -254,7 +256,7 @@ class BarBuilder:
         return [
             WaterfallLane(
                 name,
-                self.build_stretches(lane_spans),
+                self.merge_spans_into_stretches(lane_spans),
                 [
                     self.build_bar(
                         span,
@@ -270,11 +272,11 @@ class BarBuilder:
             if lane_spans
         ]
 
-    def build_stretches(self, spans: Sequence[SessionSpan]) -> list[LaneStretch]:
+    def merge_spans_into_stretches(self, spans: Sequence[SessionSpan]) -> list[LaneStretch]:
         """Return a lane's spans as few rectangles: neighbours of one colour that touch are one."""
         stretches: list[list[Any]] = []
         for span in spans:
-            x, width = self.place_span(span)
+            x, width = self.span_position_and_width_percent(span)
             css_class = f"{span.kind} {span.state.replace(' ', '-')}"
             last = stretches[-1] if stretches else None
             if last is not None and last[2] == css_class and x <= last[1] + LEAST_WIDTH / 2:
@@ -286,7 +288,7 @@ class BarBuilder:
             for first, last, css_class in stretches
         ]
 
-    def place_span(self, span: SessionSpan) -> tuple[float, float]:
+    def span_position_and_width_percent(self, span: SessionSpan) -> tuple[float, float]:
         """Return where a span begins and how wide it is, in percent."""
         first, last = (
             self.scale.instant_to_percent(min(max(at_us, self.from_us), self.to_us))
@@ -296,7 +298,7 @@ class BarBuilder:
         return x, max(last - x, LEAST_WIDTH)
 
     def build_bar(self, span: SessionSpan, name: str, title: str) -> WaterfallBar:
-        x, width = self.place_span(span)
+        x, width = self.span_position_and_width_percent(span)
         margin = max(span.length_us // 10, LEAST_STRETCH_US)
         return WaterfallBar(
             span,
@@ -320,7 +322,7 @@ def bar_url(session: Session, span: SessionSpan) -> str:
     return f"{reverse('sessions:detail', args=[session.pk])}?event={span.key}#event-{span.key}"
 
 
-def read_call_names(session: Session, event_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
+def load_call_names_by_event(session: Session, event_ids: Sequence[int]) -> dict[str, tuple[str, str]]:
     """Return what each call is called, and what it is about, as its row says it."""
     if not event_ids:
         return {}

@@ -110,16 +110,16 @@ def count_requests_by_hour(start: datetime) -> dict[str, Counter[int]]:
     waited = rows.exclude(status=PermissionRequest.Status.AUTO_APPROVED).exclude(by_policy)
     denied = rows.filter(status=PermissionRequest.Status.DENIED)
     return {
-        "Waits for a person": count_by_hour(waited.values_list("created_at", flat=True)),
-        "Denials": count_by_hour(denied.values_list("created_at", flat=True)),
+        "Waits for a person": count_instants_by_hour(waited.values_list("created_at", flat=True)),
+        "Denials": count_instants_by_hour(denied.values_list("created_at", flat=True)),
     }
 
 
-def count_by_hour(moments: Iterable[Any]) -> Counter[int]:
+def count_instants_by_hour(moments: Iterable[Any]) -> Counter[int]:
     return Counter(hours_since_1970(moment) for moment in moments if isinstance(moment, datetime))
 
 
-def build_agent_week(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[str, Any]:
+def build_agent_week_context(names: Iterable[str], now: datetime, zone: tzinfo) -> dict[str, Any]:
     """Return the pictures of an agent's last seven days in a zone: its calls by day and hour, and by tool."""
     name_list = list(names)
     today = now.astimezone(zone).date()

@@ -60,21 +60,25 @@ def build_usage_chart(
         )
         for key, used in stacked.items()
     }
-    names = query.list_slots(now)
+    names = query.list_time_slots_of_period(now)
     return {
         "chart": build_amount_chart(
             names,
             series,
             values,
             is_money=query.measure == "cost",
-            marks=(names[0], f"{'Hours' if query.is_hourly else 'Days'} in {query.zone}", query.end_label),
+            marks=(
+                names[0],
+                f"{'Hours' if query.is_hourly else 'Days'} in {query.zone}",
+                query.last_column_label,
+            ),
         ),
         "series": list(enumerate(series, 1)),
         "sums": [(slot, sums[slot]) for slot in names if slot in sums],
     }
 
 
-def sum_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenUsage]:
+def sum_usage_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenUsage]:
     """Return the slots' usage by name, the dearest first."""
     by_name: dict[str, TokenUsage] = {}
     for (_, name), used in slots.items():
@@ -82,11 +86,11 @@ def sum_by_name(slots: Mapping[tuple[str, str], TokenUsage]) -> dict[str, TokenU
     return sort_usages_by_cost(by_name)
 
 
-def build_small_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
+def build_small_usage_chart(days: QuerySet[UsageDay], now: datetime) -> dict[str, Any]:
     """Return a chart of the last of these days by model; in tokens where nothing has a price."""
     query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE))
-    slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_slots(now)[0]))
-    by_name = sum_by_name(slots)
+    slots = load_usage_by_day_and_model(days.filter(day__gte=query.list_time_slots_of_period(now)[0]))
+    by_name = sum_usage_by_name(slots)
     total = sum_token_usages(by_name)
     if not total.cost:
         query = UsageQuery(days=SMALL_CHART_DAYS, zone=str(settings.LOCAL_ZONE), measure="tokens")
@@ -99,9 +103,9 @@ def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
     window = find_model_context_window_tokens(
         session_usage.last_used_model, session_usage.largest_context_tokens
     )
-    context_chart = build_context_chart(context, window)
+    context_chart = build_context_size_chart(context, window)
     return {
-        "turn_chart": build_turn_chart(turn_totals),
+        "turn_chart": build_tokens_by_turn_chart(turn_totals),
         "token_kinds": list(enumerate(TOKEN_KINDS, 1)),
         "context_chart": context_chart,
         "context_series": [
@@ -117,7 +121,7 @@ def build_session_charts(session_usage: SessionUsage) -> dict[str, Any]:
     }
 
 
-def build_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChart:
+def build_tokens_by_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChart:
     groups = group_evenly(turn_totals, MAX_SESSION_COLUMNS)
     values: dict[tuple[str, str], tuple[float, str]] = {}
     labels = []
@@ -134,7 +138,7 @@ def build_turn_chart(turn_totals: Sequence[TurnTotals]) -> StackedChart:
     return build_amount_chart(labels, list(TOKEN_KINDS), values)
 
 
-def build_context_chart(context: Sequence[ContextFill], window: int | None) -> StackedChart:
+def build_context_size_chart(context: Sequence[ContextFill], window: int | None) -> StackedChart:
     """Return a column for each request, or the fullest of several; one after a compaction has another colour."""
     labels, values = [], {}
     number = 1

@@ -61,7 +61,7 @@ class UsageQuery:
         return self.day is not None or self.days == 1
 
     @property
-    def has_days(self) -> bool:
+    def has_day_columns(self) -> bool:
         """Say whether the columns are days, each of which can be shown alone."""
         return not self.is_hourly
 
@@ -69,7 +69,7 @@ class UsageQuery:
     def time_zone(self) -> ZoneInfo:
         return find_zone_by_name(self.zone) or ZoneInfo("UTC")
 
-    def list_slots(self, now: datetime) -> list[str]:
+    def list_time_slots_of_period(self, now: datetime) -> list[str]:
         """Return the days or, of one day, the hours of the period, up to now, as their columns are called."""
         local = now.astimezone(self.time_zone)
         if self.day is not None:
@@ -90,7 +90,7 @@ class UsageQuery:
     def start_instant(self, now: datetime) -> datetime:
         """Return when the first day or hour begins."""
         if self.day is not None:
-            return self.find_midnight(self.day)
+            return self.first_instant_of_day(self.day)
         if self.is_hourly:
             hour = now.astimezone(self.time_zone).replace(minute=0, second=0, microsecond=0)
             return hour.astimezone(UTC) - timedelta(hours=23)
@@ -100,15 +100,15 @@ class UsageQuery:
     @property
     def end_instant(self) -> datetime | None:
         """Return when the chosen day ends; every other period goes on."""
-        return None if self.day is None else self.find_midnight(self.day + timedelta(days=1))
+        return None if self.day is None else self.first_instant_of_day(self.day + timedelta(days=1))
 
-    def find_midnight(self, day: date) -> datetime:
+    def first_instant_of_day(self, day: date) -> datetime:
         return datetime.combine(day, time.min, self.time_zone).astimezone(UTC)
 
     def previous_bounds(self, now: datetime) -> tuple[datetime, datetime]:
         """Return the period before: equally long, and ended at the same time of day as this one so far."""
         if self.day is not None:
-            return self.find_midnight(self.day - timedelta(days=1)), self.start_instant(now)
+            return self.first_instant_of_day(self.day - timedelta(days=1)), self.start_instant(now)
         if self.is_hourly:
             day = timedelta(hours=24)
             return self.start_instant(now) - day, now - day
@@ -118,7 +118,7 @@ class UsageQuery:
         return start.astimezone(UTC), (local - timedelta(days=self.days)).astimezone(UTC)
 
     @property
-    def end_label(self) -> str:
+    def last_column_label(self) -> str:
         """Return what the last column is."""
         return "24:00" if self.day is not None else "now" if self.is_hourly else "today"
 

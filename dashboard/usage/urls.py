@@ -9,8 +9,8 @@ from dashboard.usage import views as costs
 app_name = "costs"
 
 urlpatterns = [
-    path("", costs.show_costs, name="show"),
-    path("tools/", costs.show_tools, name="tools"),
+    path("", costs.show_usage_and_prices, name="show"),
+    path("tools/", costs.show_tool_usage, name="tools"),
     path("activity/", costs.show_activity, name="activity"),
     path("csv/", costs.export_usage_csv, name="csv"),
     path("json/", costs.export_usage_json, name="json"),

@@ -40,7 +40,7 @@ from dashboard.looks.charts import HeatMap, build_heat_map
 from dashboard.timeline.heading import build_session_header
 from dashboard.timeline.query import TimelineQuery
 from dashboard.usage.activity import build_activity_context, build_tool_context
-from dashboard.usage.charts import build_session_charts, build_usage_chart, describe_change, sum_by_name
+from dashboard.usage.charts import build_session_charts, build_usage_chart, describe_change, sum_usage_by_name
 from dashboard.usage.query import (
     HEAT_MAP_DAYS,
     MEASURES,
@@ -99,7 +99,7 @@ MAX_DEAREST_SESSIONS = 10
 
 @require_GET
 @require_viewer
-def show_costs(request: HtmxHttpRequest) -> HttpResponse:
+def show_usage_and_prices(request: HtmxHttpRequest) -> HttpResponse:
     initial = list(ModelPrice.objects.order_by("model").values("model", *KINDS))
     return render_costs_page(request, PriceForms(initial=initial))
 
@@ -115,7 +115,7 @@ def show_activity(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_GET
 @require_viewer
-def show_tools(request: HtmxHttpRequest) -> HttpResponse:
+def show_tool_usage(request: HtmxHttpRequest) -> HttpResponse:
     """Show each tool's calls, how many failed and how long they took, of all agents or of one."""
     agent, days = request.GET.get("agent", "")[:300], request.GET.get("days", "")
     days = days if days in dict(TOOL_PERIODS) else TOOL_PERIODS[0][0]
@@ -137,7 +137,9 @@ def show_tools(request: HtmxHttpRequest) -> HttpResponse:
 @require_viewer
 def export_usage_csv(request: HtmxHttpRequest) -> StreamingHttpResponse:
     """Answer with a row for each column of the chart and each name: what the same choices show."""
-    return build_csv_response("usage", CSV_COLUMNS, list_export_rows(UsageQuery.from_query(request.GET)))
+    return build_csv_response(
+        "usage", CSV_COLUMNS, iterate_usage_export_rows(UsageQuery.from_query(request.GET))
+    )
 
 
 @require_GET
@@ -150,14 +152,14 @@ def export_usage_json(request: HtmxHttpRequest) -> StreamingHttpResponse:
         "day": query.day and query.day.isoformat(),
         "by": query.by,
         "time_zone": query.zone,
-        "rows": list(list_export_rows(query)),
+        "rows": list(iterate_usage_export_rows(query)),
     }
     return build_download_response(
         "usage.json", "application/json", [json.dumps(document, ensure_ascii=False)]
     )
 
 
-def list_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
+def iterate_usage_export_rows(query: UsageQuery) -> Iterator[dict[str, Any]]:
     slots = load_usage_slots(query, timezone.now())
     for (when, name), usage_sum in sorted(slots.items()):
         yield {"when": when, "name": name} | {name: getattr(usage_sum, name) for name in CSV_COLUMNS[2:]}
@@ -203,7 +205,7 @@ def save_model_prices_view(request: HtmxHttpRequest) -> HttpResponse:
 def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) -> HttpResponse:
     query, now = UsageQuery.from_query(request.GET), timezone.now()
     slots = load_usage_slots(query, now)
-    by_name = sum_by_name(slots)
+    by_name = sum_usage_by_name(slots)
     since = filter_usage_rows(query.start_instant(now), query.end_instant)
     period = usage.load_period_usage(since)
     before = usage.load_period_usage(filter_usage_rows(*query.previous_bounds(now)))
@@ -219,7 +221,7 @@ def render_costs_page(request: HtmxHttpRequest, forms_: Any, status: int = 200) 
         "period": period,
         "before": before,
         "changes": compare_periods(period, before),
-        "dearest": load_dearest_with_titles(since),
+        "dearest": load_most_expensive_sessions(since),
         "heat_map": build_year_map(query, slots, now)
         if query.days == HEAT_MAP_DAYS and query.day is None
         else None,
@@ -254,7 +256,9 @@ def compare_periods(period: PeriodUsage, before: PeriodUsage) -> dict[str, str]:
     }
 
 
-def load_dearest_with_titles(rows: QuerySet[ModelRequestUsage]) -> list[tuple[str, str, bool, TokenUsage]]:
+def load_most_expensive_sessions(
+    rows: QuerySet[ModelRequestUsage],
+) -> list[tuple[str, str, bool, TokenUsage]]:
     """Return the sessions that cost most: id, title, whether the session still exists, and usage."""
     dearest = usage.load_usage_of_costliest_sessions(rows, MAX_DEAREST_SESSIONS)
     session_titles = titles.load_session_titles(dearest)

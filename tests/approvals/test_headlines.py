@@ -53,7 +53,7 @@ def test_what_is_dangerous_in_a_target_is_marked_in_the_headline(signed_in) -> N
 def test_what_the_headline_does_not_show_to_the_letter_stands_below_it(db) -> None:
     def below(**tool_input: Any) -> list[str]:
         row = asked(tool_input=tool_input, target_resource="t")
-        parts = build_approval_card([fresh(row)], NOW).further_parts
+        parts = build_approval_card([fresh(row)], NOW).input_parts_beyond_headline
         return [text for part in parts for text in part.drawn_texts if text]
 
     assert below(command="make deploy") == []

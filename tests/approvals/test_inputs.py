@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from coordinator.lib.invisible import has_invisible_character, is_invisible_character
 from coordinator.lib.lookalikes import has_lookalike_characters
-from dashboard.looks.inputs import build_judged_parts
+from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.looks.parts import DisplayPart
 from dashboard.templatetags.approvals import card_words, reveal
 
@@ -52,7 +52,7 @@ def leaves(value: Any) -> list[Any]:
 @settings(deadline=None)  # the sandbox may have to be started
 @given(inputs)
 def test_every_line_of_every_value_is_shown(tool_input: dict[str, Any]) -> None:
-    text = shown(build_judged_parts(tool_input))
+    text = shown(build_exact_input_parts_for_approver(tool_input))
     for leaf in leaves(tool_input):
         if isinstance(leaf, str):
             quoted = json.dumps(leaf, ensure_ascii=False)[1:-1]
@@ -62,7 +62,9 @@ def test_every_line_of_every_value_is_shown(tool_input: dict[str, Any]) -> None:
 
 
 def test_the_name_of_every_other_field_is_shown() -> None:
-    text = shown(build_judged_parts({"command": "ls", "run_in_background": True, "timeout": 5}))
+    text = shown(
+        build_exact_input_parts_for_approver({"command": "ls", "run_in_background": True, "timeout": 5})
+    )
     assert "run_in_background" in text
     assert "timeout" in text
 
@@ -71,7 +73,9 @@ def test_the_name_of_every_other_field_is_shown() -> None:
 @given(texts, texts)
 def test_a_diff_gives_back_both_texts(old: str, new: str) -> None:
     [part] = [
-        part for part in build_judged_parts({"old_string": old, "new_string": new}) if part.kind == "diff"
+        part
+        for part in build_exact_input_parts_for_approver({"old_string": old, "new_string": new})
+        if part.kind == "diff"
     ]
     assert "\n".join(line for sign, line in part.value if sign in " -") == old
     assert "\n".join(line for sign, line in part.value if sign in " +") == new
@@ -79,7 +83,7 @@ def test_a_diff_gives_back_both_texts(old: str, new: str) -> None:
 
 def test_two_texts_too_long_to_compare_are_shown_whole() -> None:
     old, new = "\n".join(map(str, range(3000))), "\n".join(map(str, range(1, 3001)))
-    before, after = build_judged_parts({"old_string": old, "new_string": new})
+    before, after = build_exact_input_parts_for_approver({"old_string": old, "new_string": new})
     assert (before.value, after.value) == (old, new)
     assert "too large to compare" in before.label
 
@@ -87,7 +91,8 @@ def test_two_texts_too_long_to_compare_are_shown_whole() -> None:
 @pytest.mark.parametrize("value", ["just words", ["a", 1], 7, True])
 def test_an_input_that_is_no_object_is_shown_too(value: Any) -> None:
     assert (
-        str(value).strip("[]'").split(",")[0].strip("'").lower() in shown(build_judged_parts(value)).lower()
+        str(value).strip("[]'").split(",")[0].strip("'").lower()
+        in shown(build_exact_input_parts_for_approver(value)).lower()
     )
 
 

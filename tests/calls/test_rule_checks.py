@@ -11,7 +11,7 @@ from coordinator.policy.rules.rule_checks import (
     make_text_matching_pattern,
 )
 from coordinator.policy.rules.tool_rules import DecisionRule, load_saved_tool_rules
-from dashboard.rules.question import pack_trial_rules, unpack_trial_rules
+from dashboard.rules.question import deserialize_trial_rules, serialize_trial_rules
 from dashboard.rules.sentences import describe_rule
 from tests.people import signed_in
 
@@ -80,7 +80,7 @@ def test_a_folder_that_holds_more_than_a_project_is_named(touches: str, is_wide:
 
 def test_rules_on_trial_are_carried_whole() -> None:
     rule = DecisionRule(1, "*", "deny", repeats="same call 5 times in 10 minutes", stops_turn=True)
-    assert unpack_trial_rules(pack_trial_rules([rule])) == [rule]
+    assert deserialize_trial_rules(serialize_trial_rules([rule])) == [rule]
 
 
 def test_a_sample_fits_its_pattern_and_costs_little() -> None:

@@ -14,7 +14,7 @@ from coordinator.actions.chat import chat, chat_search
 from coordinator.chat import reading
 from coordinator.feed.reader import FeedChange
 from coordinator.models import AuditLog, ChatAttachment, ChatMessage, ReadMark
-from dashboard.chat.messages import message_fragments, prepare_chat_messages
+from dashboard.chat.messages import build_chat_message_fragments, prepare_chat_messages
 from dashboard.chat.threads import load_chat_rows
 from tests.chat.rows import ANNA, ROBOT, add_agent, add_messages, png, say, text, upload
 from tests.people import person, signed_in
@@ -308,13 +308,13 @@ def change(op: str, key: str) -> FeedChange:
 
 def test_a_new_message_goes_to_the_end_of_its_thread_as_the_page_draws_it():
     message = say("live", now=timezone.now())
-    (fragment,) = message_fragments(change("insert", message.pk))
+    (fragment,) = build_chat_message_fragments(change("insert", message.pk))
     assert (fragment.target, fragment.swap) == ('[data-thread="agent.robot"]', "beforeend")
     assert fragment.html.strip() in body(signed_in("viewer").get(THREAD))
 
 
 def test_a_deleted_message_leaves_the_page():
-    (fragment,) = message_fragments(change("delete", 'a"b'))
+    (fragment,) = build_chat_message_fragments(change("delete", 'a"b'))
     assert (fragment.target, fragment.swap) == ('[data-message="a\\22 b"]', "delete")
 
 

@@ -283,7 +283,7 @@ def test_what_is_not_saved_is_tried_by_approvers_only(page: str) -> None:
 
 def test_only_so_many_rules_that_are_not_saved_are_tried_at_once() -> None:
     rules = [DecisionRule(place, "Bash", "deny", f"x{place}") for place in range(1, 52)]
-    form = {"rules": question.pack_trial_rules(rules)}
+    form = {"rules": question.serialize_trial_rules(rules)}
     with pytest.raises(UnprocessableRequest, match="At most 50 unsaved rules"):
         question.build_trial_of_rules(rules)
     client = signed_in("approver")

@@ -15,7 +15,7 @@ from tests.served import ROOT
 
 CELLS = [
     (row.name, column, cell.test)
-    for row in what_works.list_support_rows()
+    for row in what_works.list_agent_support_rows()
     for column, cell in row.cells
     if cell.test
 ]
@@ -36,7 +36,7 @@ def test_every_yes_is_shown_by_a_test_that_exists(agent: str, column: str, test:
 
 def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row() -> None:
     assert {name: agent.title for name, agent in CONNECTABLE_AGENTS.items()} == agent_programs.AGENT_TITLES
-    assert [row.name for row in what_works.list_support_rows()] == list(CONNECTABLE_AGENTS)
+    assert [row.name for row in what_works.list_agent_support_rows()] == list(CONNECTABLE_AGENTS)
     assert set(what_works.TESTS) <= set(CONNECTABLE_AGENTS)
     assert {column for tests in what_works.TESTS.values() for column in tests} <= set(what_works.COLUMNS)
 
@@ -44,7 +44,7 @@ def test_every_agent_whose_hooks_are_understood_can_be_connected_and_has_a_row()
 @pytest.mark.parametrize(("document", "tests_at"), [("README.md", None), (".docs/agents.md", "../")])
 def test_a_document_shows_this_table(document: str, tests_at: str | None) -> None:
     shown = (ROOT / document).read_text().partition("<!-- depth -->\n")[2].partition("\n<!-- /depth -->")[0]
-    assert shown == what_works.format_support_as_markdown(tests_at), (
+    assert shown == what_works.format_agent_support_as_markdown(tests_at), (
         "python -m dashboard.connections.what_works prints it"
     )
 
@@ -54,7 +54,7 @@ def test_the_page_shows_this_table() -> None:
     page = signed_in("viewer").get("/ui/connections/").content.decode().partition('id="depth"')[2]
     for agent, _, test in CELLS:
         assert f'title="{test.partition("::")[2]}"' in page, agent
-    for row in what_works.list_support_rows():
+    for row in what_works.list_agent_support_rows():
         assert row.title in page
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.help.pages import PAGES, list_for_index, list_for_readme
+from dashboard.help.pages import PAGES, help_page_list_for_docs_index, help_page_list_for_readme
 from tests.docs.documents import DOCUMENTS, FOLDER, anchors, links, prose
 from tests.served import ROOT
 
@@ -91,7 +91,10 @@ def test_no_line_is_longer_than_the_others_but_in_tables_and_code(document: Path
 
 @pytest.mark.parametrize(
     ("document", "mark", "text"),
-    [("README.md", "pages", list_for_readme()), (".docs/README.md", "index", f"\n{list_for_index()}\n")],
+    [
+        ("README.md", "pages", help_page_list_for_readme()),
+        (".docs/README.md", "index", f"\n{help_page_list_for_docs_index()}\n"),
+    ],
 )
 def test_the_lists_of_pages_name_each_page(document: str, mark: str, text: str) -> None:
     shown = (

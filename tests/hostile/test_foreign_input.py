@@ -49,7 +49,7 @@ from coordinator.runs.parameters import require_valid_parameters
 from coordinator.sandbox import JobFailed, frames
 from coordinator.search.text import MOST_TERMS, parse_search_terms
 from coordinator.secrets.masking import mask_secrets
-from dashboard.mcp.access_sheet import unpack_grant_edits
+from dashboard.mcp.access_sheet import deserialize_grant_edits
 from dashboard.text import diffs, markdown
 from tests.bodies import test_shares as bodies
 
@@ -269,9 +269,9 @@ def colour_code() -> None:
 
 
 def compare_texts() -> None:
-    assert diffs.compare_lines(["a"] * 1_500, ["b"] * 1_500) is None
+    assert diffs.compute_line_diff_opcodes(["a"] * 1_500, ["b"] * 1_500) is None
     lines = [str(number % 7) for number in range(1_000)]
-    diffs.compare_lines(lines, lines[::-1])
+    diffs.compute_line_diff_opcodes(lines, lines[::-1])
 
 
 def read_picture_size() -> None:
@@ -289,7 +289,7 @@ def draw_picture() -> None:
 
 
 def read_form() -> None:
-    refused(UnprocessableRequest, unpack_grant_edits, "[" * 2 * MIB)
+    refused(UnprocessableRequest, deserialize_grant_edits, "[" * 2 * MIB)
 
 
 def read_edited_input() -> None:

@@ -13,8 +13,8 @@ from django.utils.html import strip_tags
 
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import build_call_display
-from dashboard.looks.inputs import build_judged_parts
-from dashboard.looks.parts import draw_in_full
+from dashboard.looks.inputs import build_exact_input_parts_for_approver
+from dashboard.looks.parts import disable_shortening_in_block
 from dashboard.rendering import answers
 from dashboard.rendering.allowance import RenderingAllowance
 from dashboard.text import diffs, json_text, markdown
@@ -44,14 +44,14 @@ def own_seconds(work: Callable[[], Any]) -> float:
 def test_a_diff_bomb_is_shown_as_before_and_after() -> None:
     parts: list[Any] = []
     bomb = {"file_path": "/x/a.txt", "old_string": OLD, "new_string": NEW}
-    assert own_seconds(lambda: parts.extend(build_judged_parts(bomb))) < 1
+    assert own_seconds(lambda: parts.extend(build_exact_input_parts_for_approver(bomb))) < 1
     texts = [part.value for part in parts if part.kind == "text"]
     assert texts == [OLD, NEW]
 
 
 def test_a_diff_that_takes_too_long_is_given_up() -> None:
     before, after = ["a"] * 990, ["a", "b"] * 495
-    assert own_seconds(lambda: diffs.compare_lines(before, after)) < 1
+    assert own_seconds(lambda: diffs.compute_line_diff_opcodes(before, after)) < 1
     with pytest.raises(answers.RenderingTooExpensive):
         answers.render_in_sandbox("diff", json.dumps([["a"] * 1500, ["a", "b"] * 750]).encode())
 
@@ -97,14 +97,14 @@ def test_what_took_too_long_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_page_waits_no_longer_than_its_allowance_and_shows_the_rest_plain() -> None:
     markdown.render_markdown("**warm**")
-    with RenderingAllowance(0).share_in_block():
+    with RenderingAllowance(0).share_allowance_in_block():
         drawn = [markdown.render_markdown(f"**text {number}**") for number in range(3)]
     assert [str(one) for one in drawn] == [f"<p>**text {number}**</p>" for number in range(3)]
     assert drawn[0].note == markdown.NOT_YET
 
 
 def test_what_was_late_for_one_page_is_there_for_the_next() -> None:
-    with RenderingAllowance(0).share_in_block():
+    with RenderingAllowance(0).share_allowance_in_block():
         assert markdown.render_markdown("**late**").note
     assert markdown.render_markdown("**late**") == "<p><strong>late</strong></p>\n"
 
@@ -145,11 +145,11 @@ def test_only_the_beginning_of_a_large_value_is_written(value: Any) -> None:
 
 @pytest.mark.parametrize("value", LARGE.values(), ids=LARGE)
 def test_a_whole_large_value_is_written_in_bounded_time(value: Any) -> None:
-    with draw_in_full():
+    with disable_shortening_in_block():
         assert (
             own_seconds(lambda: build_call_display("unknown", StoredValue({"a": value}, 0), None, None)) < 3
         )
-    assert own_seconds(lambda: build_judged_parts({"a": value})) < 3
+    assert own_seconds(lambda: build_exact_input_parts_for_approver({"a": value})) < 3
     assert json.loads(json_text.format_json(value)) == value
 
 
@@ -164,6 +164,6 @@ def test_a_value_nested_too_deep_to_indent_is_written_all_the_same() -> None:
 def test_a_card_of_very_many_fields_or_edits_shows_them_as_one_text() -> None:
     edits = [{"old_string": OLD, "new_string": NEW}] * 101
     for given in ({"edits": edits}, {str(number): number for number in range(5_000)}):
-        parts = build_judged_parts(given)
+        parts = build_exact_input_parts_for_approver(given)
         assert len(parts) == 1
         assert json.loads(parts[0].value) in (edits, given)

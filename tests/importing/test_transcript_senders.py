@@ -278,4 +278,4 @@ def test_a_machine_without_a_name_has_a_page(viewer: Client) -> None:
     ],
 )
 def test_each_reason_says_what_to_do(reason: str, label: str) -> None:
-    assert [name for name, _ in imports.list_advice([reason, reason])] == [label]
+    assert [name for name, _ in imports.list_advice_for_problem_reasons([reason, reason])] == [label]

@@ -477,7 +477,7 @@ def test_the_matrix_has_a_column_for_what_is_no_tool_of_each_server() -> None:
     page = signed_in("viewer").get("/ui/mcp/matrix/?server=s")
     assert page.context["window"].tools == [("s", ""), ("s", "t"), ("s", "u")]
     assert page.context["number_of_tools"] == 2
-    cells = {line[0]: line[2] for line in page.context["window"].drawn_lines}
+    cells = {line[0]: line[2] for line in page.context["window"].iterate_rendered_agent_rows}
     row_a, row_b = cells["agent.a"], cells["agent.b"]
     assert re.findall(r'<td class="(\w+) (\w+)" data-s="s" data-t=""', row_a) == [("allow", "server")]
     assert re.findall(r'<td class="(\w+) (\w+)" data-s="s" data-t=""', row_b) == [("deny", "default")]

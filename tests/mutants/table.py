@@ -692,8 +692,8 @@ MUTANTS = (
     Mutant(
         "pages: another role than was read",
         "dashboard/mcp/views/servers.py",
-        "@require_admin\ndef switch_mcp_server(",
-        "@require_viewer\ndef switch_mcp_server(",
+        "@require_admin\ndef enable_or_disable_mcp_server(",
+        "@require_viewer\ndef enable_or_disable_mcp_server(",
         ("tests/guards/test_every_url.py::test_what_the_routes_declare_was_read",),
     ),
     Mutant(
@@ -726,7 +726,7 @@ MUTANTS = (
     Mutant(
         "trials: not confirmed",
         "dashboard/mcp/views/tool_trials.py",
-        "must_confirm=may_change_something(tool.annotations),",
+        "must_confirm=may_tool_delete_or_overwrite(tool.annotations),",
         "must_confirm=False,",
         ("tests/gateway/test_tool_trials.py::test_a_tool_that_may_change_something_is_confirmed_first",),
     ),
@@ -740,8 +740,8 @@ MUTANTS = (
     Mutant(
         "pages: no role",
         "dashboard/mcp/views/servers.py",
-        "@require_admin\ndef switch_mcp_server(",
-        "def switch_mcp_server(",
+        "@require_admin\ndef enable_or_disable_mcp_server(",
+        "def enable_or_disable_mcp_server(",
         ("tests/guards/test_every_url.py::test_every_route_declares_who_may_use_it",),
     ),
     Mutant(

@@ -28,7 +28,7 @@ from coordinator.sessions.notes import (
     format_notes_for_agent,
     sessions_with_waiting_notes,
 )
-from dashboard.looks.milestones import describe_milestone
+from dashboard.looks.milestones import milestone_icon_text_and_tone
 from tests.patience import PATIENCE
 from tests.people import signed_in
 
@@ -138,8 +138,8 @@ def test_the_page_shows_notes_without_secrets_and_says_what_is_wrong(session: Se
 @pytest.mark.parametrize("event_type", ["note", "note_delivered", "note_not_delivered"])
 def test_an_agent_cannot_pass_something_off_as_a_note_or_its_delivery(event_type: str) -> None:
     told = {"event_type": event_type, "reason": "anna", "tool_input": {"text": "Go on."}}
-    assert describe_milestone(cast(Any, event(**told, source="executor")))[1] == event_type
-    assert describe_milestone(cast(Any, event(**told, source="signalbox")))[1].startswith("Note ")
+    assert milestone_icon_text_and_tone(cast(Any, event(**told, source="executor")))[1] == event_type
+    assert milestone_icon_text_and_tone(cast(Any, event(**told, source="signalbox")))[1].startswith("Note ")
 
 
 def event(**fields: Any) -> SimpleNamespace:

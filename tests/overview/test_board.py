@@ -26,7 +26,7 @@ from coordinator.models import (
     SessionGuard,
 )
 from coordinator.sessions.board import MOST_ROWS, BoardState, load_session_board
-from dashboard.overview.needs import list_needs
+from dashboard.overview.needs import list_things_needing_attention
 from tests.approvals.factories import asked
 from tests.people import signed_in
 
@@ -94,7 +94,7 @@ class TestBoard:
 
 class TestNeeds:
     def test_nothing_needs_a_person_where_nothing_is_wrong(self):
-        assert list_needs(NOW, is_admin=True) == []
+        assert list_things_needing_attention(NOW, is_admin=True) == []
 
     def test_each_thing_that_needs_somebody_is_counted(self):
         session = add_session("failed", "error")
@@ -128,7 +128,7 @@ class TestNeeds:
                 expires_at=NOW + timedelta(days=days),
             )  # fmt: skip
         Job.objects.create(name="prune", next_at=NOW, chosen_at=NOW, attempts=2, error="disk full")
-        assert [need.text for need in list_needs(NOW, is_admin=True)] == [
+        assert [need.text for need in list_things_needing_attention(NOW, is_admin=True)] == [
             "1 budget used up today",
             "1 run held until somebody releases them",
             "1 run that no runner takes",
@@ -139,9 +139,9 @@ class TestNeeds:
             "1 API key to be replaced within a week",
             "1 background job failed and will be tried again",
         ]
-        assert len(list_needs(NOW, is_admin=False)) == 6
+        assert len(list_things_needing_attention(NOW, is_admin=False)) == 6
 
     def test_what_is_over_for_a_day_needs_nobody(self):
         session = add_session("failed", "error")
         SessionGuard.objects.create(session=session, unguarded=2, counted_at=NOW)
-        assert list_needs(NOW + timedelta(days=2), is_admin=True) == []
+        assert list_things_needing_attention(NOW + timedelta(days=2), is_admin=True) == []

@@ -171,7 +171,9 @@ def test_a_recent_session_is_shown_by_what_it_is_about() -> None:
 
 def test_a_recent_session_that_has_been_silent_is_idle_as_in_the_list_of_sessions() -> None:
     silent, heard = session(1, age=timedelta(hours=2)), session(2)
-    shown = {recent.session.pk: recent.shown_state for recent in load_dashboard_overview(NOW).recent_sessions}
+    shown = {
+        recent.session.pk: recent.status_or_idle for recent in load_dashboard_overview(NOW).recent_sessions
+    }
     assert shown == {silent.pk: "idle", heard.pk: "running"}
 
 

@@ -33,5 +33,9 @@ def test_of_another_column_those_of_the_newest_rows_are_and_what_is_chosen(
     monkeypatch.setattr(choices, "RECENT_ROWS", 2)
     write("ancient", "success", "denied")
     rows = AuditLog.objects.all()
-    assert choices.list_recent_values(rows, "result") == ["denied", "success"]
-    assert choices.list_recent_values(rows, "result", chosen="ancient") == ["ancient", "denied", "success"]
+    assert choices.list_recent_column_values(rows, "result") == ["denied", "success"]
+    assert choices.list_recent_column_values(rows, "result", chosen="ancient") == [
+        "ancient",
+        "denied",
+        "success",
+    ]

@@ -16,7 +16,7 @@ from coordinator.live.pages import parse_requested_topics
 from coordinator.models import PermissionContext, PermissionRequest, Run
 from coordinator.sessions.list_facts import load_session_list_facts
 from dashboard.lists import paginator, status_facets
-from dashboard.sessions.rows import row_fragments, waiting_fragments
+from dashboard.sessions.rows import build_session_row_fragments, build_waiting_request_count_fragments
 from dashboard.sessions.views.listing import MOST_FOLLOWED, PAGE
 from tests.timelines import BEGAN, add_events, called, make_session, said
 
@@ -190,15 +190,15 @@ def test_no_query_is_asked_per_row(viewer):
 
 def test_a_changed_session_is_told_to_every_list_that_shows_it():
     session = make_session('ses_"odd]')
-    (fragment,) = row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "update"))
+    (fragment,) = build_session_row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "update"))
     assert fragment.target == '[data-session-row="ses_\\22 odd]"]'
     assert "ses_&quot;odd]" in fragment.html
 
 
 def test_new_and_deleted_sessions_move_nothing():
     session = make_session()
-    assert row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "insert")) == []
-    assert row_fragments(FeedChange(1, 0, "sessions", "gone", None, "update")) == []
+    assert build_session_row_fragments(FeedChange(1, 0, "sessions", session.pk, None, "insert")) == []
+    assert build_session_row_fragments(FeedChange(1, 0, "sessions", "gone", None, "update")) == []
 
 
 @pytest.mark.parametrize("name", ["a/b", "?x", "ü", 'ses "quoted"'])
@@ -243,14 +243,18 @@ def test_a_request_that_changed_tells_how_many_wait_wherever_its_session_says_so
         ask(session, status)
     told = []
     for request in PermissionRequest.objects.order_by("pk"):
-        told += waiting_fragments(FeedChange(1, 0, "permission_requests", str(request.pk), "p", "update"))
+        told += build_waiting_request_count_fragments(
+            FeedChange(1, 0, "permission_requests", str(request.pk), "p", "update")
+        )
     chip, cell = '[data-session-waiting="ses_\\22 odd]"]', '[data-session-waiting-count="ses_\\22 odd]"]'
     assert {fragment.target for fragment in told} == {chip, cell}
     for fragment in told:
         assert not HIDDEN.search(fragment.html)
         assert ("1 waiting" if fragment.target == chip else ">1</a>") in fragment.html
     PermissionRequest.objects.update(status="denied")
-    now = waiting_fragments(FeedChange(2, 0, "permission_requests", str(request.pk), "p", "update"))
+    now = build_waiting_request_count_fragments(
+        FeedChange(2, 0, "permission_requests", str(request.pk), "p", "update")
+    )
     html = {fragment.target: fragment.html for fragment in now}
     assert HIDDEN.search(html[chip])
     assert "<a" not in html[cell]
@@ -272,9 +276,17 @@ def test_a_request_of_no_session_tells_nothing():
     request = PermissionRequest.objects.create(
         request_id="alone", created_at=BEGAN, plugin_id="p", permission_type="t", justification="j"
     )
-    assert waiting_fragments(FeedChange(1, 0, "permission_requests", str(request.pk), "p", "insert")) == []
+    assert (
+        build_waiting_request_count_fragments(
+            FeedChange(1, 0, "permission_requests", str(request.pk), "p", "insert")
+        )
+        == []
+    )
     for key in (request.request_id, "9" * 30, "²"):  # as a vote's change names its request
-        assert waiting_fragments(FeedChange(2, 0, "permission_requests", key, "p", "insert")) == []
+        assert (
+            build_waiting_request_count_fragments(FeedChange(2, 0, "permission_requests", key, "p", "insert"))
+            == []
+        )
 
 
 def test_every_cell_follows_the_events_or_is_known_to_stay(viewer):

@@ -7,7 +7,7 @@ import pytest
 from coordinator.sessions.timeline import StoredValue
 from dashboard.looks import build_call_display
 from dashboard.looks.files import diff_text_lines
-from dashboard.looks.inputs import build_judged_parts
+from dashboard.looks.inputs import build_exact_input_parts_for_approver
 from dashboard.rendering import answers
 from dashboard.text import markdown
 
@@ -145,7 +145,7 @@ def test_only_so_much_is_kept_in_memory(monkeypatch) -> None:
     ],
 )
 def test_a_row_and_a_card_draw_the_same_of_an_input(tool, given, label):
-    row, card = look(tool, given).inputs, build_judged_parts(given)
+    row, card = look(tool, given).inputs, build_exact_input_parts_for_approver(given)
     assert (row[0].label, card[0].label) == (label, label)
     assert (row[0].value, row[0].exact) == (card[0].value, False)
     assert all(part.exact for part in card)

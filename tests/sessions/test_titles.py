@@ -16,7 +16,7 @@ from coordinator.identity.actors import Actor
 from coordinator.models import AuditLog, PermissionRequest, Run, Runner, Session, SessionTitle
 from coordinator.sessions import titles
 from coordinator.sessions.events import NewEvent
-from dashboard.sessions.rows import title_fragments
+from dashboard.sessions.rows import build_session_title_fragments
 from tests.approvals.factories import asked
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, called, make_session, said
@@ -291,7 +291,9 @@ def test_the_tab_is_named_for_the_session_and_its_id_can_be_copied(session: Sess
 
 def test_the_stream_brings_a_new_title_to_every_place_that_names_the_session(session: Session) -> None:
     naming.save_person_title(session.pk, EVIL, actor=ANNA, now=BEGAN)
-    (fragment,) = title_fragments(FeedChange(1, 0, "session_titles", session.pk, None, "update"))
+    (fragment,) = build_session_title_fragments(
+        FeedChange(1, 0, "session_titles", session.pk, None, "update")
+    )
     assert fragment.target == '[data-session-title="ses_a"]'
     assert fragment.html == f'<span data-session-title="ses_a">{escape(EVIL)}</span>'
     assert "session_titles" in signed_in("viewer").get("/ui/").content.decode()

@@ -43,7 +43,7 @@ def told_of(rows: Sequence[Event], first: int = 1) -> list[FeedChange]:
 
 def on_the_page(session: Session, **wishes: Any) -> list[str]:
     """Return the rows as the page draws them for a reader with these filters."""
-    timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_query_filters(None))
+    timeline = SessionTimeline(session.pk, TimelineQuery(**wishes).build_event_filters_of_query(None))
     rows = prepare_timeline_rows(
         build_window_rows(timeline, timeline.read_last_events(100), session), session
     )

@@ -9,23 +9,25 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from dashboard.looks.parts import build_output_parts, draw_in_full
+from dashboard.looks.parts import build_output_parts, disable_shortening_in_block
 from dashboard.looks.shell import build_shell_outputs
 from dashboard.text.terminal import (
     MAX_CHARACTERS,
     MAX_COLUMNS,
-    draw_terminal_text,
     list_terminal_spans,
+    render_text_to_terminal_screen,
     shows_terminal_codes,
 )
 
 
 def shown(text: str) -> str:
-    return "".join(span.text for span in list_terminal_spans(draw_terminal_text(text).lines))
+    return "".join(span.text for span in list_terminal_spans(render_text_to_terminal_screen(text).lines))
 
 
 def looks(text: str) -> list[tuple[str, str]]:
-    return [(span.text, span.classes) for span in list_terminal_spans(draw_terminal_text(text).lines)]
+    return [
+        (span.text, span.classes) for span in list_terminal_spans(render_text_to_terminal_screen(text).lines)
+    ]
 
 
 def drawn(value: Any) -> str:
@@ -80,7 +82,7 @@ def test_colours_and_styles_are_classes(codes: str, classes: str) -> None:
 
 def test_links_lead_to_the_web_alone() -> None:
     spans = list_terminal_spans(
-        draw_terminal_text(
+        render_text_to_terminal_screen(
             "\x1b]8;;https://example.org/a\x1b\\yes\x1b]8;;\x07\x1b]8;;javascript:alert(1)\x07no"
         ).lines
     )
@@ -110,7 +112,7 @@ def test_of_a_long_progress_line_the_last_frame_is_drawn_and_of_many_lines_the_f
     (part,) = build_output_parts(many)
     assert part.cut
     assert part.value.endswith("line 39")
-    with draw_in_full():
+    with disable_shortening_in_block():
         (part,) = build_output_parts(many)
     assert not part.cut
     assert part.value.endswith("line 99\n")
@@ -133,7 +135,7 @@ def test_of_a_long_progress_line_the_last_frame_is_drawn_and_of_many_lines_the_f
 )
 def test_hostile_texts_are_drawn_in_bounds(text: str) -> None:
     began = time.process_time()
-    screen = draw_terminal_text(text)
+    screen = render_text_to_terminal_screen(text)
     spans = list_terminal_spans(screen.lines)
     assert max(map(len, screen.lines)) <= MAX_COLUMNS
     assert sum(len(span.text) for span in spans) <= MAX_CHARACTERS + 400_000

@@ -12,7 +12,7 @@ from coordinator.lib import instants
 from coordinator.models import PermissionContext, PermissionRequest, Session
 from coordinator.sessions.timeline.spans import SessionSpan, load_session_spans
 from dashboard.timeline.time_scale import FoldedTimeScale
-from dashboard.timeline.time_use import find_critical_path, sum_up_time
+from dashboard.timeline.time_use import divide_time_by_activity, find_critical_path
 from dashboard.timeline.waterfall import MOST_BARS, WaterfallQuery, build_waterfall
 from tests.people import signed_in
 from tests.timelines import BEGAN, add_events, began, called, make_session, said
@@ -72,7 +72,7 @@ def test_one_instant_is_a_scale_too():
 
 def test_the_axis_has_round_times_and_says_what_it_leaves_out():
     scale = FoldedTimeScale([(at(0), at(60)), (at(7260), at(7320))])
-    marks = scale.list_marks(START)
+    marks = scale.list_axis_marks(START)
     assert [mark.label for mark in marks if mark.is_fold] == ["2h 00m"]
     times = [mark.label for mark in marks if not mark.is_fold]
     assert times[0] == "0:00"
@@ -81,7 +81,7 @@ def test_the_axis_has_round_times_and_says_what_it_leaves_out():
 
 
 def test_a_short_stretch_has_parts_of_seconds_on_its_axis():
-    labels = [mark.label for mark in FoldedTimeScale([(at(61), at(61.4))]).list_marks(START)]
+    labels = [mark.label for mark in FoldedTimeScale([(at(61), at(61.4))]).list_axis_marks(START)]
     assert labels[:2] == ["1:01.000", "1:01.050"]
 
 
@@ -115,7 +115,7 @@ def test_what_the_time_went_on_adds_up():
         span("prompt", 80, 80),
         span("call", 82, 90),
     ]
-    parts = sum_up_time(spans, at(0), at(100))
+    parts = divide_time_by_activity(spans, at(0), at(100))
     lengths = {part.key: part.length_us // SECOND for part in parts}
     assert lengths == {"people": 5, "calls": 13, "agent": 22, "prompts": 60}
     assert sum(part.percent for part in parts) == pytest.approx(100)

@@ -240,7 +240,7 @@ def test_lines_across_a_chart_stand_at_round_amounts(
 def test_a_chart_of_any_height_has_up_to_five_steps_that_differ(largest: float) -> None:
     for is_money in (True, False):
         chart = build_amount_chart(["Monday"], ["all"], {("Monday", "all"): (largest, "")}, is_money=is_money)
-        assert 1 <= chart.piece_count <= 5
+        assert 1 <= chart.axis_interval_count <= 5
         assert len({tick.label for tick in chart.ticks}) == len(chart.ticks)
         assert all(0 <= piece.top <= 100 for column in chart.columns for piece in column.pieces)
 

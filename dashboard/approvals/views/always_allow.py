@@ -42,7 +42,7 @@ def show_always_allow_offer(request: HtmxHttpRequest, row: PermissionRequest) ->
     now, user_id = timezone.now(), request.user.pk
     assert user_id is not None
     card, wide = (
-        build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now)),
+        build_approval_card([row], now, rights=DecisionRights.load_rights_of_person(request.user, now)),
         "wide" in request.GET,
     )
     context: dict[str, Any] = {"row": row, "card": card, "member": card.members[0], "wide": wide}

@@ -15,13 +15,13 @@ from django.utils import timezone
 from coordinator.identity.declarations import require_GET
 from coordinator.models import PermissionRequest
 from coordinator.policy.requests.verdicts import export_permission_request
-from dashboard.approvals.cards import CardMember, load_request_agents
+from dashboard.approvals.cards import CardMember, load_linked_agents_by_request
 from dashboard.approvals.filters import PermissionRequestFilter
 from dashboard.approvals.statistics import compute_approval_statistics as count
 from dashboard.frame.days import find_zone_by_name
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.lists.choices import list_recent_values
+from dashboard.lists.choices import list_recent_column_values
 from dashboard.lists.exports import build_csv_response
 from dashboard.lists.keyset import load_keyset_page
 
@@ -36,14 +36,14 @@ def list_approval_history(request: HtmxHttpRequest) -> HttpResponse:
         timezone.now(),
     )
     page, everything = load_keyset_page(narrowed.qs, request.GET), PermissionRequest.objects.all()
-    agents = load_request_agents(page.rows)
+    agents = load_linked_agents_by_request(page.rows)
     context = {
         "filter": narrowed,
         "page": page,
         "members": [CardMember(row, now, agent=agents.get(row.request_id)) for row in page.rows],
         "filtered": any(request.GET.get(name) for name in narrowed.filters),
-        "plugins": list_recent_values(everything, "plugin_id", chosen=request.GET.get("plugin")),
-        "types": list_recent_values(everything, "permission_type", chosen=request.GET.get("type")),
+        "plugins": list_recent_column_values(everything, "plugin_id", chosen=request.GET.get("plugin")),
+        "types": list_recent_column_values(everything, "permission_type", chosen=request.GET.get("type")),
         "export": request.GET.urlencode(),
     }
     template = "approvals/_history.html" if wants_fragment(request) else "approvals/history.html"

@@ -25,7 +25,11 @@ from dashboard.approvals.cards import build_approval_card, build_approval_cards
 from dashboard.approvals.inbox import load_inbox_page
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import MOST_ON_A_CARD, DecisionForm, DecisionOutcome, decide_each_request
-from dashboard.approvals.views.one_by_one import VALIDITIES, redirect_to_next_request, render_one_request
+from dashboard.approvals.views.one_by_one import (
+    VALIDITIES,
+    redirect_to_next_request,
+    render_waiting_request_screen,
+)
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
@@ -40,7 +44,7 @@ def show_inbox(request: HtmxHttpRequest) -> HttpResponse:
         request.GET.get("page", 1),
         request.GET.getlist("ids")[:MOST_ON_A_CARD] if request.htmx else [],
         arrangement=arrangement,
-        rights=DecisionRights.for_person(request.user, now),
+        rights=DecisionRights.load_rights_of_person(request.user, now),
     )
     template = "approvals/_inbox.html" if wants_fragment(request) else "approvals/inbox.html"
     context = {
@@ -78,7 +82,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
             messages.success(request, done)
         return redirect_to_next_request(request) if "one" in request.POST else redirect("approvals:inbox")
     if "one" in request.POST:
-        response = render_one_request(request, after=request.POST.get("after", ""))
+        response = render_waiting_request_screen(request, after=request.POST.get("after", ""))
         return trigger_decision_toast(response, refusals, done)
     rows = PermissionRequest.objects.with_context_and_assignment().filter(request_id__in=ids).order_by("id")
     # One that is not what the page showed gets a card of its own: no card stands for what it does not show.
@@ -86,7 +90,7 @@ def decide_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     cards = build_approval_cards(
         group_requests_by_card(rows),
         now,
-        rights=DecisionRights.for_person(request.user, now),
+        rights=DecisionRights.load_rights_of_person(request.user, now),
         lane_key=request.POST.get("lane", "")[:8],
     )
     choosable = "choosable" in request.POST
@@ -130,7 +134,7 @@ def show_permission_request(request: HtmxHttpRequest, request_id: str) -> HttpRe
     """Show one request: what was asked, who decided when and why, and its whole trail."""
     row, now = find_request_or_404(request_id), timezone.now()
     trail = AuditLog.objects.filter(target_id=request_id).order_by("id")
-    card = build_approval_card([row], now, rights=DecisionRights.for_person(request.user, now))
+    card = build_approval_card([row], now, rights=DecisionRights.load_rights_of_person(request.user, now))
     context = {
         "card": card,
         "member": card.members[0],

@@ -24,24 +24,26 @@ VALIDITIES = [(one.value, one.label) for one in Validity if one is not Validity.
 
 @require_GET
 @require_approver
-def show_one_request(request: HtmxHttpRequest) -> HttpResponse:
+def show_next_waiting_request(request: HtmxHttpRequest) -> HttpResponse:
     """Show the request that waits longest, or the one after `after`; a refresh keeps the one that is `shown`.
 
     With `session` it is that session's requests alone, whatever else the person has chosen for the inbox.
     """
-    return render_one_request(
+    return render_waiting_request_screen(
         request, after=request.GET.get("after", ""), shown_id=request.GET.get("shown", "")
     )
 
 
-def render_one_request(request: HtmxHttpRequest, *, after: str, shown_id: str = "") -> HttpResponse:
-    now, session_id = timezone.now(), followed_session_id(request)
+def render_waiting_request_screen(
+    request: HtmxHttpRequest, *, after: str, shown_id: str = ""
+) -> HttpResponse:
+    now, session_id = timezone.now(), session_id_limiting_requests(request)
     arrangement = (
         InboxArrangement(session=session_id)
         if session_id
         else replace(load_inbox_arrangement(request), all="")
     )
-    rights = DecisionRights.for_person(request.user, now)
+    rights = DecisionRights.load_rights_of_person(request.user, now)
     next_request = load_next_request(now, arrangement, rights, after=after, shown_id=shown_id)
     template = "approvals/_one_by_one.html" if wants_fragment(request) else "approvals/one_by_one.html"
     context = {
@@ -61,11 +63,11 @@ def render_one_request(request: HtmxHttpRequest, *, after: str, shown_id: str = 
 def redirect_to_next_request(request: HtmxHttpRequest) -> HttpResponse:
     """Lead on after a verdict to the next request, of the same session where one is followed."""
     url = reverse("approvals:one-by-one")
-    session_id = followed_session_id(request)
+    session_id = session_id_limiting_requests(request)
     return redirect(f"{url}?{urlencode({'session': session_id})}" if session_id else url)
 
 
-def followed_session_id(request: HtmxHttpRequest) -> str:
+def session_id_limiting_requests(request: HtmxHttpRequest) -> str:
     """Return the session whose requests alone are decided; empty where it is all requests."""
     values = request.POST if request.method == "POST" else request.GET
     return values.get("session", "").replace("\0", "")[:LONGEST]

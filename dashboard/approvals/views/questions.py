@@ -15,7 +15,11 @@ from dashboard.approvals.questions import AnswerForm, answer_each_request
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import DENY_AND_STOP
 from dashboard.approvals.views.inbox import trigger_decision_toast
-from dashboard.approvals.views.one_by_one import VALIDITIES, redirect_to_next_request, render_one_request
+from dashboard.approvals.views.one_by_one import (
+    VALIDITIES,
+    redirect_to_next_request,
+    render_waiting_request_screen,
+)
 from dashboard.frame.guards import require_approver
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 
@@ -45,7 +49,7 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
         response = HttpResponse(status=204)
         return trigger_decision_toast(response, refusals, "")
     if "one" in request.POST:
-        response = render_one_request(request, after=request.POST.get("after", ""))
+        response = render_waiting_request_screen(request, after=request.POST.get("after", ""))
         return trigger_decision_toast(response, refusals, done)
     rows = (
         PermissionRequest.objects.with_context_and_assignment()
@@ -56,7 +60,7 @@ def answer_card_requests(request: HtmxHttpRequest) -> HttpResponse:
     cards = build_approval_cards(
         group_requests_by_card(rows),
         now,
-        rights=DecisionRights.for_person(request.user, now),
+        rights=DecisionRights.load_rights_of_person(request.user, now),
         lane_key=request.POST.get("lane", "")[:8],
     )
     choosable = "choosable" in request.POST

@@ -18,7 +18,7 @@ from coordinator.errors import BadRequest, SignalboxError
 from coordinator.identity.declarations import require_POST
 from coordinator.policy.requests.approvals import DECIDED
 from dashboard.approvals.arrangement import InboxArrangement
-from dashboard.approvals.inbox import load_group_digests
+from dashboard.approvals.inbox import load_request_digests_of_group
 from dashboard.approvals.request_sets import list_chosen_requests
 from dashboard.approvals.rights import DecisionRights
 from dashboard.approvals.verdicts import (
@@ -40,16 +40,16 @@ SNOOZES = {"snooze-15m": timedelta(minutes=15), "snooze-1h": timedelta(hours=1)}
 
 @require_POST
 @require_approver
-def confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
+def ask_to_confirm_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     """Ask once, about everything that was chosen, or a whole group. Nothing is decided yet."""
     verdict, now = request.POST.get("verdict", ""), timezone.now()
-    rights = DecisionRights.for_person(request.user, now)
+    rights = DecisionRights.load_rights_of_person(request.user, now)
     try:
         if "group" in request.POST:
             arranged = InboxArrangement.from_query(
                 QueryDict(request.POST.get("arranged", "")[:LONGEST_QUERY])
             )
-            chosen = load_group_digests(request.POST["group"], now, arranged, rights)
+            chosen = load_request_digests_of_group(request.POST["group"], now, arranged, rights)
         else:
             chosen = parse_chosen_requests(request.POST.getlist("chosen"))
         if not chosen:
@@ -85,12 +85,12 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
             messages.error(request, refusal)
         return redirect("approvals:inbox")
     if not outcome.refusals:
-        return trigger_requests_arranged(
+        return trigger_request_removal_in_browser(
             trigger_toast(HttpResponse(status=204), "success", decision_outcome_text), list(outcome.decided)
         )
     seen_digests = {name: form.cleaned_data["seen"].get(name, "") for name in outcome.refusals}
     now = timezone.now()
-    rights, verdict = DecisionRights.for_person(request.user, now), form.cleaned_data["verdict"]
+    rights, verdict = DecisionRights.load_rights_of_person(request.user, now), form.cleaned_data["verdict"]
     chosen_requests = list_chosen_requests(seen_digests, now, rights, verdict)
     listed = [
         (chosen_request, outcome.refusals[chosen_request.request_id]) for chosen_request in chosen_requests
@@ -98,7 +98,7 @@ def decide_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     response = render(
         request, "approvals/_set_outcome.html", {"words": decision_outcome_text, "refused": listed}
     )
-    return trigger_requests_arranged(response, list(outcome.decided))
+    return trigger_request_removal_in_browser(response, list(outcome.decided))
 
 
 def describe_decision_outcome(outcome: DecisionOutcome, verdict: str) -> str:
@@ -129,7 +129,7 @@ def triage_chosen_requests(request: HtmxHttpRequest) -> HttpResponse:
     if not wants_fragment(request):
         messages.success(request, message)
         return redirect("approvals:inbox")
-    return trigger_requests_arranged(
+    return trigger_request_removal_in_browser(
         trigger_toast(HttpResponse(status=204), "success", message), ids if leaves else []
     )
 
@@ -182,7 +182,7 @@ def trigger_toast(response: HttpResponse, level: str, text: str) -> HttpResponse
     return trigger_client_event(response, "toast", {"level": level, "text": text})
 
 
-def trigger_requests_arranged(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
+def trigger_request_removal_in_browser(response: HttpResponse, ids: Sequence[str]) -> HttpResponse:
     """Tell the page which requests need not stay on it; of many, that none need (static/js/approvals.js).
 
     It is told in a header, of which proxies take a few kilobytes.

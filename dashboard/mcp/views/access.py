@@ -102,21 +102,21 @@ def preview_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
         "edits": edits[:MOST_SHOWN],
         "lines": access_sheet.build_grant_edit_lines(edits[:MOST_SHOWN], now),
         "more": max(0, len(edits) - MOST_SHOWN),
-        "packed": access_sheet.pack_grant_edits(edits),
+        "packed": access_sheet.serialize_grant_edits(edits),
         "preview": preview,
         "agent_labels": agent_labels_by_id(),
         "back": find_return_url(request),
         "number": len(edits),
-        "zone": access_sheet.find_form_zone(request.POST),
+        "zone": access_sheet.time_zone_of_posted_form(request.POST),
     }
-    return render(request, choose_mcp_template(request, "preview"), context)
+    return render(request, choose_page_or_fragment_template(request, "preview"), context)
 
 
 @require_safe
 @require_approver
 def show_exact_grant_end(request: HtmxHttpRequest) -> HttpResponse:
     """Answer with the exact time that the words in a grant's or approval's form mean, or why they mean none."""
-    now, zone = timezone.now(), access_sheet.find_form_zone(request.GET)
+    now, zone = timezone.now(), access_sheet.time_zone_of_posted_form(request.GET)
     text = request.GET.get("until", "")
     context: dict[str, object] = {"zone": zone}
     parse_end = (
@@ -136,7 +136,7 @@ def parse_posted_grant_edits(request: HtmxHttpRequest, now: datetime) -> list[Gr
     mcp_server_rows = set(McpServer.objects.exclude(name=None).values_list("name", flat=True))
     if unknown := {edit.server_id for edit in edits} - mcp_server_rows:
         raise UnprocessableRequest(f"There is no MCP server {', '.join(sorted(unknown))}. Add it first.")
-    return access_sheet.add_slot_versions(edits)
+    return access_sheet.add_current_versions_to_edits(edits)
 
 
 @require_POST
@@ -145,7 +145,7 @@ def save_grant_edits_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save a previewed change set, all or nothing; a stale one is shown with both versions."""
     now, edits = timezone.now(), []
     try:
-        edits = access_sheet.unpack_grant_edits(request.POST.get("edits", ""))
+        edits = access_sheet.deserialize_grant_edits(request.POST.get("edits", ""))
         done = grants.apply_grant_edits(edits, actor=person_actor(request.user), now=now)
     except StaleGrantEdit as stale:
         grants.record_refused_grant_edits(edits, stale, actor=person_actor(request.user), now=now)
@@ -168,14 +168,14 @@ def find_return_url(request: HtmxHttpRequest) -> str:
     return reverse("mcp:matrix")
 
 
-def choose_mcp_template(request: HtmxHttpRequest, name: str) -> str:
+def choose_page_or_fragment_template(request: HtmxHttpRequest, name: str) -> str:
     return f"mcp/_{name}.html" if wants_fragment(request) else f"mcp/{name}.html"
 
 
 def render_grant_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> HttpResponse:
     context = {"refusal": str(refusal.detail), "back": find_return_url(request)}
     status = refusal.status if refusal.status in (409, 422) else 422
-    return render(request, choose_mcp_template(request, "refused"), context, status=status)
+    return render(request, choose_page_or_fragment_template(request, "refused"), context, status=status)
 
 
 @require_safe
@@ -205,7 +205,7 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
         context |= {
             "verdict": verdict,
             "source": access_sheet.describe_verdict_source(verdict),
-            "steps": list_access_steps(
+            "steps": list_access_decision_steps(
                 agent, server, tool, verdict, at or now, past=at is not None and at < now
             ),
             "known_server": McpServer.objects.filter(pk=server).first(),
@@ -220,10 +220,10 @@ def explain_access(request: HtmxHttpRequest) -> HttpResponse:
         "back": request.htmx.current_url_abs_path if wants_fragment(request) else request.get_full_path(),
         "slot": json.dumps([agent, server, tool, access_sheet.CHOICE_OF_NO_SHEET, None]),
     }
-    return render(request, choose_mcp_template(request, "why"), context)
+    return render(request, choose_page_or_fragment_template(request, "why"), context)
 
 
-def list_access_steps(
+def list_access_decision_steps(
     agent: str, server: str, tool: str, verdict: access.Verdict, at: datetime, *, past: bool
 ) -> list[dict[str, object]]:
     """Return both kinds of grants with their rows; the row that decided is the verdict's own."""
@@ -397,7 +397,7 @@ def extend_grant_view(request: HtmxHttpRequest, grant_id: int) -> HttpResponse:
             until=grant_lengths.parse_grant_end(
                 request.POST.get("until", grant_lengths.RENEWAL),
                 now,
-                access_sheet.find_form_zone(request.POST),
+                access_sheet.time_zone_of_posted_form(request.POST),
             ),
             actor=person_actor(request.user),
             now=now,

@@ -21,7 +21,7 @@ from coordinator.models import McpServer, McpTool, ToolCollection
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp.views.shown_tools import MAX_TOOLS_ON_PAGE, encode_tool_choice, parse_chosen_tools
 
 
@@ -66,7 +66,7 @@ class ServerChoices:
         return sum(tool.is_chosen for tool in self.tools)
 
 
-def build_collection_address(name: str) -> str:
+def mcp_url_of_collection(name: str) -> str:
     """Return the URL where agents find a collection's tools."""
     return f"{settings.AGENT_URL}/mcp/{COLLECTION_PREFIX}{name}"
 
@@ -80,7 +80,7 @@ def list_collections(request: HtmxHttpRequest) -> HttpResponse:
         pairs = parse_server_tool_pairs(row.tools)
         servers = len({server_id for server_id, _ in pairs})
         rows.append(
-            CollectionRow(row.name, row.description, len(pairs), servers, build_collection_address(row.name))
+            CollectionRow(row.name, row.description, len(pairs), servers, mcp_url_of_collection(row.name))
         )
     return render(request, "mcp/collections.html", {"rows": rows})
 
@@ -90,7 +90,7 @@ def list_collections(request: HtmxHttpRequest) -> HttpResponse:
 def show_collection(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show the tools of a collection, and how an agent connects to it."""
     row = find_collection_or_404(name)
-    return render_collection(
+    return render_tool_collection_form(
         request,
         row,
         row.description,
@@ -126,11 +126,11 @@ def add_collection_view(request: HtmxHttpRequest) -> HttpResponse:
         else:
             messages.success(request, f"The collection {name} is added.")
             return redirect("mcp:collection", name)
-    return render_collection(request, None, description, frozenset(chosen), "", error, name)
+    return render_tool_collection_form(request, None, description, frozenset(chosen), "", error, name)
 
 
 @require_POST
-@declare_form_page("mcp:collection")
+@declare_page_of_form_view("mcp:collection")
 @require_admin
 def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Save what a collection has; its form's button for the filter shows other tools and saves nothing."""
@@ -152,11 +152,11 @@ def save_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
         else:
             messages.success(request, "Saved. Agents see the change when they list their tools again.")
             return redirect("mcp:collection", name)
-    return render_collection(request, row, description, frozenset(chosen), version, error)
+    return render_tool_collection_form(request, row, description, frozenset(chosen), version, error)
 
 
 @require_POST
-@declare_form_page("mcp:collection")
+@declare_page_of_form_view("mcp:collection")
 @require_admin
 def delete_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Delete a collection."""
@@ -172,7 +172,7 @@ def delete_collection_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     return redirect("mcp:collection", name)
 
 
-def render_collection(  # noqa: PLR0917 - the fields of the form
+def render_tool_collection_form(  # noqa: PLR0917 - the fields of the form
     request: HtmxHttpRequest,
     row: ToolCollection | None,
     description: str,
@@ -194,7 +194,7 @@ def render_collection(  # noqa: PLR0917 - the fields of the form
         "servers": choices,
         "hidden_tools": [encode_tool_choice(*pair) for pair in sorted(chosen - displayed)],
         "chosen_count": len(chosen),
-        "address": build_collection_address(row.name) if row else "",
+        "address": mcp_url_of_collection(row.name) if row else "",
         "server_argument": f"{COLLECTION_PREFIX}{row.name}" if row else "",
         "fault": error,
     }

@@ -15,12 +15,12 @@ from coordinator.models.gateway import Network, Transport
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp import gateway_parts
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def save_upstream_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Say how the gateway reaches a server, or that it does not."""
@@ -51,7 +51,7 @@ def split_nonblank_lines(text: str) -> tuple[str, ...]:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Have the server started without isolation, or isolated again."""
@@ -66,7 +66,7 @@ def switch_server_isolation(request: HtmxHttpRequest, name: str) -> HttpResponse
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Let the command be started that the page showed."""
@@ -80,7 +80,7 @@ def accept_server_command_view(request: HtmxHttpRequest, name: str) -> HttpRespo
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, variable = request.POST.get("kind", ""), request.POST.get("name", "").strip()
@@ -98,7 +98,7 @@ def save_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResp
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def delete_server_credential_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     kind, _, variable = request.POST.get("credential", "").partition(" ")

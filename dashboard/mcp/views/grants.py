@@ -45,7 +45,8 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
         "filter": narrowed,
         "query": query,
         "standings": [
-            (value, append_result_count(label, numbers.get(value, 0))) for value, label in STANDINGS
+            (value, filter_label_with_result_count(label, numbers.get(value, 0)))
+            for value, label in STANDINGS
         ],
         "permissions": GrantWord.choices,
         "unused": UNUSED,
@@ -57,6 +58,6 @@ def list_grants(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/_grants.html" if wants_fragment(request) else "mcp/grants.html", context)
 
 
-def append_result_count(label: str, number: int) -> str:
+def filter_label_with_result_count(label: str, number: int) -> str:
     """Return a choice that says how many it would show, where there are any."""
     return f"{label} ({number})" if number else label

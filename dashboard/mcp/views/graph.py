@@ -77,12 +77,17 @@ def build_grant_graph(grants: Sequence[Grant], linked: dict[str, LinkedAgent]) -
         (
             (0, agent_id),
             (1, server_id),
-            find_tone([word] if word else []),
+            css_tone_of_permissions([word] if word else []),
             f"{agent_id} on {server_id}: {word or 'single tools'}",
         )
         for (agent_id, server_id), word in own_words.items()
     ] + [
-        ((1, server_id), (2, tool), find_tone(words), f"{tool[1]} of {server_id}: {', '.join(sorted(words))}")
+        (
+            (1, server_id),
+            (2, tool),
+            css_tone_of_permissions(words),
+            f"{tool[1]} of {server_id}: {', '.join(sorted(words))}",
+        )
         for (server_id, tool), words in tool_words.items()
     ]
     return build_link_graph([agents, dict(sorted(servers.items())), ordered_tools], links)
@@ -103,10 +108,12 @@ def build_grant_outline(grants: Sequence[Grant], linked: dict[str, LinkedAgent])
             agents[grant.agent_id].children.append(servers[pair])
         word = grant.effective_permission
         if grant.tool_name is None:
-            servers[pair].tone, servers[pair].note = find_tone([word]), word
+            servers[pair].tone, servers[pair].note = css_tone_of_permissions([word]), word
         else:
             url = build_sheet_url(server=grant.server_id, tool=grant.tool_name)
-            servers[pair].children.append(OutlineNode(grant.tool_name, url, find_tone([word]), word))
+            servers[pair].children.append(
+                OutlineNode(grant.tool_name, url, css_tone_of_permissions([word]), word)
+            )
     return list(agents.values())
 
 
@@ -115,7 +122,7 @@ def find_agent_label(agent_id: str, linked: dict[str, LinkedAgent]) -> str:
     return agent.agent_name if agent is not None and agent.agent_id == agent_id else agent_id
 
 
-def find_tone(words: Sequence[str] | set[str]) -> str:
+def css_tone_of_permissions(words: Sequence[str] | set[str]) -> str:
     """Return the look of a line that stands for these permissions; none for a line that only leads on."""
     grant_words = set(GrantWord.values)
     if not words:

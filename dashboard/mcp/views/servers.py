@@ -41,7 +41,7 @@ from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp import call_charts, definition_history, gateway_parts, limit_parts, sign_in_parts
 from dashboard.text import diffs
 
@@ -88,7 +88,7 @@ class McpServerEditForm(forms.Form):
                 kept_choice = (server.default_policy, f"{server.default_policy!r}, as stored: denies")
                 self.fields["default_policy"].choices = [kept_choice, *POLICIES]  # type: ignore[attr-defined]
 
-    def server_columns(self, server: McpServer | None = None) -> dict[str, Any]:
+    def mcp_server_columns_to_save(self, server: McpServer | None = None) -> dict[str, Any]:
         """Return the columns as the action takes them; what stands unchanged and odd is left out."""
         columns = dict(self.cleaned_data)
         columns.pop("version", None)
@@ -256,7 +256,10 @@ def add_mcp_server_view(request: HtmxHttpRequest) -> HttpResponse:
         try:
             name = form.cleaned_data["name"]
             mcp_servers.create_mcp_server(
-                name, actor=person_actor(request.user), now=timezone.now(), **form.server_columns()
+                name,
+                actor=person_actor(request.user),
+                now=timezone.now(),
+                **form.mcp_server_columns_to_save(),
             )
         except SignalboxError as refusal:
             form.add_error(None, str(refusal.detail))
@@ -276,7 +279,7 @@ def edit_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
         try:
             mcp_servers.update_mcp_server(
                 name,
-                form.server_columns(server),
+                form.mcp_server_columns_to_save(server),
                 actor=person_actor(request.user),
                 seen_version=form.cleaned_data["version"] or None,
                 now=timezone.now(),
@@ -304,9 +307,9 @@ def build_server_form_initial(server: McpServer) -> dict[str, Any]:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
-def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def enable_or_disable_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
     active = request.POST.get("active") == "on"
     try:
         mcp_servers.update_mcp_server(
@@ -318,7 +321,7 @@ def switch_mcp_server(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_approver
 def set_accepted_tools_only_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Have changed tools of the server served once a person accepted them only, or as they come."""
@@ -385,7 +388,7 @@ def import_pasted_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def discover_mcp_tools(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Start a stdio server for a moment and take over the tools that it lists."""
@@ -461,7 +464,9 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
         "deny_changed": settings.DENY_CHANGED_TOOLS,
         **limit_parts.build_limits_context(server, tool, timezone.now()),
         "charts": call_charts.build_call_charts(server, timezone.now(), tool),
-        "last_error": call_charts.find_last_errors({tool: qualified_tool_name(server, tool)}).get(tool),
+        "last_error": call_charts.find_last_error_by_tool({tool: qualified_tool_name(server, tool)}).get(
+            tool
+        ),
         "marks": find_injection_signs_in_json(mcp_tools.build_definition_content(row)),
         "accepted_only": AcceptedOnlyServer.objects.filter(pk=server).exists(),
         "difference": diff_tool_definitions(row) if row.is_changed or row.is_declined else [],
@@ -473,12 +478,12 @@ def show_mcp_tool(request: HtmxHttpRequest) -> HttpResponse:
 def diff_tool_definitions(tool: McpTool) -> list[diffs.Marked]:
     """Return the lines of the accepted and the present definition with `-`, `+` or a blank."""
     before, after = mcp_tools.definition_lines_for_comparison(tool)
-    marked = diffs.mark_all_lines(before, after)
+    marked = diffs.diff_with_all_lines(before, after)
     return [*(("-", line) for line in before), *(("+", line) for line in after)] if marked is None else marked
 
 
 @require_POST
-@declare_form_page("mcp:list")
+@declare_page_of_form_view("mcp:list")
 @require_approver
 def decide_changed_tool(request: HtmxHttpRequest) -> HttpResponse:
     """Accept a changed definition, have agents shown the accepted one still, or deny the tool to all agents."""

@@ -33,7 +33,7 @@ from coordinator.models.mcp import ListedTools
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
+from dashboard.frame.wrong_method import declare_page_of_form_view
 from dashboard.mcp.access_sheet import list_grantable_agent_ids
 
 MAX_TOOLS_ON_PAGE = 2_000
@@ -192,9 +192,9 @@ def encode_tool_choice(server_id: str, name: str) -> str:
 
 
 @require_POST
-@declare_form_page("mcp:list")
+@declare_page_of_form_view("mcp:list")
 @require_admin
-def shorten_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
+def save_short_tool_description_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save what agents are shown in place of a tool's own description."""
     server, tool = request.POST.get("server", ""), request.POST.get("tool", "")
     text = request.POST.get("description", "")

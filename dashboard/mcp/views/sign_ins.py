@@ -37,8 +37,8 @@ from coordinator.models import McpAuthorization
 from dashboard.frame import form_refusals as refusals
 from dashboard.frame.guards import require_admin, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest
-from dashboard.frame.wrong_method import declare_form_page
-from dashboard.mcp.sign_in_parts import build_document_url, build_redirect_uri
+from dashboard.frame.wrong_method import declare_page_of_form_view
+from dashboard.mcp.sign_in_parts import build_redirect_uri, oauth_client_metadata_url
 
 HELD = "mcp_sign_ins"  # in the session: the sign-ins that are on their way, oldest first
 MOST_TABS = 3  # in which one browser may be on its way through a sign-in
@@ -62,7 +62,7 @@ class PendingSignIn:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
 def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Switch signing in at a server on, or off."""
@@ -84,7 +84,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
                 name,
                 authorization_settings,
                 redirect_uri=build_redirect_uri(),
-                document_url=build_document_url(),
+                document_url=oauth_client_metadata_url(),
                 actor=actor,
                 now=now,
             )
@@ -95,7 +95,7 @@ def save_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @never_cache
 @require_viewer
 def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
@@ -121,7 +121,7 @@ def start_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @never_cache
 @require_viewer
-def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
+def receive_redirect_of_server_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     """Take what the server sent along: first by address, which does nothing yet, then by the form that it shows."""
     if request.method != "POST":
         sent = {name: request.GET[name] for name in ("code", "state", "iss", "error") if name in request.GET}
@@ -134,7 +134,7 @@ def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
     assert isinstance(request.session, SessionStore)
     now = timezone.now()
     with request.session.lock_and_save_session_data():  # whoever sends it again finds nothing
-        pending = take_pending_sign_in(request.session, request.POST.get("state", ""), now)
+        pending = pop_pending_sign_in(request.session, request.POST.get("state", ""), now)
     if pending is None:
         messages.error(request, GONE)
         return redirect("mcp:list")
@@ -161,9 +161,9 @@ def return_from_sign_in(request: HtmxHttpRequest) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_viewer
-def end_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def sign_out_of_mcp_server_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Forget a sign-in at a server, one's own or, for administrators, anybody's."""
     assert isinstance(request.user, User)
     token = request.POST.get("token", "")
@@ -182,9 +182,9 @@ def end_server_sign_in(request: HtmxHttpRequest, name: str) -> HttpResponse:
 
 
 @require_POST
-@declare_form_page("mcp:server")
+@declare_page_of_form_view("mcp:server")
 @require_admin
-def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def choose_sign_in_person_of_agent(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Say with whose sign-in an agent calls servers."""
     person = request.POST.get("person", "")
     with refusals.show_refusal_as_message(request):
@@ -200,7 +200,7 @@ def choose_agent_person_view(request: HtmxHttpRequest, name: str) -> HttpRespons
 
 @require_safe
 @allow_anonymous_access
-def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
+def show_oauth_client_metadata(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG001 - the shape Django calls
     """Say who Signalbox is, for authorization servers that read it by the client's id (client id metadata document)."""
     document = oauth.build_client_registration_body(
         build_redirect_uri(),
@@ -208,7 +208,7 @@ def show_client_document(request: HtmxHttpRequest) -> HttpResponse:  # noqa: ARG
         "none",
         ("authorization_code", "refresh_token"),
     )
-    return JsonResponse({"client_id": build_document_url(), **document})
+    return JsonResponse({"client_id": oauth_client_metadata_url(), **document})
 
 
 def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ def list_pending_sign_ins(session: SessionBase, now: datetime) -> list[dict[str,
     return [pending for pending in stored if pending["begun_at"] > since] if isinstance(stored, list) else []
 
 
-def take_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
+def pop_pending_sign_in(session: SessionBase, state: str, now: datetime) -> PendingSignIn | None:
     """Take the sign-in with that state out of the session; None without one."""
     sign_ins = list_pending_sign_ins(session, now)
     matching = [

@@ -23,7 +23,7 @@ from coordinator.sessions.timeline.reading import StoredValue
 from dashboard.frame.guards import require_admin
 from dashboard.frame.htmx import HtmxHttpRequest
 from dashboard.looks import DisplayPart, build_call_display
-from dashboard.looks.parts import draw_in_full
+from dashboard.looks.parts import disable_shortening_in_block
 from dashboard.mcp.argument_form import ArgumentForm
 from dashboard.mcp.views.servers import find_mcp_server_or_404
 
@@ -58,7 +58,7 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
         tool.input_schema,
         request.POST if request.method == "POST" else None,
         is_raw=is_raw,
-        must_confirm=may_change_something(tool.annotations),
+        must_confirm=may_tool_delete_or_overwrite(tool.annotations),
     )
     result, status = None, 200
     if request.method == "POST":
@@ -94,7 +94,7 @@ def try_tool_view(request: HtmxHttpRequest) -> HttpResponse:
     return render(request, "mcp/try.html", context, status=status)
 
 
-def may_change_something(annotations: Any) -> bool:
+def may_tool_delete_or_overwrite(annotations: Any) -> bool:
     """Say whether a tool may delete or overwrite something, which MCP assumes of one that does not say otherwise."""
     hints = annotations if isinstance(annotations, dict) else {}
     return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is not False
@@ -103,7 +103,7 @@ def may_change_something(annotations: Any) -> bool:
 def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
     output, failed = build_timeline_output(outcome.response)
     problem = outcome.problem or failed or ""
-    with draw_in_full():
+    with disable_shortening_in_block():
         display = build_call_display(
             qualified_tool_name(trial.server_id, trial.tool),
             StoredValue(trial.arguments, 0),
@@ -113,14 +113,14 @@ def build_trial_result(trial: ToolTrial, outcome: TrialOutcome) -> TrialResult:
     return TrialResult(
         outcome.outcome,
         STATES[outcome.outcome],
-        [replace_image(part) for part in display.outputs],
+        [replace_image_part_with_note(part) for part in display.outputs],
         outcome.is_sent,
         round(outcome.upstream_ms),
         find_injection_signs_in_response(outcome.response) if outcome.response else [],
     )
 
 
-def replace_image(part: DisplayPart) -> DisplayPart:
+def replace_image_part_with_note(part: DisplayPart) -> DisplayPart:
     """Return a part as it is shown; of a picture, whose bytes nothing keeps, that there is one."""
     if part.kind != "image":
         return part

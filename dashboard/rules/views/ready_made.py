@@ -49,7 +49,7 @@ def list_ready_made_switches(rules: Sequence[ReadyMadeRule] = READY_MADE_RULES) 
 @require_GET
 @never_cache
 @require_viewer
-def compare_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
+def preview_ready_made_rule_view(request: HtmxHttpRequest, name: str) -> HttpResponse:
     """Show recorded calls that a ready-made rule would allow, and the nearest that it would not."""
     if name not in {rule.name for rule in ALLOWING_RULES}:
         raise Http404("There is no such ready-made rule.")

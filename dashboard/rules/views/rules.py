@@ -43,7 +43,11 @@ from coordinator.policy.rules.tool_rules import DecisionRule, Ruling
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_approver, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.stored_choices import StoredChoiceField, StoredMultipleChoiceField, offer_choices
+from dashboard.frame.stored_choices import (
+    StoredChoiceField,
+    StoredMultipleChoiceField,
+    set_choices_and_keep_saved_values,
+)
 from dashboard.rules import question
 from dashboard.rules.question import RulesOnTrial
 from dashboard.rules.sentences import SentencePart, describe_rule
@@ -94,10 +98,12 @@ class ToolRuleForm(forms.Form):
     def __init__(self, *args: Any, named_agents: Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         agents = Agent.objects.exclude(pk=None).order_by("name").values_list("id", "name")
-        offer_choices(self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ())
-        offer_choices(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
-        offer_choices(self, "verdict", RuleVerdict.choices)
-        offer_choices(self, "unreadable", UNREADABLE_LABELS)
+        set_choices_and_keep_saved_values(
+            self, "agents", [(EVERY_AGENT, "Every agent"), *agents], saved=named_agents or ()
+        )
+        set_choices_and_keep_saved_values(self, "program", [("", "Every program"), *AGENT_TITLES.items()])
+        set_choices_and_keep_saved_values(self, "verdict", RuleVerdict.choices)
+        set_choices_and_keep_saved_values(self, "unreadable", UNREADABLE_LABELS)
 
     def clean_agents(self) -> list[str]:
         """Refuse every agent beside some of them: which of the two is meant is not known."""
@@ -195,7 +201,7 @@ class TestedCall:
 def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     """Show the rules, and what would happen to a call that the address names."""
     saved = policy.load_saved_tool_rules()
-    asked_call = judge_asked_call(request, saved)
+    asked_call = judge_call_from_query(request, saved)
     return render_tool_rules_page(
         request,
         build_tool_rule_forms(saved),
@@ -205,7 +211,7 @@ def list_tool_rules(request: HtmxHttpRequest) -> HttpResponse:
     )
 
 
-def judge_asked_call(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) -> TestedCall | None:
+def judge_call_from_query(request: HtmxHttpRequest, saved: Sequence[DecisionRule]) -> TestedCall | None:
     field_names = ("tool", "about", "agent", "program")
     tool, about, agent, program = (request.GET.get(name, "").strip()[:2_000] for name in field_names)
     if not tool:
@@ -241,7 +247,7 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
     version, do = request.POST.get("version", ""), request.POST.get("do", "")
     if not forms_.is_valid():
         return render_tool_rules_page(request, forms_, version, None, status=422)
-    posted_tool_rules = read_posted_tool_rules(forms_)
+    posted_tool_rules = posted_tool_rules_of_forms(forms_)
     if do == "save" and not deciders.can_user_edit_policy(request.user):
         return render_tool_rules_page(
             request, forms_, version, None, problem=deciders.ADMINS_EDIT, status=403
@@ -250,7 +256,7 @@ def save_tool_rules_view(request: HtmxHttpRequest) -> HttpResponse:
         for rule in posted_tool_rules:
             policy.validate_tool_rule(rule)
         if do.startswith(IN_TERMS):
-            posted_tool_rules = convert_one_rule(posted_tool_rules, do.removeprefix(IN_TERMS))
+            posted_tool_rules = convert_rule_pattern_to_terms(posted_tool_rules, do.removeprefix(IN_TERMS))
             forms_ = build_tool_rule_forms(posted_tool_rules)
         if do != "save":
             return render_tool_rules_page(
@@ -276,7 +282,7 @@ def build_tool_rule_forms(saved: Sequence[DecisionRule]) -> Any:
     return RuleForms(initial=initial)
 
 
-def convert_one_rule(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
+def convert_rule_pattern_to_terms(rules: Sequence[DecisionRule], number: str) -> list[DecisionRule]:
     """Return the rules, of which one says in terms what its pattern says; nothing is saved."""
     return [
         (convert_pattern_rule_to_terms(rule) or rule) if str(rule.number) == number else rule
@@ -287,16 +293,16 @@ def convert_one_rule(rules: Sequence[DecisionRule], number: str) -> list[Decisio
 def build_rule_cards(forms_: Any) -> list[RuleCard]:
     """Return the forms in the order in which their rules decide, each with its rule as it would be."""
     if not forms_.is_bound:
-        return build_cards_of_rules(forms_, read_initial_tool_rules(forms_), list(forms_))
+        return pair_rule_forms_with_rules(forms_, initial_tool_rules_of_forms(forms_), list(forms_))
     if not forms_.is_valid():
         return [RuleCard(form, place) for place, form in enumerate(forms_)]
     deleted = set(map(id, forms_.deleted_forms))
     filled = [form for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()]
     rest = [form for form in forms_ if form not in filled and id(form) not in deleted]
-    return build_cards_of_rules(forms_, read_posted_tool_rules(forms_), [*filled, *rest])
+    return pair_rule_forms_with_rules(forms_, posted_tool_rules_of_forms(forms_), [*filled, *rest])
 
 
-def build_cards_of_rules(
+def pair_rule_forms_with_rules(
     forms_: Any, rules: Sequence[DecisionRule], listed: Sequence[ToolRuleForm]
 ) -> list[RuleCard]:
     positions = {id(form): place for place, form in enumerate(forms_)}
@@ -315,7 +321,7 @@ def build_cards_of_rules(
     return [*cards, *(RuleCard(form, positions[id(form)]) for form in listed[len(rules) :])]
 
 
-def read_initial_tool_rules(forms_: Any) -> list[DecisionRule]:
+def initial_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
     """Return the rules of which the forms were made."""
     return [
         DecisionRule(
@@ -331,7 +337,7 @@ def read_initial_tool_rules(forms_: Any) -> list[DecisionRule]:
     ]
 
 
-def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
+def posted_tool_rules_of_forms(forms_: Any) -> list[DecisionRule]:
     """Return the rules in their order; a row that names no tool is the empty one at the end."""
     filled = [
         form.cleaned_data for form in forms_.ordered_forms if (form.cleaned_data.get("tool") or "").strip()
@@ -347,9 +353,9 @@ def read_posted_tool_rules(forms_: Any) -> list[DecisionRule]:
             rule_fields["wait_seconds"],
             rule_fields["deny_at_deadline"],
             rule_fields["program"],
-            join_term_lines(rule_fields["runs"]),
-            join_term_lines(rule_fields["touches"]),
-            join_term_lines(rule_fields["reaches"]),
+            normalize_rule_term_lines(rule_fields["runs"]),
+            normalize_rule_term_lines(rule_fields["touches"]),
+            normalize_rule_term_lines(rule_fields["reaches"]),
             rule_fields["unreadable"],
             rule_fields["ready_made"],
             rule_fields["is_off"],
@@ -368,11 +374,11 @@ def normalize_repetition(text: str) -> str:
         return text
 
 
-def join_term_lines(text: str) -> str:
+def normalize_rule_term_lines(text: str) -> str:
     return "\n".join(split_term_lines(text))
 
 
-def list_rule_tool_names() -> list[str]:
+def list_own_tool_names_of_agents() -> list[str]:
     """Return the agents' own tools, each once."""
     return list(dict.fromkeys(tool for dialect in DIALECTS.values() for tool in dialect.tools))
 
@@ -399,7 +405,7 @@ def list_tools_by_program() -> list[ProgramTools]:
     ]
 
 
-def list_called_mcp_tools() -> list[str]:
+def list_mcp_tool_names_for_agents() -> list[str]:
     """Return the known tools of MCP servers as agents call them."""
     mcp_tool_rows = McpTool.objects.order_by("server_id", "name").values_list("server_id", "name")
     return [
@@ -435,7 +441,7 @@ def render_tool_rules_page(
         "cannot_ask": get_text_list(
             [AGENT_TITLES[dialect.name] for dialect in DIALECTS.values() if not dialect.can_ask], "and"
         ),
-        "tools": [*list_rule_tool_names(), *list_called_mcp_tools()],
+        "tools": [*list_own_tool_names_of_agents(), *list_mcp_tool_names_for_agents()],
         "kinds": tool_kinds.KINDS.items(),
         "tools_of_programs": list_tools_by_program(),
         "forms": forms_,

@@ -35,7 +35,7 @@ from coordinator.policy.suggestions.search import GOAL, RuleSuggestion, Suggesti
 from coordinator.sessions.agent_programs import AGENT_TITLES
 from dashboard.frame.guards import require_policy_editor, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.proofs import allow_without_proof
+from dashboard.frame.proofs import allow_post_without_browser_proof
 from dashboard.rules import question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.counts import WORDS
@@ -74,7 +74,7 @@ class SuggestionCard:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_viewer
 def search_rule_suggestions(request: HtmxHttpRequest) -> HttpResponse:
     """Search, or search on from where the last piece stopped; only reads, so the cookie is enough."""
@@ -110,7 +110,7 @@ def resume_suggestion_search(whose: int, so_far: str, version: str) -> Suggestio
     if not so_far:
         return SuggestionSearch.start_suggestion_search(READER)
     try:
-        seen_version, values = carried.read_values_for_person(whose, SEARCH, so_far)
+        seen_version, values = carried.unsign_values_for_person(whose, SEARCH, so_far)
         return (
             SuggestionSearch.deserialize_suggestion_search(values)
             if seen_version == version
@@ -154,7 +154,7 @@ def build_suggestion_cards(
         for event in (*suggestion.examples.values(), *suggestions.list_event_ids_of_similar_calls(suggestion))
     ]
     calls = {call.event_id: call for call in READER.load_recorded_calls_by_id(shown_events)}
-    versions = grants.load_grant_slots(*split_suggestion_slots(chosen))
+    versions = grants.load_grant_slots(*agents_and_servers_of_suggestions(chosen))
     cards, version, labels = [], policy.tool_rules_version(saved), agent_labels_by_id()
     for number, suggestion in enumerate(chosen, 1):
         seen_version = None
@@ -205,7 +205,7 @@ def describe_current_decisions(suggestion: RuleSuggestion) -> str:
     return f"now {', '.join(parts)}"
 
 
-def split_suggestion_slots(chosen: Sequence[RuleSuggestion]) -> tuple[list[str], list[str]]:
+def agents_and_servers_of_suggestions(chosen: Sequence[RuleSuggestion]) -> tuple[list[str], list[str]]:
     slots = [suggestion.slot for suggestion in chosen if suggestion.slot]
     return [slot[0] for slot in slots], [slot[1] for slot in slots]
 
@@ -213,7 +213,7 @@ def split_suggestion_slots(chosen: Sequence[RuleSuggestion]) -> tuple[list[str],
 def build_suggestion_trial(suggestion: RuleSuggestion, saved: Sequence[DecisionRule]) -> RulesOnTrial:
     """Return the question what the suggestion alone would change: the calls behind its number."""
     if suggestion.is_grant:
-        return question.build_trial_of_edits([suggestion.suggested_grant_edit(timezone.now())])
+        return question.build_trial_of_grant_edits([suggestion.suggested_grant_edit(timezone.now())])
     return question.build_trial_of_rules(
         suggestions.insert_rules_after_denials(saved, [suggestion.suggested_rule(0)])
     )
@@ -226,12 +226,12 @@ def accept_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
     """Make suggestions rules and grants, all of them or none, as the person who pressed the button."""
     by, now, user_id = person_actor(request.user), timezone.now(), signed_in_user_id(request)
     try:
-        accepted = [unpack_accepted_suggestion(user_id, text) for text in request.POST.getlist("suggestion")]
+        accepted = [unsign_accepted_suggestion(user_id, text) for text in request.POST.getlist("suggestion")]
         if not accepted:
             raise UnprocessableRequest("Select a suggestion first.")
         version = accepted[0][2]
         seen_version = expected_rules_version(user_id, version, request.POST.get("since", ""))
-        message, url, after = apply_suggestions(
+        message, url, after = save_accepted_suggestions(
             [(suggestion, slot) for suggestion, slot, _ in accepted], seen_version, by, now
         )
     except SignalboxError as refusal:
@@ -265,7 +265,7 @@ def dismiss_suggestion_view(request: HtmxHttpRequest) -> HttpResponse:
         messages.success(request, f"{restored} dismissed suggestions can be made again.")
         return redirect("rules:suggestions")
     try:
-        suggestion, _, _ = unpack_accepted_suggestion(user_id, request.POST.get("suggestion", ""))
+        suggestion, _, _ = unsign_accepted_suggestion(user_id, request.POST.get("suggestion", ""))
     except SignalboxError as refusal:
         messages.error(request, str(refusal.detail))
         return redirect("rules:suggestions")
@@ -285,10 +285,10 @@ def describe_suggestion(suggestion: RuleSuggestion) -> str:
     return " ".join(part.text for part in describe_rule(suggestion.suggested_rule(0)))
 
 
-def unpack_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
+def unsign_accepted_suggestion(whose: int, text: str) -> tuple[RuleSuggestion, str | None, str]:
     """Return the suggestion, the version of the grant in its slot, and that of the rules it was made against."""
     try:
-        values, slot, version = carried.read_values_for_person(whose, ACCEPT, text)
+        values, slot, version = carried.unsign_values_for_person(whose, ACCEPT, text)
         return RuleSuggestion(*values), slot, version
     except (ValueError, TypeError):
         raise UnprocessableRequest(
@@ -301,7 +301,7 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
     if not since:
         return version
     try:
-        before, after = carried.read_values_for_person(whose, SINCE, since)
+        before, after = carried.unsign_values_for_person(whose, SINCE, since)
     except (ValueError, TypeError):
         raise UnprocessableRequest(
             "Signalbox was updated after this page was loaded. Reload the page."
@@ -309,7 +309,7 @@ def expected_rules_version(whose: int, version: str, since: str) -> str:
     return str(after) if before == version else version
 
 
-def apply_suggestions(
+def save_accepted_suggestions(
     accepted: Sequence[tuple[RuleSuggestion, str | None]], seen_version: str, actor: Actor, now: datetime
 ) -> tuple[str, str, str]:
     """Save what was suggested; return what was done, in words, where it stands, and the version of the rules then."""
@@ -336,10 +336,14 @@ def apply_suggestions(
             grants.record_refused_grant_edits(edits, refusal, actor=actor, now=now)
         raise
     version = policy.tool_rules_version(policy.load_saved_tool_rules())
-    return describe_accepted(numbered, edits), find_accepted_url(numbered, edits), version
+    return (
+        describe_accepted_suggestions(numbered, edits),
+        page_url_of_accepted_suggestions(numbered, edits),
+        version,
+    )
 
 
-def describe_accepted(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
+def describe_accepted_suggestions(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
     if len(added) == 1 and not edits:
         return f"Rule {added[0].number} allows it from now on."
     if len(edits) == 1 and not added:
@@ -349,7 +353,7 @@ def describe_accepted(added: Sequence[DecisionRule], edits: Sequence[GrantEdit])
     return f"{' and '.join(parts)} are saved and apply from now on."
 
 
-def find_accepted_url(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
+def page_url_of_accepted_suggestions(added: Sequence[DecisionRule], edits: Sequence[GrantEdit]) -> str:
     if added:
         return reverse("rules:list")
     query_text = urlencode({"agent": edits[0].agent_id, "server": edits[0].server_id}, quote_via=quote)

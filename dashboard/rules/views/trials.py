@@ -23,7 +23,7 @@ from coordinator.policy.suggestions.history import CallHistoryReader, WalkTimeLi
 from coordinator.policy.suggestions.rule_trials import RuleTrial, TrialCallFilter
 from dashboard.frame.guards import render_role_refusal, require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
-from dashboard.frame.proofs import allow_without_proof
+from dashboard.frame.proofs import allow_post_without_browser_proof
 from dashboard.rules import counts, question
 from dashboard.rules import signed_values as carried
 from dashboard.rules.question import RulesOnTrial
@@ -39,11 +39,11 @@ SHORT = 300
 
 @require_POST
 @never_cache
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_viewer
 def run_rule_trial(request: HtmxHttpRequest) -> HttpResponse:
     """Count on from where the last piece stopped; only counts, so the cookie is enough."""
-    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+    if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
         trial_form = question.parse_trial_form(request.POST)
@@ -66,19 +66,19 @@ def build_trial_context(
 ) -> dict[str, Any]:
     """Return what a trial's fragment shows after one more piece. Raises UnprocessableRequest."""
     trial = resume_trial(so_far)
-    now, then = requested_trial.build_trial_judges(timezone.now())
-    trial.continue_rule_trial(choose_reader(seconds), now, then, WalkTimeLimit(seconds))
+    now, then = requested_trial.build_current_and_trial_judges(timezone.now())
+    trial.continue_rule_trial(choose_call_history_reader(seconds), now, then, WalkTimeLimit(seconds))
     return {
         "question": requested_trial,
         "trial": counts.build_trial_view(trial, is_open=requested_trial.has_unsaved_edits),
         "carried": ""
         if trial.is_done
-        else carried.sign_carried_values(PURPOSE, trial.serialize_rule_trial()),
+        else carried.sign_values_for_hidden_field(PURPOSE, trial.serialize_rule_trial()),
         "step": trial.before,
     }
 
 
-def choose_reader(seconds: float) -> CallHistoryReader:
+def choose_call_history_reader(seconds: float) -> CallHistoryReader:
     """Return what reads recorded calls: little at a time for a page that is to be shown at once."""
     return replace(READER, stretch=min(READER.stretch, FIRST_STRETCH)) if seconds < PIECE else READER
 
@@ -87,7 +87,7 @@ def resume_trial(so_far: str) -> RuleTrial:
     if not so_far:
         return RuleTrial.start_rule_trial(READER)
     try:
-        return RuleTrial.deserialize_rule_trial(carried.read_carried_values(PURPOSE, so_far))
+        return RuleTrial.deserialize_rule_trial(carried.unsign_values_of_hidden_field(PURPOSE, so_far))
     except (ValueError, TypeError):
         raise UnprocessableRequest(
             "Signalbox was updated after this test started. Reload the page."
@@ -102,11 +102,11 @@ def render_trial_refusal(request: HtmxHttpRequest, refusal: SignalboxError) -> H
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @never_cache
-@allow_without_proof
+@allow_post_without_browser_proof
 @require_viewer
 def list_trial_calls(request: HtmxHttpRequest) -> HttpResponse:
     """List the calls behind a number of a trial. The rules on trial come in the form, what is wanted in the address."""
-    if question.has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
+    if question.form_has_unsaved_rules(request.POST) and not has_role(request.user, APPROVER):
         return render_role_refusal(request, APPROVER)
     try:
         trial_form = question.parse_trial_form(request.POST)
@@ -120,11 +120,11 @@ def build_trial_calls_context(
     trial: RulesOnTrial, query: QueryDict, *, most: int = PAGE, seconds: float = PIECE
 ) -> dict[str, Any]:
     """Return what a list of calls shows: those that the query wants, from its `before` back."""
-    wanted_calls = parse_wanted_calls(query)
-    now, then = trial.build_trial_judges(timezone.now())
+    wanted_calls = parse_trial_call_filter(query)
+    now, then = trial.build_current_and_trial_judges(timezone.now())
     before = parse_event_id(query.get("before", ""))
     listed = rule_trials.list_judged_calls(
-        choose_reader(seconds),
+        choose_call_history_reader(seconds),
         now,
         then,
         wanted_calls,
@@ -137,7 +137,7 @@ def build_trial_calls_context(
         "listed": listed,
         "agent_labels": agent_labels_by_id(),
         "wanted": wanted_calls,
-        "wanted_words": describe_wanted_calls(wanted_calls),
+        "wanted_words": describe_trial_call_filter(wanted_calls),
         "older": build_trial_calls_query(query, before=str(listed.before)) if listed.before else "",
         "first": build_trial_calls_query(query) if before else "",
         "calls_url": reverse("rules:calls"),
@@ -145,13 +145,13 @@ def build_trial_calls_context(
     }
 
 
-def parse_wanted_calls(query: QueryDict) -> TrialCallFilter:
+def parse_trial_call_filter(query: QueryDict) -> TrialCallFilter:
     text = {name: query.get(name, "").replace("\0", "")[:500] for name in ("decision", "by", "week")}
     agent = query.get("agent")
     return TrialCallFilter(**text, agent=agent, changed=query.get("changed") == "1")
 
 
-def describe_wanted_calls(call_filter: TrialCallFilter) -> list[str]:
+def describe_trial_call_filter(call_filter: TrialCallFilter) -> list[str]:
     text_parts = (
         [counts.WORDS.get(call_filter.decision, call_filter.decision)] if call_filter.decision else []
     )

@@ -22,7 +22,7 @@ from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.looks.parts import (
     DisplayPart,
     build_json_part,
-    draw_in_full,
+    disable_shortening_in_block,
     extract_content_blocks,
     is_image_block,
 )
@@ -66,7 +66,7 @@ def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, c
     session = get_object_or_404(Session, pk=session_id)
     if column not in TITLES:
         raise Http404
-    event = load_complete_event(session_id, event_id)
+    event = load_event_with_uncut_values(session_id, event_id)
     context: dict[str, Any] = {
         "session": session,
         "event": event,
@@ -77,7 +77,7 @@ def show_event_value(request: HtmxHttpRequest, session_id: str, event_id: int, c
     base = reverse("sessions:detail", args=[session_id])
     context |= {"column": column, "back": f"{base}?event={event_id}#event-{event_id}"}
     context["title"] = f"{TITLES[column]} of {event.tool_name}" if event.tool_name else TITLES[column]
-    with draw_in_full():
+    with disable_shortening_in_block():
         if event.event_type in ("message", "result"):
             context["shown"] = TimelineRowDisplay(MessageRow(event.event_position, event), base, 0)
         else:
@@ -98,7 +98,7 @@ def build_column_parts(event: TimelineEvent, column: str, base: str) -> list[Dis
     return call_display.inputs if column == "tool_input" else call_display.outputs
 
 
-def load_complete_event(session_id: str, event_id: int) -> TimelineEvent:
+def load_event_with_uncut_values(session_id: str, event_id: int) -> TimelineEvent:
     """Return an event with nothing cut, however long its values are; an end with the input of its beginning."""
     events = SessionTimeline(session_id).read_events_by_id([event_id])
     if not events:

@@ -42,20 +42,20 @@ ACTS: dict[str, tuple[Act, str]] = {
     ),
     "tag": (
         lambda ids, tags, user, now: session_lists.add_session_tags(
-            ids, parse_some_tags(tags), user=user, now=now
+            ids, parse_nonempty_session_tags(tags), user=user, now=now
         ),
         "tagged",
     ),
     "untag": (
         lambda ids, tags, user, now: session_lists.remove_session_tags(
-            ids, parse_some_tags(tags), user=user, now=now
+            ids, parse_nonempty_session_tags(tags), user=user, now=now
         ),
         "changed",
     ),
 }
 
 
-def parse_some_tags(text: str) -> list[str]:
+def parse_nonempty_session_tags(text: str) -> list[str]:
     tags = session_lists.parse_session_tags(text)
     if not tags:
         raise BadRequest("Type a tag first, then choose Add tag or Remove tag.")
@@ -68,7 +68,7 @@ def session_list_url(query: str) -> str:
 
 @require_POST
 @require_viewer
-def change_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
+def apply_action_to_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
     """Do one thing with the chosen sessions, or turn the pin of one, and show the list `back` again."""
     assert request.user.is_authenticated
     back = request.POST.get("back", "")[: session_lists.MAX_QUERY_LENGTH]
@@ -99,7 +99,7 @@ def change_chosen_sessions(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_viewer
-def save_shown_columns(request: HtmxHttpRequest) -> HttpResponse:
+def save_visible_session_columns(request: HtmxHttpRequest) -> HttpResponse:
     """Keep which columns this person's list shows."""
     assert request.user.is_authenticated
     chosen = request.POST.getlist("column")
@@ -111,7 +111,7 @@ def save_shown_columns(request: HtmxHttpRequest) -> HttpResponse:
 
 @require_POST
 @require_viewer
-def change_saved_views(request: HtmxHttpRequest) -> HttpResponse:
+def save_or_delete_session_list_view(request: HtmxHttpRequest) -> HttpResponse:
     """Save the filters of the list `back` under a name, or delete a saved view."""
     assert request.user.is_authenticated
     back = request.POST.get("back", "")
@@ -145,7 +145,7 @@ class SessionTagsForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_viewer
-def show_session_keeping(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def show_or_change_session_tags(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Show one session's tags, pin and archive, and let people change them."""
     assert request.user.is_authenticated
     session = get_object_or_404(Session, pk=session_id)

@@ -23,7 +23,11 @@ from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.lists.exports import build_csv_response, build_ndjson_response
 from dashboard.lists.paginator import CappedPaginator, ScannedPaginator
-from dashboard.lists.status_facets import build_query_with, load_status_facets, select_query_values
+from dashboard.lists.status_facets import (
+    load_status_facets,
+    query_pairs_of_named_fields,
+    query_string_with_changed_values,
+)
 from dashboard.sessions.filters import SessionFilter
 from dashboard.sessions.rows import SessionRow, load_session_rows
 from dashboard.sessions.tables import COLUMN_LABELS, ORDERS, SHOWN_BY_DEFAULT, SessionTable
@@ -87,12 +91,12 @@ def show_session_list(request: HtmxHttpRequest) -> HttpResponse:
     query = request.GET
     condition = "{}EXISTS (SELECT 1 FROM sbx_archived_sessions a WHERE a.session_id = sessions.session_id)"
     context |= {
-        "followed": select_followed_sessions([*context["pinned_rows"], *context["rows"]]),
+        "followed": session_ids_to_follow_live([*context["pinned_rows"], *context["rows"]]),
         "parent_title": titles.load_session_title(query.get("parent", "")),
         "statuses": load_status_facets(
-            "sessions", STATUSES, query, condition.format("" if narrowed.lists_archive else "NOT ")
+            "sessions", STATUSES, query, condition.format("" if narrowed.lists_archived_sessions else "NOT ")
         ),
-        "kept": select_query_values(query, *KEPT),
+        "kept": query_pairs_of_named_fields(query, *KEPT),
         "switches": [
             build_filter_toggle(query, "waiting", "Waiting for a person", "approvals"),
             build_filter_toggle(query, "errors", "With errors", "st-cross"),
@@ -214,7 +218,7 @@ def export_session_row(row: SessionRow) -> dict[str, Any]:
     return {
         "session_id": session.pk,
         "title": facts.title,
-        "status": row.shown_state,
+        "status": row.status_or_idle,
         "agent_name": session.agent_name,
         "executor_profile": session.executor_profile,
         "hostname": session.hostname,
@@ -238,7 +242,7 @@ def export_session_row(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def select_followed_sessions(rows: Iterable[SessionRow]) -> list[str]:
+def session_ids_to_follow_live(rows: Iterable[SessionRow]) -> list[str]:
     """Return the sessions whose rows follow their events. An id with blanks in it cannot be a topic."""
     return [row.session.pk for row in rows if row.is_live and len(row.session.pk.split()) == 1][
         :MOST_FOLLOWED
@@ -247,4 +251,6 @@ def select_followed_sessions(rows: Iterable[SessionRow]) -> list[str]:
 
 def build_filter_toggle(query: QueryDict, name: str, label: str, icon: str) -> FilterToggle:
     on = query.get(name) == "true"
-    return FilterToggle(label, icon, on, build_query_with(query, **{name: "" if on else "true"}))
+    return FilterToggle(
+        label, icon, on, query_string_with_changed_values(query, **{name: "" if on else "true"})
+    )

@@ -32,7 +32,7 @@ from coordinator.sessions.timeline import (
     newest_feed_change_id,
 )
 from coordinator.sessions.timeline.rows import FAR
-from dashboard.budgets.states import find_budget_warnings
+from dashboard.budgets.states import find_budget_warnings_of_session
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.notes import build_notes_context
@@ -58,14 +58,14 @@ def show_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     if wants_fragment(request):
         return render(request, "sessions/_window.html", context)
     context |= build_session_header(session, query) | build_notes_context(session)
-    context["budget_warnings"] = find_budget_warnings(session, timezone.now())
+    context["budget_warnings"] = find_budget_warnings_of_session(session, timezone.now())
     context["minimap"] = build_session_minimap(session, query, context["counts"], context["window"])
     return render(request, "sessions/detail.html", context)
 
 
 @require_safe
 @require_viewer
-def list_new_session_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def list_new_timeline_rows(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return what arrived since change `since`: rows to append, calls that are complete now, the next `since`.
 
     Where too much has happened, or the reader's place is no longer kept, htmx is told to load the end afresh.
@@ -104,7 +104,7 @@ def show_session_header(request: HtmxHttpRequest, session_id: str) -> HttpRespon
 
 @require_safe
 @require_viewer
-def show_nested_session(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def show_child_session_timeline(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Return the beginning of a child's timeline, to be read inside its parent's."""
     session = get_object_or_404(Session, pk=session_id)
     timeline = SessionTimeline(session.pk)
@@ -146,7 +146,7 @@ def build_session_minimap(
 
 @require_safe
 @require_viewer
-def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
+def jump_to_next_or_previous_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
     """Lead on to the next or previous error or message.
 
     It is sought from `place`, or from the row of the event `event`.
@@ -192,7 +192,7 @@ def jump_to_event(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
 
 def build_timeline_filters(session: Session, query: TimelineQuery) -> TimelineFilters:
     """Return the timeline's filters; words are looked up in the search index."""
-    return query.build_query_filters(search_within_session(session, query))
+    return query.build_event_filters_of_query(search_within_session(session, query))
 
 
 def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkResult | None:
@@ -202,7 +202,7 @@ def search_within_session(session: Session, query: TimelineQuery) -> IndexWalkRe
 def build_window_context(session: Session, query: TimelineQuery) -> dict[str, Any]:
     since = newest_feed_change_id()  # before the rows, so that nothing can fall between them
     within_session = search_within_session(session, query)
-    timeline = SessionTimeline(session.pk, query.build_query_filters(within_session))
+    timeline = SessionTimeline(session.pk, query.build_event_filters_of_query(within_session))
     window = load_query_window(query, timeline, live=session.status in LIVE)
     rows = prepare_timeline_rows(build_window_rows(timeline, window, session), session)
     return {

@@ -15,7 +15,11 @@ from coordinator.sessions.titles import load_session_title
 from dashboard.frame.guards import require_viewer
 from dashboard.frame.htmx import HtmxHttpRequest, wants_fragment
 from dashboard.sessions.changes import count_changed_files
-from dashboard.sessions.comparing import build_comparison, list_comparison_candidates, load_compared_session
+from dashboard.sessions.comparing import (
+    build_session_comparison_context,
+    list_comparison_candidates,
+    load_compared_session,
+)
 from dashboard.timeline.heading import session_page_url
 from dashboard.timeline.minimap import build_minimap
 from dashboard.timeline.waterfall import Waterfall, WaterfallQuery, build_waterfall
@@ -27,7 +31,7 @@ def show_session_waterfall(request: HtmxHttpRequest, session_id: str) -> HttpRes
     """Show when everything in a stretch of the session happened. A drag over the axis leads to its stretch."""
     session = get_object_or_404(Session, pk=session_id)
     query = WaterfallQuery.parse_waterfall_query(request.GET)
-    drag = parse_drag(request.GET.get("left", ""), request.GET.get("right", ""))
+    drag = parse_dragged_percent_range(request.GET.get("left", ""), request.GET.get("right", ""))
     waterfall = build_waterfall(session, query, timezone.now(), drag=drag)
     if drag is not None and waterfall is not None:
         return redirect(f"{request.path}{query.query_between(waterfall.from_us, waterfall.to_us)}")
@@ -57,7 +61,7 @@ def build_waterfall_minimap(session: Session, query: WaterfallQuery, waterfall: 
     )
 
 
-def parse_drag(left: str, right: str) -> tuple[float, float] | None:
+def parse_dragged_percent_range(left: str, right: str) -> tuple[float, float] | None:
     """Return two places of the picture in percent; None where they are none."""
     try:
         first, last = float(left), float(right)
@@ -93,7 +97,7 @@ def compare_sessions(request: HtmxHttpRequest, session_id: str) -> HttpResponse:
             load_compared_session(session, session_title, now),
             load_compared_session(other, load_session_title(other.pk), now),
         ]
-        context |= {"sides": sides, **build_comparison(*sides)}
+        context |= {"sides": sides, **build_session_comparison_context(*sides)}
     return render(
         request, "sessions/compare.html", context, status=404 if problem and typed and not other else 200
     )

@@ -111,7 +111,7 @@ def build_session_graph(
         (
             (depth - 1, row.parent_session_id),
             (depth, row.pk),
-            find_status_tone(row.status),
+            css_tone_of_session_status(row.status),
             f"{find_box_label(row, agents, session_titles)}: {row.status}",
         )
         for depth, level in enumerate(tree.levels)
@@ -129,7 +129,7 @@ def build_session_outline(
         row.pk: OutlineNode(
             find_box_label(row, agents, session_titles),
             reverse("sessions:detail", args=[row.pk]),
-            find_status_tone(row.status),
+            css_tone_of_session_status(row.status),
             row.status,
         )
         for row in tree.all_sessions
@@ -146,7 +146,7 @@ def find_box_label(row: Session, agents: dict[str, LinkedAgent], session_titles:
     return name or session_titles.get(row.pk) or row.pk
 
 
-def find_status_tone(status: str) -> str:
+def css_tone_of_session_status(status: str) -> str:
     """Return the look of the line to a session: whether it is at work, failed or ended."""
     if status == Session.Status.ERROR:
         return "deny"
